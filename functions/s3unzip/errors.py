@@ -1,0 +1,105 @@
+"""Every error s3unzip raises on purpose, as one tree.
+
+::
+
+    S3UnzipError                    exit 1
+    +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
+    |  +- ScopeError                exit 2  the destination would trigger its own pipeline
+    |  +- BudgetError               exit 2  the forecast is above what the caller allows
+    +- ArchiveError                         what the archive says; carries a Finding
+    |  +- RejectedError             exit 3  the index is broken or has two meanings
+    |  +- MemberError               exit 1  one member is bad, the rest go on
+    +- StorageError                 exit 6  an object store said no, and will again
+    |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
+    |  +- NotFoundError             exit 6  no such bucket or key
+    |  +- AccessDeniedError         exit 6  a right is missing, or a key is denied or disabled
+    |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
+    |  +- ConflictError             exit 6  a conditional write found the object there
+    +- ServiceFaultError            exit 5  retryable: try the task again
+    |  +- ThrottledError            exit 5  503 SlowDown and its kin, after the whole budget
+    |  +- DeadlineError             exit 5  the worker's time ran out; what is done is written
+    +- InterruptedRunError          exit 130  Ctrl-C
+
+Verdicts are values, exceptions are retryable: an `ArchiveError` never leaves
+the pipeline (it becomes a verdict or an outcome), and the state machine
+retries what is raised. Lambda reports the class name as ``errorType``, so the
+names here are a public interface; ``infra/workflow.py`` takes them from here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class S3UnzipError(Exception):
+    """The root: anything else that leaves this package is a bug."""
+
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+
+class UsageError(S3UnzipError):
+    """The request is wrong: a URL, an option or a setting."""
+
+    exit_code = 2
+
+
+class ScopeError(UsageError):
+    """The destination lies inside the scope of the trigger."""
+
+
+class BudgetError(UsageError):
+    """The forecast cost is above what the caller or the environment allows."""
+
+
+class ArchiveError(S3UnzipError):
+    """What the archive says cannot be trusted."""
+
+
+class StorageError(S3UnzipError):
+    """An object store refused, and would refuse again."""
+
+    exit_code = 6
+
+
+class SourceChangedError(StorageError):
+    """The archive was overwritten or deleted since it was planned."""
+
+    exit_code = 4
+
+
+class NotFoundError(StorageError):
+    """No such bucket or key."""
+
+
+class AccessDeniedError(StorageError):
+    """A permission is missing, the owner is another, or a KMS key is denied or disabled."""
+
+
+class RangesUnsupportedError(StorageError):
+    """The HTTP server does not answer range requests."""
+
+
+class ConflictError(StorageError):
+    """A conditional write found that the object exists."""
+
+
+class ServiceFaultError(S3UnzipError):
+    """The service failed for now: the same task may work later."""
+
+    exit_code = 5
+    retryable = True
+
+
+class ThrottledError(ServiceFaultError):
+    """The store asked to slow down until the task's retry budget was spent."""
+
+
+class DeadlineError(ServiceFaultError):
+    """The worker's time limit was near; finished members are on record."""
+
+
+class InterruptedRunError(S3UnzipError):
+    """The user stopped the run."""
+
+    exit_code = 130

@@ -1,0 +1,1 @@
+"""The ZIP core: bytes in, values out. It does no I/O and knows no object store."""

@@ -1,0 +1,1 @@
+"""What exists in the AWS account: stacks, environments and the asset."""
