@@ -28,7 +28,27 @@ names here are a public interface; ``infra/workflow.py`` takes them from here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found: the check's reason code, the fact, and where it is.
+
+    `offset` is the byte offset in the archive; `member` the member's name,
+    printable; both None where the finding is about the whole archive.
+    """
+
+    code: str
+    message: str
+    offset: int | None = None
+    member: str | None = None
+
+    def __str__(self) -> str:
+        where = f" at byte {self.offset}" if self.offset is not None else ""
+        whose = f"{self.member!r}: " if self.member is not None else ""
+        return f"{whose}{self.code}{where}: {self.message}"
 
 
 class S3UnzipError(Exception):
@@ -54,6 +74,23 @@ class BudgetError(UsageError):
 
 class ArchiveError(S3UnzipError):
     """What the archive says cannot be trusted."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+    def __reduce__(self) -> tuple[type[ArchiveError], tuple[Finding]]:
+        return type(self), (self.finding,)
+
+
+class RejectedError(ArchiveError):
+    """The index is broken or has two meanings: nothing may be written."""
+
+    exit_code = 3
+
+
+class MemberError(ArchiveError):
+    """One member is bad; the rest go on."""
 
 
 class StorageError(S3UnzipError):
