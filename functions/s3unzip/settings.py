@@ -1,0 +1,95 @@
+"""Every size, count and time that can be set, and the names they are set under.
+
+The defaults are the ones of docs/design.md. A Lambda gets its settings as
+environment variables (`Variable`), one machine from the command line. Nothing
+here reads a file or knows AWS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+
+
+class Variable(StrEnum):
+    """Environment variables that the stack gives its functions."""
+
+    ENVIRONMENT = "S3UNZIP_ENVIRONMENT"
+    WORK_BUCKET = "S3UNZIP_WORK_BUCKET"
+    WORK_PREFIX = "S3UNZIP_WORK_PREFIX"
+    DESTINATION = "S3UNZIP_DESTINATION"  # s3://bucket/prefix/
+    DESTINATION_OWNER = "S3UNZIP_DESTINATION_OWNER"  # account id or empty
+    DESTINATION_KMS_KEY = "S3UNZIP_DESTINATION_KMS_KEY"  # key ARN or empty: SSE-S3
+    TRIGGER_BUCKET = "S3UNZIP_TRIGGER_BUCKET"
+    TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"
+    TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"
+    STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
+    EVENT_BUS = "S3UNZIP_EVENT_BUS"
+    OPTIONS = "S3UNZIP_OPTIONS"  # pipeline.model.Options as JSON
+    TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
+    LIMITS = "S3UNZIP_LIMITS"  # zipformat.Limits as a JSON object, likewise
+    MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How the work is cut and how much of it is in flight; sizes in bytes, times in seconds."""
+
+    # plan
+    tail_bytes: int = 256 * KIB  # the first suffix GET; holds the whole index of a small archive
+    directory_piece: int = 8 * MIB  # one range of a large directory
+    directory_readers: int = 4  # such ranges in flight
+    small_member: int = 8 * MIB  # uncompressed; above it a member is a task of its own
+    copy_from: int = 8 * MIB  # stored members from here are copied server-side
+    split_from: int = 256 * MIB  # compressed; deflated members from here are split
+    segment_bytes: int = 64 * MIB  # compressed bytes of one segment
+    batch_bytes: int = 128 * MIB  # of the archive, one batch
+    batch_output: int = 512 * MIB  # uncompressed, one batch
+    batch_members: int = 4_000
+    batch_seconds: float = 20.0  # forecast
+    copy_task_bytes: int = 64 * GIB  # one copy task
+    # what the forecast of a task stands on; facts and sources in pipeline/forecast constants
+    worker_bandwidth: int = 75_000_000  # bytes a second, in or out
+    put_seconds: float = 0.030  # latency of one PUT
+    prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
+    max_workers: int = 1_000  # tasks of one run at once
+    # extract
+    puts_in_flight: int = 32
+    bytes_in_flight: int = 64 * MIB  # of members waiting for their PUT
+    read_piece: int = 8 * MIB  # one range of a large member
+    reads_ahead: int = 3  # such ranges read before they are needed
+    part_bytes: int = 16 * MIB  # least size of a multipart part
+    parts_in_flight: int = 4
+    copy_part_bytes: int = 512 * MIB
+    retry_seconds: float = 60.0  # one call's budget for retries
+    margin_seconds: float = 30.0  # of the worker's time limit, kept for writing outcomes
+    # report
+    failures_listed: int = 1_000  # in report.json; all of them are in the outcomes
+
+
+def make_tuning(changes: Mapping[str, object]) -> Tuning:
+    """Return the defaults with `changes`.
+
+    Raises:
+        UsageError: an unknown name, or a value that is not a positive number.
+    """
+    known = {field.name: field for field in fields(Tuning)}
+    values: dict[str, int | float] = {}
+    for name, value in changes.items():
+        if name not in known:
+            raise UsageError(f"tuning {name!r} is unknown; known: {', '.join(sorted(known))}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
+        values[name] = value if known[name].type == "float" else int(value)
+    return replace(Tuning(), **values)  # type: ignore[arg-type]  # one dict for int and float fields
