@@ -1,0 +1,117 @@
+"""Starting and stopping a stock inflate in the middle of a byte.
+
+zlib and ISA-L begin at bit 0 of a byte and tell no bit position. Both limits
+fall to blocks of our own, put before and after the segment's bits. Nothing
+here inflates.
+
+Formats: RFC 1951, section 3.2. Within a byte, bit 0 is the lowest; Huffman
+codes go in from their highest bit.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+SENTINEL_TEXT: Final = b"s3unzip!"
+"""What the sentinel block inflates to."""
+
+
+class _Bits(NamedTuple):
+    """`length` bits, the first of them lowest in `value`."""
+
+    value: int
+    length: int
+
+    def __add__(self, other: tuple[object, ...]) -> _Bits:
+        if not isinstance(other, _Bits):
+            return NotImplemented
+        return _Bits(self.value | other.value << self.length, self.length + other.length)
+
+
+def _field(value: int, length: int) -> _Bits:
+    """Return a header field: lowest bit first (RFC 1951, 3.1.1)."""
+    return _Bits(value, length)
+
+
+def _code(value: int, length: int) -> _Bits:
+    """Return a Huffman code: highest bit first."""
+    return _Bits(int(f"{value:0{length}b}"[::-1], 2), length)
+
+
+_NOTHING = _Bits(0, 0)
+_END_OF_FIXED_BLOCK = _code(0, 7)
+_EMPTY_FIXED_BLOCK = _field(0b010, 3) + _END_OF_FIXED_BLOCK
+
+
+def _empty_dynamic_block() -> _Bits:
+    """Return a non-final dynamic block that holds nothing: 91 bits, an odd number.
+
+    The code-length code has two symbols of one bit each, 1 (code 0) and 18
+    (code 1). They spell two literal/length codes of one bit, for 0 and for
+    end-of-block, and one distance code of one bit, which every inflate takes
+    though it is incomplete.
+    """
+    lengths = [0] * 18  # 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1, the order of 3.2.7
+    lengths[2] = lengths[17] = 1
+    bits = _field(0b100, 3) + _field(0, 5) + _field(0, 5) + _field(len(lengths) - 4, 4)
+    for length in lengths:
+        bits += _field(length, 3)
+    one_bit_code = _code(0, 1)
+    zeros = _code(1, 1)
+    bits += one_bit_code  # symbol 0
+    bits += zeros + _field(138 - 11, 7)
+    bits += zeros + _field(117 - 11, 7)  # symbols 1 to 255
+    bits += one_bit_code  # symbol 256, end of block
+    bits += one_bit_code  # distance 0
+    return bits + _code(1, 1)  # end of block: the second code of the two
+
+
+def _lead_in(bit: int) -> _Bits:
+    """Return the fewest empty blocks whose length is `bit` modulo 8."""
+    bits = _empty_dynamic_block() if bit % 2 else _NOTHING
+    while bits.length % 8 != bit:
+        bits += _EMPTY_FIXED_BLOCK  # 10 bits: two more, modulo 8
+    return bits
+
+
+_LEAD_INS: Final = tuple(_lead_in(bit) for bit in range(8))
+
+
+def _sentinel() -> _Bits:
+    """Return a final fixed block that holds `SENTINEL_TEXT`: 74 bits."""
+    bits = _field(0b011, 3)
+    for byte in SENTINEL_TEXT:
+        bits += _code(0x30 + byte, 8)  # literals 0 to 143 (3.2.6)
+    return bits + _END_OF_FIXED_BLOCK
+
+
+_SENTINEL: Final = _sentinel()
+
+
+def align(data: bytes, bit: int) -> bytes:
+    """Return a byte-aligned stream for a stream that begins `bit` bits into ``data[0]``.
+
+    Empty blocks stand before it, of a total length that is `bit` modulo 8, so
+    that every later byte keeps its place: a shift would break stored blocks,
+    which begin at whole bytes. The lead-in's last bits replace the foreign
+    low bits of ``data[0]``. At most 15 bytes are added.
+    """
+    if not bit:
+        return data
+    value, length = _LEAD_INS[bit]
+    whole = length // 8
+    merged = value >> 8 * whole | data[0] >> bit << bit
+    return (value & (1 << 8 * whole) - 1).to_bytes(whole, "little") + bytes((merged,)) + data[1:]
+
+
+def seal(last: bytes, bit: int) -> bytes:
+    """Return the end of a stream that is cut at a bit, with the sentinel block after the cut.
+
+    `last` is the byte that holds the cut, of which the low `bit` bits are
+    kept; it is empty where the cut lies between bytes and `bit` is 0. If, and
+    practically only if, an inflate stands at a block header at the cut, it
+    now ends its stream with `SENTINEL_TEXT`.
+    """
+    kept = last[0] & (1 << bit) - 1 if bit else 0
+    value, length = _Bits(kept, bit) + _SENTINEL
+    return value.to_bytes((length + 7) // 8, "little")

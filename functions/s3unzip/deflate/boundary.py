@@ -1,0 +1,165 @@
+"""Where a segment begins: the first dynamic-Huffman block header after a position.
+
+The only module with numpy. The rule depends on the compressed data alone, so
+neighbours who look for the same boundary agree without talking:
+
+1. Test every bit offset at once: BFINAL 0, BTYPE 2, at most 286 literal and
+   30 distance codes, and a code-length code that is complete. About 3,400
+   candidates a MiB of random data pass.
+2. Inflate 16 KiB from each candidate in order, after an arbitrary window.
+3. Inflate 1 MiB from what is left: a false candidate has been seen to survive
+   64 KiB. It also unmasks real headers of a stream within the stream, held in
+   stored blocks: a stored block has at most 64 KiB, and what follows does not
+   fit. zlib does both trials, as it refuses the incomplete codes that ISA-L
+   lets pass.
+
+Final blocks are left out: the work after one is small.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from s3unzip.deflate.bits import align
+from s3unzip.deflate.plan import Layout, Span
+from s3unzip.deflate.tail import FIRST_WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from numpy.typing import NDArray
+
+LOOKAHEAD: Final = 1 << 20
+"""Bytes that must follow a candidate's first byte, where the member has so many."""
+
+READ_BYTES: Final = 1 << 19
+"""Bytes of candidates that `locate_boundary` asks for at a time."""
+
+_TRIALS: Final = (16 << 10, LOOKAHEAD)  # bytes of input
+_MAX_TRIAL_OUTPUT: Final = 64 << 20  # of a trial; more output than that needs no more proof
+_PIECE_SIZE: Final = 1 << 20
+_BLOCK_BYTES: Final = 64 << 10  # tested at once: about 10 MB of arrays
+
+_HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
+_WORD_BYTES: Final = 8
+
+
+def _header_table() -> NDArray[np.bool_]:
+    """Return, for each value of 13 bits, whether a header may begin with them."""
+    values = np.arange(1 << 13)
+    table: NDArray[np.bool_] = (
+        (values & 7 == 0b100) & (values >> 3 & 31 <= 29) & (values >> 8 & 31 <= 29)
+    )
+    return table
+
+
+def _kraft_table() -> NDArray[np.uint16]:
+    """Return, for each four code lengths of 3 bits, the sum of 128 / 2**length."""
+    values = np.arange(1 << 12)
+    total = np.zeros(1 << 12, np.uint16)
+    for shift in (0, 3, 6, 9):
+        length = values >> shift & 7
+        total += np.where(length > 0, 128 >> length, 0).astype(np.uint16)
+    return total
+
+
+_IS_HEADER: Final = _header_table()
+_KRAFT: Final = _kraft_table()
+
+
+def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -> int | None:
+    """Return the first boundary from `start_bit` up to, not including, `stop_bit`.
+
+    Args:
+        data: Compressed bytes; the bits count from its beginning.
+        start_bit: First bit to try.
+        stop_bit: First bit not to try.
+        at_end: Whether `data` ends with the member's data. If not, `LOOKAHEAD` bytes must
+            follow the last byte to try.
+
+    Raises:
+        ValueError: `data` is too short to decide.
+    """
+    needed = -(-stop_bit // 8) + (0 if at_end else LOOKAHEAD)
+    if not 0 <= start_bit <= stop_bit or len(data) < needed:
+        raise ValueError(f"{len(data)} bytes do not decide on bits {start_bit} to {stop_bit}")
+    for bit in _candidates(data, start_bit, stop_bit):
+        if all(_inflates(data, bit, size, at_end=at_end) for size in _TRIALS):
+            return bit
+    return None
+
+
+def locate_boundary(layout: Layout, segment: int) -> Generator[Span, bytes, int | None]:
+    """Return the bit where `segment` begins, or None: it joins the one before it.
+
+    A generator that yields the bytes it wants (at most 1.5 MiB at a time) and
+    is sent them. The first segment begins at bit 0; no byte is asked for.
+    """
+    if segment == 0:
+        return 0
+    search = layout.search_span(segment)
+    for start in range(search.start, search.stop, READ_BYTES):
+        stop = min(start + READ_BYTES, search.stop)
+        span = Span(start, min(stop + LOOKAHEAD, layout.size))
+        data = yield span
+        at_end = span.stop == layout.size
+        bit = find_boundary(data, 0, 8 * (stop - start), at_end=at_end)
+        if bit is not None:
+            return 8 * start + bit
+    return None
+
+
+def _candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
+    """Yield the bits in range where the header's fields make sense, in order."""
+    for start in range(start_bit // 8, -(-stop_bit // 8), _BLOCK_BYTES):
+        stop = min(start + _BLOCK_BYTES, -(-stop_bit // 8))
+        block = data[start : stop + 3 * _WORD_BYTES].ljust(stop - start + 3 * _WORD_BYTES, b"\0")
+        for offset in _headers(block, stop - start):
+            bit = 8 * start + int(offset)
+            if start_bit <= bit < stop_bit:
+                yield bit
+
+
+def _headers(block: bytes, size: int) -> NDArray[np.int64]:
+    """Return the bit offsets of possible headers in the first `size` bytes of `block`."""
+    octets = np.frombuffer(block, np.uint8)
+    start = octets[: size + 2].astype(np.uint32)
+    words = start[:size] | start[1 : size + 1] << 8 | octets[2 : size + 2].astype(np.uint32) << 16
+    hits = [np.flatnonzero(_IS_HEADER[words >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
+    offsets = np.sort(np.concatenate(hits))
+    count = _field(octets, offsets + _HEADER_BITS - 4) & 15
+    lengths = _field(octets, offsets + _HEADER_BITS) & ((1 << 3 * (count + 4)) - 1)
+    total = np.zeros(len(offsets), np.uint16)
+    for shift in range(0, 60, 12):
+        total += _KRAFT[lengths >> shift & 0xFFF]
+    complete: NDArray[np.int64] = offsets[total == 128]
+    return complete
+
+
+def _field(octets: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the 56 bits or more from each bit offset on."""
+    words = np.lib.stride_tricks.sliding_window_view(octets, _WORD_BYTES)[offsets >> 3]
+    values = np.ascontiguousarray(words).view("<u8")[:, 0] >> (offsets & 7).astype(np.uint64)
+    return values.astype(np.int64)
+
+
+def _inflates(data: bytes, bit: int, size: int, *, at_end: bool) -> bool:
+    """Return whether `size` bytes from `bit` on inflate, or all to the member's very end."""
+    start = bit // 8
+    chunk = align(data[start : start + size], bit % 8)
+    last = at_end and start + size >= len(data)
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
+    length = 0
+    try:
+        while length < _MAX_TRIAL_OUTPUT:
+            piece = inflate.decompress(chunk, _PIECE_SIZE)
+            length += len(piece)
+            chunk = inflate.unconsumed_tail
+            if inflate.eof or (not chunk and len(piece) < _PIECE_SIZE):
+                return inflate.eof == last and not inflate.unused_data
+    except zlib.error:
+        return False
+    return True

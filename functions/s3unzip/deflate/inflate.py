@@ -1,0 +1,151 @@
+"""Inflating from one bit to another, with whatever window: compressed bytes in, pieces out.
+
+Both the scan (made-up windows) and the extraction (true window) are made of
+`SegmentInflater`. It never raises for what the data says: where it arrived is
+a value. It checks no CRC.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, cast
+
+from isal import isal_zlib
+
+from s3unzip.deflate.bits import SENTINEL_TEXT, align, seal
+from s3unzip.errors import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PIECE_SIZE: Final = 1 << 18
+"""No piece of output is longer, in bytes."""
+
+_InflateError = cast("type[Exception]", isal_zlib.error)  # the stubs declare an instance
+
+_INPUT_SIZE: Final = 1 << 16  # each call copies what it leaves of its input: keep that small
+
+
+class Ending(StrEnum):
+    """Where the inflate of a segment arrived."""
+
+    BOUNDARY = "boundary"  # at a block header, exactly at the segment's stop bit
+    FINAL = "final"  # at the end of the stream, after its final block
+    MISSED = "missed"  # past the stop bit, which lies inside a block: a false boundary
+    BROKEN = "broken"  # nowhere: corrupt, or out of data
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How a segment's inflate ended."""
+
+    ending: Ending
+    length: int  # bytes of output in all
+    used: int  # of FINAL: bytes of the member's data up to and with the stream's last byte
+    fault: Finding | None = None  # of BROKEN
+
+
+class SegmentInflater:
+    """An inflate of the bits from `start_bit` to `stop_bit` of a member's compressed data.
+
+    Feed it the bytes of `plan.segment_span`, cut anywhere; then `finish`.
+    Memory: two buffers of some hundred KiB, whatever the ratio.
+
+    Args:
+        start_bit: A block header; 0 for the beginning of the stream.
+        stop_bit: The header to arrive at; None for the end of the stream.
+        window: The bytes before the segment, at most the last 32 KiB.
+    """
+
+    def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
+        if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
+            raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
+        self._inflate = (
+            isal_zlib.decompressobj(-zlib.MAX_WBITS, zdict=window)
+            if window
+            else isal_zlib.decompressobj(-zlib.MAX_WBITS)
+        )
+        self._first_bit = start_bit % 8
+        self._last_bit = 0 if stop_bit is None else stop_bit % 8
+        self._last_byte = b""
+        self._position = self._start = start_bit // 8
+        self._stop = None if stop_bit is None else -(-stop_bit // 8)
+        self._used = 0
+        self._fault: Finding | None = None
+        self.length = 0
+        """Bytes of output so far."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether more input would change nothing: the stream ended or is broken."""
+        return self._fault is not None or self._inflate.eof
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the output of the next bytes; exhaust the iterator before the next call.
+
+        Raises:
+            ValueError: More bytes than up to the stop bit.
+        """
+        begin = self._position == self._start
+        end = self._position + len(chunk)
+        if self._stop is not None and end > self._stop:
+            raise ValueError(f"segment ends at byte {self._stop}, was fed up to {end}")
+        self._position = end
+        if self.ended or not chunk:
+            return
+        if self._last_bit and end == self._stop:
+            self._last_byte, chunk = chunk[-1:], chunk[:-1]
+        if begin and chunk:
+            chunk = align(chunk, self._first_bit)
+        yield from self._take(chunk)
+
+    def _take(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the output of `chunk` up to the end of the stream, and note where that is."""
+        for at in range(0, len(chunk), _INPUT_SIZE):
+            yield from self._drain(chunk[at : at + _INPUT_SIZE])
+            if self.ended:
+                left = max(0, len(chunk) - at - _INPUT_SIZE) + len(self._last_byte)
+                self._used = self._position - left - len(self._inflate.unused_data)
+                return
+
+    def finish(self) -> tuple[bytes, Arrival]:
+        """Return the last output, a few KiB at most, and where the inflate arrived."""
+        if not self.ended and self._position == self._stop:
+            return self._seal()
+        if self._fault is None and not self._inflate.eof:
+            self._fault = Finding(
+                "stream-truncated", f"the deflate stream goes on after its {self._position} bytes"
+            )
+        if self._fault is not None:
+            return b"", Arrival(Ending.BROKEN, self.length, 0, self._fault)
+        return b"", Arrival(Ending.FINAL, self.length, self._used)
+
+    def _seal(self) -> tuple[bytes, Arrival]:
+        """End the stream at the stop bit with a block of our own, and look whether it is read."""
+        length = self.length
+        output = b"".join(self._drain(seal(self._last_byte, self._last_bit)))
+        sealed = self._inflate.eof and not self._inflate.unused_data
+        if self._fault is None and sealed and output.endswith(SENTINEL_TEXT):
+            output = output[: -len(SENTINEL_TEXT)]
+            self.length = length + len(output)
+            return output, Arrival(Ending.BOUNDARY, self.length, 0)
+        return b"", Arrival(Ending.MISSED, length, 0)
+
+    def _drain(self, data: bytes) -> Iterator[bytes]:
+        """Yield all output of `data`; ISA-L holds some back in itself while a piece is full."""
+        while True:
+            try:
+                piece = self._inflate.decompress(data, PIECE_SIZE)
+            except _InflateError as error:
+                self._fault = Finding(
+                    "corrupt-stream", f"{error}, before byte {self._position} of the member's data"
+                )
+                return
+            if piece:
+                self.length += len(piece)
+                yield piece
+            data = self._inflate.unconsumed_tail
+            if self._inflate.eof or (not data and len(piece) < PIECE_SIZE):
+                return

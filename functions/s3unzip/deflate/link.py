@@ -1,0 +1,137 @@
+"""The true window of each segment, from the scans in order.
+
+The chain begins at bit 0 and goes from a segment's stop bit to the segment
+that starts there. A scan that nobody arrives at is left out: its boundary was
+false, or the segment before it went on through its bytes. So a joined
+stretch is nothing special: its segment is simply longer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip.deflate.inflate import Ending
+from s3unzip.deflate.plan import Span, segment_span
+from s3unzip.errors import Finding, MemberError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from s3unzip.deflate.scan import ScannedSegment
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedSegment:
+    """A segment that can be extracted alone."""
+
+    start_bit: int
+    stop_bit: int | None  # None: to the end of the stream
+    span: Span  # the bytes of compressed data it is fed with
+    window: bytes  # the output before it, at most the last 32 KiB
+    offset: int  # of its output in the member
+    length: int  # of its output
+
+    def to_bytes(self) -> bytes:
+        """Return one line of JSON and the window: about 32 KiB."""
+        head = {
+            "version": _VERSION,
+            "start_bit": self.start_bit,
+            "stop_bit": self.stop_bit,
+            "span": self.span,
+            "window": len(self.window),
+            "offset": self.offset,
+            "length": self.length,
+        }
+        return json.dumps(head).encode() + b"\n" + self.window
+
+    @staticmethod
+    def from_bytes(data: bytes) -> LinkedSegment:
+        """Return the segment that `to_bytes` wrote.
+
+        Raises:
+            UsageError: Another version wrote it, or it is damaged.
+        """
+        line, _, window = data.partition(b"\n")
+        try:
+            head = json.loads(line)
+            if (head["version"], head["window"]) != (_VERSION, len(window)):
+                raise UsageError(
+                    f"linked segment of version {head['version']} with {len(window)} bytes of "
+                    f"window, not version {_VERSION} with {head['window']}"
+                )
+            return LinkedSegment(
+                head["start_bit"],
+                head["stop_bit"],
+                Span(*head["span"]),
+                window,
+                head["offset"],
+                head["length"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"not a linked segment: {error!r}") from error
+
+
+def link(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
+    """Yield the segments of the stream in order, each with its window.
+
+    Holds one window and one scan at a time, a few ms a segment.
+
+    Args:
+        scans: By rising `start_bit`, the first from bit 0.
+        compressed_size: Bytes of the member's compressed data, all of which the stream must use.
+
+    Raises:
+        MemberError: The scans make no whole stream: corrupt data, or a false boundary. One
+            stream, inflated from its beginning, tells which.
+    """
+    window, offset, expected = b"", 0, 0
+    for scan in scans:
+        if scan.start_bit < expected:
+            continue
+        if scan.start_bit > expected:
+            raise _unlinked(f"no scan starts at bit {expected}")
+        arrival = scan.arrival
+        _check(scan, compressed_size)
+        yield LinkedSegment(
+            scan.start_bit,
+            scan.stop_bit,
+            segment_span(scan.start_bit, scan.stop_bit, compressed_size),
+            window,
+            offset,
+            arrival.length,
+        )
+        if scan.stop_bit is None:
+            return
+        expected = scan.stop_bit
+        offset += arrival.length
+        try:
+            window = scan.tail.resolve(window, offset)
+        except IndexError as error:
+            raise _unlinked(f"segment from bit {scan.start_bit}: {error}") from error
+    raise _unlinked(f"no scan starts at bit {expected}")
+
+
+def _check(scan: ScannedSegment, compressed_size: int) -> None:
+    """Raise unless `scan` arrived where it had to."""
+    arrival = scan.arrival
+    if arrival.fault is not None:
+        raise MemberError(arrival.fault)
+    if arrival.ending is Ending.FINAL and arrival.used != compressed_size:
+        raise MemberError(
+            Finding(
+                "compressed-trailing-bytes",
+                f"the stream ends after {arrival.used} of {compressed_size} compressed bytes",
+            )
+        )
+    if arrival.ending is not (Ending.FINAL if scan.stop_bit is None else Ending.BOUNDARY):
+        raise _unlinked(f"segment from bit {scan.start_bit} ended as {arrival.ending}")
+
+
+def _unlinked(fact: str) -> MemberError:
+    return MemberError(
+        Finding("corrupt-stream", f"segments do not join: {fact}; fall back to one stream")
+    )

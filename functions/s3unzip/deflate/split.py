@@ -1,0 +1,85 @@
+"""All of it composed, for one machine: the reference for how workers use this package.
+
+``read(span)`` gives the bytes of a span of the member's compressed data in
+chunks. Imports `boundary`, and with it numpy.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from s3unzip.deflate.boundary import locate_boundary
+from s3unzip.deflate.crc import crc32_combine
+from s3unzip.deflate.extract import inflate_segment
+from s3unzip.deflate.inflate import Ending
+from s3unzip.deflate.link import link
+from s3unzip.deflate.plan import Layout, Span, cut, segment_span
+from s3unzip.deflate.scan import ScannedSegment, SegmentScan
+
+Read = Callable[[Span], Iterable[bytes]]
+
+ATTEMPTS: Final = 3
+"""Boundaries a scan tries to arrive at before it gives up; each that it misses costs a scan."""
+
+
+def locate(layout: Layout, segment: int, read: Read) -> int | None:
+    """Return the bit where `segment` begins, or None: it joins the one before it."""
+    steps = locate_boundary(layout, segment)
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send(b"".join(read(wanted)))
+    except StopIteration as done:
+        bit: int | None = done.value
+        return bit
+
+
+def scan_segment(layout: Layout, segment: int, read: Read) -> ScannedSegment | None:
+    """Scan `segment` up to the next boundary, or return None: it joins the one before it.
+
+    Reads about 1.5 MiB to find each boundary, and the segment once. After
+    `ATTEMPTS` false boundaries the scan is returned as it is, and `link`
+    refuses it.
+    """
+    start_bit = locate(layout, segment, read)
+    if start_bit is None:
+        return None
+    following = segment
+    for _ in range(ATTEMPTS):
+        stop_bit = None
+        while stop_bit is None and following + 1 < layout.count:
+            following += 1
+            stop_bit = locate(layout, following, read)
+        scan = SegmentScan(start_bit, stop_bit)
+        for chunk in read(segment_span(start_bit, stop_bit, layout.size)):
+            scan.feed(chunk)
+        scanned = scan.finish()
+        if scanned.arrival.ending is not Ending.MISSED:
+            break
+    return scanned
+
+
+def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
+    """Return the output of the raw deflate stream `data`, and its CRC-32, by way of `segments`.
+
+    The reference composition: each call of `scan_segment` and each of
+    `inflate_segment` may run on a machine of its own.
+
+    Raises:
+        MemberError: The stream is corrupt, or its segments do not join. The caller must
+            still compare the CRC-32 with the one it trusts.
+    """
+    layout = cut(len(data), -(-len(data) // segments))
+
+    def read(span: Span) -> list[bytes]:
+        return [data[span.start : span.stop]]
+
+    scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
+    output, crc = bytearray(), 0
+    for segment in link((scan for scan in scans if scan is not None), layout.size):
+        part = b"".join(inflate_segment(segment, read(segment.span)))
+        crc = crc32_combine(crc, zlib.crc32(part), len(part))
+        output += part
+    return bytes(output), crc
