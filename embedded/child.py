@@ -1,0 +1,26 @@
+"""The child's side of `embedded.ministack`: runs MiniStack, and dies with its parent.
+
+Run as ``python -I child.py`` by the interpreter of ``embedded/.venv``. Standard
+input is a pipe whose other end only the parent has: when the parent ends, in
+whatever way, the pipe does, and this whole process group with it.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+
+
+def _follow_parent() -> None:
+    while os.read(0, 4096):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    sys.argv = ["ministack"]
+    runpy.run_module("ministack", run_name="__main__", alter_sys=True)
