@@ -1,1 +1,71 @@
-"""The ZIP core: bytes in, values out. It does no I/O and knows no object store."""
+"""The ZIP core: bytes in, values out. It does no I/O and knows no object store.
+
+Planning: `locate_directory` finds the central directory, a `DirectoryReader`
+reads its headers, `settle_index` (or an `IndexBuilder`) makes an `Index` of them.
+Extracting: `open_member`, then `decode_whole` or a `MemberDecoder`, then
+`close_member`. What is refused and why is in `CHECKS`; what a run tolerates, in
+its `Policy`.
+"""
+
+from __future__ import annotations
+
+from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
+from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
+from s3unzip.zipformat.directory import CentralHeader, DirectoryReader, HeaderNote, read_header
+from s3unzip.zipformat.index import (
+    Failure,
+    Index,
+    IndexBuilder,
+    Members,
+    Warnings,
+    fold_key,
+    settle_index,
+)
+from s3unzip.zipformat.local import (
+    AFTER_LENGTH,
+    HEAD_LENGTH,
+    NeedMoreBytes,
+    OpenedMember,
+    close_member,
+    open_member,
+)
+from s3unzip.zipformat.locate import TAIL_LENGTH, DirectoryLocation, locate_directory
+from s3unzip.zipformat.member import Member
+from s3unzip.zipformat.policy import Limits, Policy
+from s3unzip.zipformat.ranges import ByteRange, Reads, drive
+
+__all__ = [
+    "AFTER_LENGTH",
+    "CHECKS",
+    "HEAD_LENGTH",
+    "PIECE_LENGTH",
+    "TAIL_LENGTH",
+    "Action",
+    "ByteRange",
+    "CentralHeader",
+    "Check",
+    "DirectoryLocation",
+    "DirectoryReader",
+    "Failure",
+    "HeaderNote",
+    "Index",
+    "IndexBuilder",
+    "Limits",
+    "Member",
+    "MemberDecoder",
+    "Members",
+    "NeedMoreBytes",
+    "OpenedMember",
+    "Phase",
+    "Policy",
+    "Reads",
+    "Warnings",
+    "close_member",
+    "decode_whole",
+    "drive",
+    "fold_key",
+    "locate_directory",
+    "open_member",
+    "read_header",
+    "settle_index",
+]

@@ -1,0 +1,104 @@
+"""Deflate (method 8) by ISA-L, and Deflate64 (method 9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import inflate64
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
+
+from s3unzip.zipformat.codecs.port import Buffer, StreamError
+
+if TYPE_CHECKING:
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Policy
+
+RAW = -15
+
+# The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
+# for 18 bits, so a slice of this many bytes yields at most 15 MB.
+_DEFLATE64_SLICE = 512
+
+
+class Deflate:
+    """One raw deflate stream."""
+
+    def __init__(self, member: Member, policy: Policy) -> None:
+        del member, policy
+        self._stream = isal_zlib.decompressobj(RAW)
+        self._data: Buffer = b""
+        self._late = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the final block ended."""
+        return self._stream.eof
+
+    @property
+    def spare(self) -> int:
+        """Bytes after the final block."""
+        return self._late + len(self._stream.unused_data)
+
+    def push(self, data: Buffer) -> None:
+        """Take the next input."""
+        if self._stream.eof:
+            self._late += len(data)
+        else:
+            self._data = data
+
+    def pull(self, most: int) -> Buffer:
+        """Return up to `most` bytes; see `Codec`."""
+        if self._stream.eof:
+            return b""
+        try:
+            piece = self._stream.decompress(self._data, most)
+        except IsalError as error:
+            raise StreamError("corrupt-stream", f"deflate: {error}") from error
+        self._data = self._stream.unconsumed_tail
+        return piece
+
+
+class Deflate64:
+    """One Deflate64 stream.
+
+    The library does not tell how much of its input it used. So the last byte
+    is pushed alone: a stream that ends with the member ends in it.
+    """
+
+    def __init__(self, member: Member, policy: Policy) -> None:
+        del policy
+        self._stream = inflate64.Inflater()
+        self._left = member.compressed_size
+        self._data = memoryview(b"")
+        self._output = memoryview(b"")
+        self.spare = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the final block ended, and all it yielded was pulled."""
+        return bool(self._stream.eof) and not self._output
+
+    def push(self, data: Buffer) -> None:
+        """Take the next input."""
+        self._data = memoryview(data)
+        self._count_spare()
+
+    def pull(self, most: int) -> Buffer:
+        """Return up to `most` bytes; see `Codec`."""
+        while not self._output and self._data and not self._stream.eof:
+            length = min(_DEFLATE64_SLICE, max(1, self._left - 1))
+            taken, self._data = self._data[:length], self._data[length:]
+            self._left -= len(taken)
+            try:
+                self._output = memoryview(self._stream.inflate(bytes(taken)))
+            except (ValueError, EOFError) as error:
+                raise StreamError("corrupt-stream", f"deflate64: {error}") from error
+            self._count_spare()
+        piece, self._output = self._output[:most], self._output[most:]
+        return piece
+
+    def _count_spare(self) -> None:
+        if self._stream.eof:
+            self.spare = self._left
+            self._data = memoryview(b"")

@@ -1,0 +1,110 @@
+"""LZMA (method 14, APPNOTE 5.8) and xz (method 95), by liblzma."""
+
+from __future__ import annotations
+
+import lzma
+from typing import TYPE_CHECKING, Final
+
+from s3unzip.zipformat.codecs.port import Buffer, StreamError
+from s3unzip.zipformat.records import FLAG_LZMA_EOS
+
+if TYPE_CHECKING:
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Policy
+
+_HEADER_LENGTH: Final = 4
+_PROPERTIES_LENGTH: Final = 5
+_UNKNOWN_SIZE = (1 << 64) - 1
+# What liblzma needs beside the dictionary: its probability tables and buffers.
+_OVERHEAD = 16 << 20
+_SMALLEST_DICTIONARY = 4096
+
+
+class _Liblzma:
+    """Pulls from a liblzma decoder, which `_start` makes from the stream's first bytes."""
+
+    _name = ""
+
+    def __init__(self, member: Member, policy: Policy) -> None:
+        self._member, self._limit = member, policy.limits.decoder_memory
+        self._stream: lzma.LZMADecompressor | None = None
+        self._data: Buffer = b""
+        self._late = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream came to its end."""
+        return self._stream is not None and self._stream.eof
+
+    @property
+    def spare(self) -> int:
+        """Bytes after the stream."""
+        if self._stream is None or not self._stream.eof:
+            return 0
+        return self._late + len(self._stream.unused_data)
+
+    def push(self, data: Buffer) -> None:
+        """Take the next input."""
+        if self.ended:
+            self._late += len(data)
+        else:
+            self._data = b"".join((self._data, data)) if self._data else data
+
+    def pull(self, most: int) -> Buffer:
+        """Return up to `most` bytes; see `Codec`."""
+        if self._stream is None:
+            self._stream = self._start()
+        if self._stream is None or self._stream.eof:
+            return b""
+        if self._stream.needs_input and not self._data:
+            return b""
+        data, self._data = self._data, b""
+        try:
+            return self._stream.decompress(data, most)
+        except lzma.LZMAError as error:
+            code = "memory-bound" if "emory" in str(error) else "corrupt-stream"
+            raise StreamError(code, f"{self._name}: {error}") from error
+        except EOFError as error:
+            raise StreamError("corrupt-stream", f"{self._name}: {error}") from error
+
+    def _start(self) -> lzma.LZMADecompressor | None:
+        raise NotImplementedError
+
+
+class Lzma(_Liblzma):
+    """LZMA with the ZIP's own header: version, properties' length, properties.
+
+    The raw stream is given to liblzma behind the header of the old `.lzma`
+    format, which holds the same properties and the size: then the library
+    knows where the stream ends (flag bit 1: at its marker), and has a memory
+    limit. The dictionary never needs to be larger than the member.
+    """
+
+    _name = "lzma"
+
+    def _start(self) -> lzma.LZMADecompressor | None:
+        length = _HEADER_LENGTH + _PROPERTIES_LENGTH
+        if len(self._data) < length:
+            return None
+        head = bytes(self._data[:length])
+        if int.from_bytes(head[2:4], "little") != _PROPERTIES_LENGTH:
+            raise StreamError("corrupt-stream", f"lzma: odd properties {head.hex()}")
+        size = self._member.size
+        dictionary = int.from_bytes(head[5:9], "little")
+        dictionary = min(dictionary, max(size, _SMALLEST_DICTIONARY))
+        if dictionary > self._limit:
+            message = f"lzma: a dictionary of {dictionary} bytes, the limit is {self._limit}"
+            raise StreamError("memory-bound", message)
+        known = _UNKNOWN_SIZE if self._member.flags & FLAG_LZMA_EOS else size
+        header = head[4:5] + dictionary.to_bytes(4, "little") + known.to_bytes(8, "little")
+        self._data = b"".join((header, self._data[length:]))
+        return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _OVERHEAD)
+
+
+class Xz(_Liblzma):
+    """One xz stream."""
+
+    _name = "xz"
+
+    def _start(self) -> lzma.LZMADecompressor | None:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=self._limit + _OVERHEAD)

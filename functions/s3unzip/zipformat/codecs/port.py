@@ -1,0 +1,43 @@
+"""What a codec is: input pushed in, output pulled out in bounded pieces."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+Buffer = bytes | memoryview
+
+
+class StreamError(Exception):
+    """A codec cannot go on; `decode` makes a `MemberError` with this code of it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Codec(Protocol):
+    """One stream's decompressor.
+
+    `push` takes the next input, once `pull` has returned nothing; `pull`
+    returns at most `most` bytes, and nothing when it wants input or the stream
+    has ended. `spare` is the number of bytes pushed after the stream's end, or
+    a number above 0 where the library only tells that there were some.
+    """
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream came to its own end."""
+
+    @property
+    def spare(self) -> int:
+        """Bytes pushed that lie after the stream's end."""
+
+    def push(self, data: Buffer) -> None:
+        """Take the next input."""
+
+    def pull(self, most: int) -> Buffer:
+        """Return up to `most` bytes of output.
+
+        Raises:
+            StreamError: the stream is corrupt, or wants too much memory.
+        """

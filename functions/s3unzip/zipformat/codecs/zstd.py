@@ -1,0 +1,81 @@
+"""Zstandard (method 93): one frame or several, as the format allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import zstandard
+
+from s3unzip.zipformat.codecs.port import Buffer, StreamError
+
+if TYPE_CHECKING:
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Policy
+
+# The library has no bound on its output. A block of 4 bytes yields up to 128 KiB, so a
+# slice of this many bytes yields at most 16 MiB.
+_SLICE = 512
+_MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE_TAIL = b"\x2a\x4d\x18"
+
+
+class Zstd:
+    """Zstandard frames up to the end of the member."""
+
+    def __init__(self, member: Member, policy: Policy) -> None:
+        del member
+        # The library takes no window below 1 KiB.
+        self._limit = max(1024, policy.limits.decoder_memory)
+        self._frames = zstandard.ZstdDecompressor(max_window_size=self._limit)
+        self._frame = self._frames.decompressobj()
+        self._data = memoryview(b"")
+        self._output = memoryview(b"")
+        self._between = b""
+        self._late = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether a frame has ended, and all it yielded was pulled."""
+        return bool(self._frame.eof) and not self._output
+
+    @property
+    def spare(self) -> int:
+        """Bytes after the last frame that begin no other."""
+        return self._late + len(self._between)
+
+    def push(self, data: Buffer) -> None:
+        """Take the next input."""
+        if self._late:
+            self._late += len(data)
+        else:
+            self._data = memoryview(data)
+
+    def pull(self, most: int) -> Buffer:
+        """Return up to `most` bytes; see `Codec`."""
+        while not self._output and self._data and not self._late:
+            if self._frame.eof and not self._next_frame():
+                break
+            taken, self._data = self._data[:_SLICE], self._data[_SLICE:]
+            try:
+                self._output = memoryview(self._frame.decompress(taken))
+            except zstandard.ZstdError as error:
+                code = "memory-bound" if "too much memory" in str(error) else "corrupt-stream"
+                raise StreamError(code, f"zstd: {error}") from error
+            if self._frame.eof and self._frame.unused_data:
+                self._data = memoryview(b"".join((self._frame.unused_data, self._data)))
+        piece, self._output = self._output[:most], self._output[most:]
+        return piece
+
+    def _next_frame(self) -> bool:
+        """Begin another frame if its magic follows; else all the rest is spare."""
+        data = b"".join((self._between, self._data))
+        if len(data) < len(_MAGIC):
+            self._between, self._data = data, memoryview(b"")
+            return False
+        self._between = b""
+        if data.startswith(_MAGIC) or (data[0] >> 4 == 5 and data[1:4] == _SKIPPABLE_TAIL):
+            self._frame = self._frames.decompressobj()
+            self._data = memoryview(data)
+            return True
+        self._late, self._data = len(data), memoryview(b"")
+        return False

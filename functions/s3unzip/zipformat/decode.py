@@ -1,0 +1,166 @@
+"""A member's data: decompressed, and held against its declared size and CRC-32.
+
+Small members go through `decode_whole` in one call; members of any size through
+a `MemberDecoder`, in pieces. Both make the same checks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
+
+from s3unzip.errors import MemberError
+from s3unzip.zipformat.ciphers import open_cipher
+from s3unzip.zipformat.codecs import CODECS, StreamError
+from s3unzip.zipformat.codecs.deflate import RAW
+from s3unzip.zipformat.local import Buffer, find_in
+from s3unzip.zipformat.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Policy
+
+PIECE_LENGTH = 1 << 20
+
+_crc32 = isal_zlib.crc32
+_inflater = isal_zlib.decompressobj
+
+
+class MemberDecoder:
+    """Decompress one member of any size, fed in any cuts, in pieces of at most 1 MiB.
+
+    Never yields a byte beyond the declared size. The pieces are only known to
+    be right once `finish` has returned.
+    """
+
+    def __init__(self, member: Member, policy: Policy) -> None:
+        """Prepare to decode.
+
+        Raises:
+            MemberError: the member is encrypted, or its method is not read.
+        """
+        self._member, self._policy = member, policy
+        self._cipher = open_cipher(member)
+        codec = CODECS.get(member.method)
+        if codec is None:
+            self._fail("unsupported-method", f"compression method {member.method}")
+        self._codec = codec(member, policy)
+        self._fed = 0
+        self.size = 0
+        self.crc32 = 0
+
+    def feed(self, data: Buffer) -> Iterator[Buffer]:
+        """Yield what `data` decompresses to; exhaust it before feeding again.
+
+        Raises:
+            MemberError: the stream is corrupt, too long, or wants too much memory.
+        """
+        self._fed += len(data)
+        if self._fed > self._member.compressed_size:
+            raise ValueError(f"fed {self._fed} of {self._member.compressed_size} bytes")
+        self._codec.push(data if self._cipher is None else self._cipher.decrypt(data))
+        while piece := self._pull():
+            self.size += len(piece)
+            if self.size > self._member.size:
+                self._fail("size-overrun", f"more than the declared {self._member.size} bytes")
+            self.crc32 = _crc32(piece, self.crc32)
+            yield piece
+
+    def finish(self) -> None:
+        """Check that the member ended as declared.
+
+        Raises:
+            MemberError: it did not.
+        """
+        check_end(
+            self._member,
+            self._policy,
+            ended=self._codec.ended and self._fed == self._member.compressed_size,
+            spare=self._codec.spare,
+            size=self.size,
+        )
+        check_crc(self._member, self.crc32)
+
+    def _pull(self) -> Buffer:
+        left = self._member.size - self.size
+        try:
+            return self._codec.pull(min(PIECE_LENGTH, left + 1))
+        except StreamError as error:
+            self._fail(error.code, str(error))
+
+    def _fail(self, code: str, message: str) -> NoReturn:
+        raise MemberError(find_in(self._member, code, message))
+
+
+def check_end(member: Member, policy: Policy, *, ended: bool, spare: int, size: int) -> None:
+    """Judge how a stream ended."""
+    if size > member.size:
+        message = f"more than the declared {member.size} bytes"
+        raise MemberError(find_in(member, "size-overrun", message))
+    if not ended:
+        message = f"no end of the stream within {member.compressed_size} bytes; {size} came out"
+        raise MemberError(find_in(member, "stream-truncated", message))
+    if size != member.size:
+        message = f"{size} bytes, {member.size} declared"
+        raise MemberError(find_in(member, "size-mismatch", message))
+    if spare and not policy.tolerates("compressed-trailing-bytes"):
+        message = "bytes after the end of the compressed stream"
+        raise MemberError(find_in(member, "compressed-trailing-bytes", message))
+
+
+def check_crc(member: Member, crc32: int) -> None:
+    """Compare the data's CRC-32."""
+    if crc32 != member.crc32:
+        message = f"the data has {crc32:08x}, declared is {member.crc32:08x}"
+        raise MemberError(find_in(member, "crc-mismatch", message))
+
+
+def decode_whole(member: Member, data: Buffer, policy: Policy) -> Buffer:
+    """Return a whole member's content; a stored one's is `data` itself.
+
+    `data` is the member's compressed bytes, all of them. Allocates at most the
+    declared size and one byte: the caller bounds that by choosing its members.
+
+    Raises:
+        MemberError: the content is not what the directory declares.
+    """
+    if member.method == METHOD_DEFLATE and not member.flags & ENCRYPTION_FLAGS:
+        stream = _inflater(RAW)
+        try:
+            content = stream.decompress(data, member.size + 1)
+        except IsalError as error:
+            raise MemberError(find_in(member, "corrupt-stream", f"deflate: {error}")) from error
+        if (
+            len(content) != member.size
+            or not stream.eof
+            or stream.unused_data
+            or len(data) != member.compressed_size
+        ):
+            check_end(
+                member,
+                policy,
+                ended=stream.eof and len(data) == member.compressed_size,
+                spare=len(stream.unused_data),
+                size=len(content),
+            )
+        if _crc32(content) != member.crc32:
+            check_crc(member, _crc32(content))
+        return content
+    if member.method == METHOD_STORED and not member.flags & ENCRYPTION_FLAGS:
+        check_end(
+            member,
+            policy,
+            ended=len(data) == member.compressed_size,
+            spare=0,
+            size=len(data),
+        )
+        check_crc(member, _crc32(data))
+        return data
+    decoder = MemberDecoder(member, policy)
+    content = b"".join(decoder.feed(data))
+    decoder.finish()
+    return content

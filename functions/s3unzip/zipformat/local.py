@@ -1,0 +1,225 @@
+"""Compare a member's local header (APPNOTE 4.3.7) and data descriptor (4.3.9) with the index.
+
+The bytes come in the same range as the data, so these checks cost no request.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import Finding, MemberError
+from s3unzip.zipformat.extras import ZIP64, Extras, read_unicode_path, resolve_zip64, walk_extras
+from s3unzip.zipformat.names import SHOWN_NAME
+from s3unzip.zipformat.records import (
+    DESCRIPTOR_SIGNATURE,
+    ENCRYPTION_FLAGS,
+    FLAG_DESCRIPTOR,
+    FLAG_UTF8,
+    LOCAL,
+    LOCAL_LENGTH,
+    LOCAL_MAGIC,
+    LOCAL_SIGNATURE,
+    METHOD_AES,
+    SENTINEL_32,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Policy
+
+Buffer = bytes | memoryview
+
+# Enough for nearly every local header in one read.
+HEAD_LENGTH = 1024
+# How much of what follows a member's data is worth reading: the longest descriptor
+# has 24 bytes; the rest is looked through for a local header that is not listed.
+AFTER_LENGTH = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedMember:
+    """A local header that agrees: data begins `data_start` bytes after the header's first."""
+
+    data_start: int
+    has_descriptor: bool
+    warnings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NeedMoreBytes:
+    """The local header is longer than what was given: come again with `length` bytes."""
+
+    length: int
+
+
+def find_in(member: Member, code: str, message: str, at: int | None = None) -> Finding:
+    """Return a finding about a member, by default at its local header."""
+    offset = member.offset if at is None else at
+    return Finding(code, message, offset, member.path[:SHOWN_NAME])
+
+
+def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | NeedMoreBytes:
+    """Check a member's local header; `head` begins at `member.offset`.
+
+    It may hold more than the header, up to `member.stop`; what it holds beyond
+    that is not looked at.
+
+    Raises:
+        MemberError: the local header disagrees with the directory.
+    """
+    room = member.stop - member.offset
+    if len(head) < LOCAL_LENGTH:
+        if len(head) >= room:
+            raise MemberError(find_in(member, "lfh-truncated", f"{room} bytes for a header"))
+        return NeedMoreBytes(min(room, HEAD_LENGTH))
+    magic, flags, method, crc32, compressed, size, name_length, extra_length = LOCAL.unpack_from(
+        head
+    )
+    if magic != LOCAL_MAGIC:
+        found = bytes(head[:4]).hex()
+        raise MemberError(find_in(member, "lfh-bad-signature", f"{found} instead of 504b0304"))
+    data_start = LOCAL_LENGTH + name_length + extra_length
+    if data_start + member.compressed_size > room:
+        _refuse_reach(member, data_start)
+    if len(head) < data_start:
+        return NeedMoreBytes(data_start)
+    name = head[LOCAL_LENGTH : LOCAL_LENGTH + name_length]
+    if (
+        name == member.name_bytes
+        and method == member.method
+        and flags == member.flags
+        and not flags & ENCRYPTION_FLAGS
+        and not extra_length
+        and not flags & FLAG_DESCRIPTOR
+        and crc32 == member.crc32
+        and compressed == member.compressed_size
+        and size == member.size
+    ):
+        return OpenedMember(data_start, has_descriptor=False)
+    extra = bytes(head[LOCAL_LENGTH + name_length : data_start])
+    warnings: list[Finding] = []
+    if name != member.name_bytes:
+        shown = bytes(name[:SHOWN_NAME]).decode("utf-8", "backslashreplace")
+        raise MemberError(find_in(member, "lfh-name-mismatch", f"it says {shown!r}"))
+    _check_coding(member, flags, method, warnings)
+    extras = walk_extras(extra)
+    _check_extras(member, extras, flags, policy, warnings)
+    payload = next(iter(extras.of(ZIP64)), None)
+    _check_sizes(member, payload, flags, (crc32, compressed, size))
+    return OpenedMember(data_start, bool(flags & FLAG_DESCRIPTOR), tuple(warnings))
+
+
+def _refuse_reach(member: Member, data_start: int) -> None:
+    stop = member.offset + data_start + member.compressed_size
+    message = f"with its local header it ends at {stop}, past {member.stop}"
+    raise MemberError(find_in(member, "overlap", message))
+
+
+def _check_coding(member: Member, flags: int, method: int, warnings: list[Finding]) -> None:
+    if (flags ^ member.flags) & ENCRYPTION_FLAGS or (method == METHOD_AES) != (
+        member.method == METHOD_AES
+    ):
+        message = "only one of its two headers says encrypted"
+        raise MemberError(find_in(member, "lfh-encryption-mismatch", message))
+    if method != member.method:
+        message = f"method {method}, in the directory {member.method}"
+        raise MemberError(find_in(member, "lfh-method-mismatch", message))
+    if (flags ^ member.flags) & FLAG_DESCRIPTOR:
+        message = "only one of its two headers announces a data descriptor"
+        warnings.append(find_in(member, "lfh-flag3-mismatch", message))
+
+
+def _check_extras(
+    member: Member, extras: Extras, flags: int, policy: Policy, warnings: list[Finding]
+) -> None:
+    if extras.overrun:
+        message = "a local extra field is longer than its block"
+        warnings.append(find_in(member, "lfh-extra-malformed", message))
+    if len(extras.of(ZIP64)) > 1:
+        raise MemberError(find_in(member, "lfh-zip64-duplicate", "two local ZIP64 extra fields"))
+    unicode_path = read_unicode_path(extras, member.name_bytes)
+    if unicode_path.name is None or flags & FLAG_UTF8:
+        return
+    text = unicode_path.name.decode("utf-8", "backslashreplace")
+    if text.strip("/") != member.path:
+        message = f"the local Unicode path is {text[:SHOWN_NAME]!r}"
+        finding = find_in(member, "lfh-unicode-path-mismatch", message)
+        if not policy.tolerates(finding.code):
+            raise MemberError(finding)
+        warnings.append(finding)
+
+
+def _check_sizes(
+    member: Member, zip64: bytes | None, flags: int, local: tuple[int, int, int]
+) -> None:
+    """Compare CRC and sizes; with a descriptor they may be zero, or sentinels, instead."""
+    crc32, compressed, size = local
+    values = resolve_zip64(zip64, size, compressed, 0, 0)
+    wanted = (member.crc32, member.compressed_size, member.size)
+    found = (crc32, values.compressed_size, values.size)
+    if found == wanted:
+        return
+    if flags & FLAG_DESCRIPTOR and all(
+        have == want or have in (0, SENTINEL_32) for have, want in zip(found, wanted, strict=True)
+    ):
+        return
+    message = (
+        f"CRC {crc32:08x}, {found[1]} bytes for {found[2]};"
+        f" in the directory {wanted[0]:08x}, {wanted[1]} for {wanted[2]}"
+    )
+    raise MemberError(find_in(member, "lfh-size-crc-mismatch", message))
+
+
+def close_member(
+    member: Member, opened: OpenedMember, after: Buffer, policy: Policy
+) -> Sequence[Finding]:
+    """Check what follows a member's data: its descriptor, then the gap; return warnings.
+
+    `after` begins where the data ends and holds all up to `member.stop`, or the
+    first `AFTER_LENGTH` bytes of it.
+
+    Raises:
+        MemberError: the data descriptor disagrees with the directory.
+    """
+    del policy  # nothing here is a matter of choice
+    warnings: list[Finding] = []
+    data_stop = member.offset + opened.data_start + member.compressed_size
+    length = 0
+    if opened.has_descriptor:
+        length, is_signed = _match_descriptor(member, after, data_stop)
+        if not is_signed:
+            message = "the data descriptor has no signature"
+            warnings.append(find_in(member, "dd-missing-signature", message, data_stop))
+    if len(after) > length:
+        hidden = bytes(after[length:]).find(LOCAL_SIGNATURE)
+        if hidden >= 0:
+            at = data_stop + length + hidden
+            message = f"a local header at {at} that the directory does not list"
+            warnings.append(find_in(member, "hidden-local-header", message, at))
+    return warnings
+
+
+def _match_descriptor(member: Member, after: Buffer, data_stop: int) -> tuple[int, bool]:
+    """Return the length of the descriptor, and whether it is signed.
+
+    4.3.9: with or without the signature, sizes of 32 or 64 bits. Nothing says
+    which of the four it is, so one of them must hold the directory's values.
+    """
+    crc32, compressed, size = member.crc32, member.compressed_size, member.size
+    wide = struct.pack("<IQQ", crc32, compressed, size)
+    forms = [wide]
+    if compressed <= SENTINEL_32 and size <= SENTINEL_32:
+        forms.insert(0, struct.pack("<III", crc32, compressed, size))
+    head = bytes(after[: len(wide) + 4])
+    for form in forms:
+        if head.startswith(DESCRIPTOR_SIGNATURE + form):
+            return len(form) + 4, True
+    for form in forms:
+        if head.startswith(form):
+            return len(form), False
+    message = f"{head[:16].hex() or 'nothing'} where the descriptor should be"
+    raise MemberError(find_in(member, "dd-mismatch", message, data_stop))

@@ -1,0 +1,57 @@
+"""What a run tolerates: limits, and which checks are only warnings.
+
+The codes themselves are in `checks`; this module decides what a code does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from s3unzip.zipformat.checks import CHECKS, Action
+
+MIB = 1 << 20
+GIB = 1 << 30
+TIB = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds that an archive cannot move; sizes in bytes.
+
+    `ratio` is for deflate, which cannot pass 1,032:1, so more is a lie;
+    methods without a bound only warn. `decoder_memory` caps what a stream
+    header may ask for: LZMA dictionaries and zstd windows.
+    """
+
+    members: int = 10_000_000
+    total_size: int = 5 * TIB
+    member_size: int = 5 * TIB
+    ratio: int = 1_100
+    directory_size: int = 2 * GIB
+    key_bytes: int = 1_024
+    decoder_memory: int = 128 * MIB
+    kept_warnings: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which findings stop what.
+
+    `lenient` turns the checks that are matters of choice into warnings: a
+    backslash becomes a slash, trailing bytes are ignored, a symbolic link is
+    written as its target's text. `encoding` is used for names that neither say
+    UTF-8 nor are ASCII; without it they are UTF-8 where valid, else cp437.
+    """
+
+    lenient: bool = False
+    encoding: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def action(self, code: str) -> Action:
+        """Return what `code` does under this policy."""
+        check = CHECKS[code]
+        return check.lenient if self.lenient else check.default
+
+    def tolerates(self, code: str) -> bool:
+        """Return whether `code` is only a warning under this policy."""
+        return self.action(code) is Action.WARN
