@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from isal import isal_zlib
-from isal.igzip_lib import IsalError
 
 from s3unzip.errors import MemberError
 from s3unzip.zipformat.ciphers import open_cipher
 from s3unzip.zipformat.codecs import CODECS, StreamError
-from s3unzip.zipformat.codecs.deflate import RAW
+from s3unzip.zipformat.codecs.deflate import IGZIP_ERROR, RAW
 from s3unzip.zipformat.local import Buffer, find_in
 from s3unzip.zipformat.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
 
@@ -132,7 +131,7 @@ def decode_whole(member: Member, data: Buffer, policy: Policy) -> Buffer:
         stream = _inflater(RAW)
         try:
             content = stream.decompress(data, member.size + 1)
-        except IsalError as error:
+        except IGZIP_ERROR as error:
             raise MemberError(find_in(member, "corrupt-stream", f"deflate: {error}")) from error
         if (
             len(content) != member.size

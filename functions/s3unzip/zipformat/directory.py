@@ -19,6 +19,7 @@ from s3unzip.zipformat.extras import (
     walk_extras,
 )
 from s3unzip.zipformat.names import (
+    SHOWN_NAME,
     Name,
     check_name,
     decode_name,
@@ -141,8 +142,11 @@ class DirectoryReader:
                 message += " (the same modulo 65,536: a writer without ZIP64)"
             raise RejectedError(Finding("count-mismatch", message, at))
 
-    # One loop without calls: a million of these decide how long a plan takes.
-    def _read_all(self, data: bytes, headers: list[CentralHeader]) -> int:  # noqa: C901 (above)
+    # One loop without calls: how fast it is with a million headers decides how long a plan
+    # takes, hence its length.
+    def _read_all(  # noqa: C901, PLR0915
+        self, data: bytes, headers: list[CentralHeader]
+    ) -> int:
         unpack, new, plain_name = CENTRAL.unpack_from, tuple.__new__, is_plain_name
         plain_flags, times = _PLAIN_FLAGS, self._times
         prefix, index = self._location.prefix, self._read
@@ -269,7 +273,7 @@ class _HeaderReading:
         is_directory = name.is_directory
         self._check_kind(name, mode, values)
         if not is_directory:
-            self._check_method(values)
+            self._check_method()
             self._check_sizes(values)
         mtime = read_extended_time(self.extras)
         note = None
@@ -331,31 +335,36 @@ class _HeaderReading:
             self._find(code, "a field is at its ZIP64 sentinel without a value")
 
     def _read_name(self) -> Name:
+        raw, is_utf8 = self._choose_name()
+        text, odd = decode_name(raw, is_utf8=is_utf8, policy=self.policy)
+        if odd:
+            self._find(odd, f"the name's bytes are {raw[:40].hex()}")
+            if not self.policy.tolerates(odd):
+                return Name(text, text.endswith("/"), odd, ())
+        name = check_name(text, self.policy)
+        for code in name.warnings:
+            self._find(code, f"written as {name.path[:SHOWN_NAME]!r}")
+        if name.failure:
+            self._find(name.failure, "the name cannot be a key")
+        return name
+
+    def _choose_name(self) -> tuple[bytes, bool]:
+        """Return the bytes to take the name from, and whether they are UTF-8."""
         unicode_path = read_unicode_path(self.extras, self.raw)
         if unicode_path.duplicate:
             self._reject("unicode-path-duplicate", "more than one Unicode path field")
         if unicode_path.stale:
             self._find("unicode-path-stale", "the Unicode path field is for another name")
         is_utf8 = bool(self.flags & FLAG_UTF8)
-        raw = self.raw
-        if unicode_path.name is not None:
-            if is_utf8 and unicode_path.name != raw:
-                message = f"the Unicode path is {show_name(unicode_path.name)!r}"
-                self._reject("unicode-path-mismatch", message)
-            elif not is_utf8:
-                self._find("unicode-path-used", "the name is taken from the Unicode path field")
-                raw, is_utf8 = unicode_path.name, True
-        text, odd = decode_name(raw, is_utf8=is_utf8, policy=self.policy)
-        if odd:
-            self._find(odd, f"the name's bytes are {raw[:40].hex()}")
-            if self.failure and self.failure.code == odd:
-                return Name(text, text.endswith("/"), odd, ())
-        name = check_name(text, self.policy)
-        for code in name.warnings:
-            self._find(code, f"written as {name.path!r}")
-        if name.failure:
-            self._find(name.failure, "the name cannot be a key")
-        return name
+        if unicode_path.name is None:
+            return self.raw, is_utf8
+        if not is_utf8:
+            self._find("unicode-path-used", "the name is taken from the Unicode path field")
+            return unicode_path.name, True
+        if unicode_path.name != self.raw:
+            message = f"the Unicode path is {show_name(unicode_path.name)!r}"
+            self._reject("unicode-path-mismatch", message)
+        return self.raw, True
 
     def _read_mode(self) -> int | None:
         if self.made_by >> 8 not in (HOST_UNIX, HOST_DARWIN):
@@ -377,7 +386,7 @@ class _HeaderReading:
         elif kind == 0x4 or self.attributes & 0x10:
             self._find("dir-attr-without-slash", "a directory attribute, taken as a file")
 
-    def _check_method(self, values: Zip64Values) -> None:
+    def _check_method(self) -> None:
         if self.flags & ENCRYPTION_FLAGS or self.method == METHOD_AES:
             self._find("encrypted", "encrypted members are not read")
         if self.flags & FLAG_PATCH:
@@ -385,12 +394,12 @@ class _HeaderReading:
         if self.method not in SUPPORTED_METHODS and self.method != METHOD_AES:
             name = METHOD_NAMES.get(self.method, "unknown")
             self._find("unsupported-method", f"compression method {self.method} ({name})")
-        if self.method == METHOD_STORED and values.size != values.compressed_size:
-            if not self.flags & ENCRYPTION_FLAGS:
-                message = f"stored, {values.compressed_size} bytes for {values.size}"
-                self._find("stored-size-mismatch", message)
 
     def _check_sizes(self, values: Zip64Values) -> None:
+        is_stored = self.method == METHOD_STORED and not self.flags & ENCRYPTION_FLAGS
+        if is_stored and values.size != values.compressed_size:
+            message = f"stored, {values.compressed_size} bytes for {values.size}"
+            self._find("stored-size-mismatch", message)
         limits = self.policy.limits
         if values.size > limits.member_size:
             message = f"declares {values.size} bytes, the limit is {limits.member_size}"

@@ -203,8 +203,8 @@ class IndexBuilder:
 
     def _add_batch(self, headers: Sequence[CentralHeader]) -> None:
         (
-            index, paths, raw_names, offsets, compressed, sizes, crcs, methods, flags, mtimes, modes,
-            notes,
+            index, paths, raw_names, offsets, compressed, sizes,
+            crcs, methods, flags, mtimes, modes, notes,
         ) = zip(*headers, strict=True)  # fmt: skip
         columns = self._columns
         columns.index.extend(index)
@@ -359,14 +359,8 @@ class IndexBuilder:
                 self._fail_place(earlier, "duplicate-name", f"{message}: the last one is written")
         if len(by_key) > 1:
             first, other, *_ = by_key
-            is_case = unicodedata.normalize("NFC", first).lower() != unicodedata.normalize(
-                "NFC", other
-            )
-            is_case = first.casefold() == other.casefold() or (
-                is_case
-                and unicodedata.normalize("NFC", first) != unicodedata.normalize("NFC", other)
-            )
-            code = "case-collision" if is_case else "unicode-collision"
+            is_form = unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", other)
+            code = "unicode-collision" if is_form else "case-collision"
             place = by_key[other]
             message = f"{first!r} and {other!r} are one name to some file systems"
             self._warnings.add(Finding(code, message, columns.offset[place], other[:200]))

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import Finding, MemberError
-from s3unzip.zipformat.extras import ZIP64, Extras, read_unicode_path, resolve_zip64, walk_extras
-from s3unzip.zipformat.names import SHOWN_NAME
+from s3unzip.zipformat.extras import (
+    UNICODE_PATH,
+    ZIP64,
+    Extras,
+    read_unicode_path,
+    resolve_zip64,
+    walk_extras,
+)
+from s3unzip.zipformat.names import SHOWN_NAME, check_name, decode_name
 from s3unzip.zipformat.records import (
     DESCRIPTOR_SIGNATURE,
     ENCRYPTION_FLAGS,
@@ -141,12 +148,14 @@ def _check_extras(
         warnings.append(find_in(member, "lfh-extra-malformed", message))
     if len(extras.of(ZIP64)) > 1:
         raise MemberError(find_in(member, "lfh-zip64-duplicate", "two local ZIP64 extra fields"))
-    unicode_path = read_unicode_path(extras, member.name_bytes)
-    if unicode_path.name is None or flags & FLAG_UTF8:
+    if not extras.of(UNICODE_PATH) or flags & FLAG_UTF8:
         return
-    text = unicode_path.name.decode("utf-8", "backslashreplace")
-    if text.strip("/") != member.path:
-        message = f"the local Unicode path is {text[:SHOWN_NAME]!r}"
+    unicode_path = read_unicode_path(extras, member.name_bytes)
+    is_used = unicode_path.name is not None
+    raw = member.name_bytes if unicode_path.name is None else unicode_path.name
+    text, _ = decode_name(raw, is_utf8=is_used, policy=policy)
+    if check_name(text, policy).path != member.path:
+        message = f"by its local Unicode path field it is {text[:SHOWN_NAME]!r}"
         finding = find_in(member, "lfh-unicode-path-mismatch", message)
         if not policy.tolerates(finding.code):
             raise MemberError(finding)

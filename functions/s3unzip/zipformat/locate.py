@@ -197,9 +197,11 @@ def _read_zip64(
     if not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
         if needs:
             yield from _explain_no_locator(view, eocd, at)
-        _check_disks(eocd.disk, eocd.directory_disk, eocd.disk_entries, eocd.entries, at)
-        return _End(at, eocd.entries, eocd.directory_size, eocd.directory_offset, None)
+        return _end_without_zip64(eocd, at)
     locator = Zip64Locator._make(ZIP64_LOCATOR.unpack(raw))
+    if not needs and eocd.directory_offset + eocd.directory_size > locator_at:
+        yield from _refuse_ambiguous(view, locator, locator_at)
+        return _end_without_zip64(eocd, at)
     record_at = yield from _find_zip64_record(view, locator, locator_at, policy, warnings)
     fixed = yield from view.read(record_at, record_at + ZIP64_EOCD_LENGTH)
     record = Zip64Eocd._make(ZIP64_EOCD.unpack(fixed))
@@ -209,6 +211,24 @@ def _read_zip64(
     _check_disks(record.disk, record.directory_disk, record.disk_entries, record.entries, record_at)
     shift = record_at - locator.record_offset
     return _End(record_at, record.entries, record.directory_size, record.directory_offset, shift)
+
+
+def _end_without_zip64(eocd: Eocd, at: int) -> _End:
+    _check_disks(eocd.disk, eocd.directory_disk, eocd.disk_entries, eocd.entries, at)
+    return _End(at, eocd.entries, eocd.directory_size, eocd.directory_offset, None)
+
+
+def _refuse_ambiguous(view: _Tail, locator: Zip64Locator, locator_at: int) -> Reads[None]:
+    """Refuse a locator inside a directory that needs none, if it leads to a record.
+
+    If it does not, it is the end of a name or comment that looks like one.
+    """
+    for place in (locator.record_offset, locator_at - ZIP64_EOCD_LENGTH):
+        if 0 <= place <= locator_at - ZIP64_EOCD_LENGTH:
+            raw = yield from view.read(place, place + 4)
+            if raw == ZIP64_EOCD_SIGNATURE:
+                message = f"a directory before {locator_at}, and a ZIP64 record at {place}"
+                _reject("zip64-ambiguous", message, place)
 
 
 def _explain_no_locator(view: _Tail, eocd: Eocd, at: int) -> Reads[None]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import inflate64
 from isal import isal_zlib
-from isal.igzip_lib import IsalError
 
 from s3unzip.zipformat.codecs.port import Buffer, StreamError
 
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.policy import Policy
 
 RAW = -15
+# The stubs call this class an instance.
+IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
 
 # The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
 # for 18 bits, so a slice of this many bytes yields at most 15 MB.
@@ -53,7 +54,7 @@ class Deflate:
             return b""
         try:
             piece = self._stream.decompress(self._data, most)
-        except IsalError as error:
+        except IGZIP_ERROR as error:
             raise StreamError("corrupt-stream", f"deflate: {error}") from error
         self._data = self._stream.unconsumed_tail
         return piece
