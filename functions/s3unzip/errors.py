@@ -15,9 +15,11 @@
     |  +- AccessDeniedError         exit 6  a right is missing, or a key is denied or disabled
     |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
     |  +- ConflictError             exit 6  a conditional write found the object there
+    |  +- StoreFullError            exit 6  no space left where the members go
     +- ServiceFaultError            exit 5  retryable: try the task again
     |  +- ThrottledError            exit 5  503 SlowDown and its kin, after the whole budget
     |  +- DeadlineError             exit 5  the worker's time ran out; what is done is written
+    +- RunStoppedError              exit 5  another task met what stops the whole run
     +- InterruptedRunError          exit 130  Ctrl-C
 
 Verdicts are values, exceptions are retryable: an `ArchiveError` never leaves
@@ -121,6 +123,10 @@ class ConflictError(StorageError):
     """A conditional write found that the object exists."""
 
 
+class StoreFullError(StorageError):
+    """No space is left, or a quota is reached, where the members go."""
+
+
 class ServiceFaultError(S3UnzipError):
     """The service failed for now: the same task may work later."""
 
@@ -134,6 +140,12 @@ class ThrottledError(ServiceFaultError):
 
 class DeadlineError(ServiceFaultError):
     """The worker's time limit was near; finished members are on record."""
+
+
+class RunStoppedError(S3UnzipError):
+    """Another task met a fault that stops the whole run: mend it, then redrive."""
+
+    exit_code = 5
 
 
 class InterruptedRunError(S3UnzipError):

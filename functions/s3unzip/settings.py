@@ -57,12 +57,16 @@ class Tuning:
     batch_bytes: int = 128 * MIB  # of the archive, one batch
     batch_output: int = 512 * MIB  # uncompressed, one batch
     batch_members: int = 4_000
-    batch_seconds: float = 20.0  # forecast
+    batch_seconds: float = 20.0  # forecast, at most
+    batch_least_seconds: float = 1.0  # below this a task is not worth its dispatch
+    gap_bytes: int = 1 * MIB  # a batch reads over unwanted bytes up to here; beyond, a new range
     copy_task_bytes: int = 64 * GIB  # one copy task
     # what the forecast of a task stands on; facts and sources in pipeline/forecast constants
     worker_bandwidth: int = 75_000_000  # bytes a second, in or out
     put_seconds: float = 0.030  # latency of one PUT
+    member_seconds: float = 0.000_3  # CPU of one small member
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
+    rate_headroom: float = 2.0  # ask for so many times the rate: partitions grow, calls pace
     max_workers: int = 1_000  # tasks of one run at once
     # extract
     puts_in_flight: int = 32

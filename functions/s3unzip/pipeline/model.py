@@ -66,6 +66,13 @@ class OnConflict(StrEnum):
     NEVER = "never"  # If-None-Match
 
 
+class GzipForm(StrEnum):
+    """How a member that is kept compressed is marked as gzip."""
+
+    SUFFIX = "suffix"  # the key ends in .gz
+    ENCODING = "encoding"  # Content-Encoding: gzip
+
+
 class Options(Struct, frozen=True, omit_defaults=True):
     """What the caller chose; part of the run's identity."""
 
@@ -77,7 +84,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     limit: int | None = None  # extract the first so many of the selected members
     lenient: bool = False
     encoding: str | None = None
-    as_gzip: bool = False
+    as_gzip: GzipForm | None = None  # the raw deflate stream re-wrapped, not inflated
     trust_crc: bool = False  # with as_gzip: do not inflate to check
     password_ref: str | None = None  # where the password is, never the password
     nested_depth: int = 0
@@ -139,7 +146,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
     kind: TaskKind
     rows: tuple[int, int]  # its members: bytes [start, stop) of members.jsonl
     members: int
-    span: tuple[int, int]  # bytes [start, stop) of the archive that it reads or copies
+    span: tuple[int, int]  # bytes [start, stop): of the archive; of one member: of its data
     size: int  # bytes it writes; of a segment: of the compressed slice, as only a scan knows
     seconds: float  # forecast
     part: int = 0  # of a split member: which slice
@@ -298,6 +305,61 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     bytes_read: int = 0
 
 
+class ScanTask(Struct, frozen=True):
+    """One segment to scan: a line of ``scan.jsonl``."""
+
+    id: str  # "scan-000012-0003"
+    row: tuple[int, int]  # its member: bytes [start, stop) of members.jsonl
+    member: int  # index of the member
+    part: int
+    parts: int
+    step: int  # bytes of compressed data between the places where segments are looked for
+
+
+class ScanReport(Struct, frozen=True, omit_defaults=True):
+    """What one scan cost: ``scans/<id>.json``; what it found is beside it, ``scans/<id>.bin``."""
+
+    scan: str
+    member: int
+    part: int
+    found: bool  # False: no boundary here, the segment joins the one before it
+    seconds: float = 0.0
+    started: float = 0.0  # Unix seconds
+    bytes_read: int = 0
+    requests: Requests = Requests()
+
+
+class SliceParts(Struct, frozen=True, array_like=True):
+    """Which multipart parts one slice of a split member uploads: an element of a `Link`."""
+
+    part: int  # of the task that does it
+    segments: tuple[int, ...]  # parts of the scans it extracts, in order; of a copy: none
+    offset: int  # of its first byte in the object
+    size: int  # bytes
+    first_number: int  # of its first multipart part
+    count: int  # of its multipart parts
+
+
+class Link(Struct, frozen=True, omit_defaults=True):
+    """How the tasks of one split member fit together: ``links/<member>.json``."""
+
+    member: int
+    key: str
+    upload_id: str | None  # None: no slice is to be done
+    data_start: int = 0  # offset in the archive of the member's data
+    slices: tuple[SliceParts, ...] = ()
+    stream: bool = False  # the member is to be streamed whole, as a task of its own
+    outcome: Outcome | None = None  # the member's, where it is known already
+
+
+class Stop(Struct, frozen=True):
+    """Why a whole run must end: ``stop.json``; every task looks for it."""
+
+    verdict: Verdict
+    reason: str
+    message: str
+
+
 class Failure(Struct, frozen=True, omit_defaults=True):
     """A member or a task that failed, as the report lists it."""
 
@@ -343,3 +405,10 @@ class Report(Struct, frozen=True, omit_defaults=True):
     first_object: float | None = None
     forecast_seconds: float | None = None
     forecast_cost: float | None = None  # dollars
+
+
+class Settled(Struct, frozen=True):
+    """What settling a run gave: the report, and how many tasks ``redo.jsonl`` lists."""
+
+    report: Report
+    left: int

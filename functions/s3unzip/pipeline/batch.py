@@ -1,0 +1,169 @@
+"""A batch: many small members from one contiguous, streamed read.
+
+One thread cuts members out of the stream, checks and inflates them; others
+PUT. A bad member is an outcome and the stream goes on at the next one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import (
+    ConflictError,
+    DeadlineError,
+    Finding,
+    MemberError,
+    ServiceFaultError,
+    StorageError,
+)
+from s3unzip.pipeline.content import facts_of
+from s3unzip.pipeline.existing import exists_finding, find_unchanged, is_unchanged
+from s3unzip.pipeline.model import OnConflict
+from s3unzip.pipeline.putting import PutPool
+from s3unzip.pipeline.rows import member_of, span_of
+from s3unzip.pipeline.stopping import RUN_FAULTS
+from s3unzip.pipeline.window import Window
+from s3unzip.zipformat import NeedMoreBytes, close_member, decode_whole, open_member
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from s3unzip.pipeline.model import MemberRow, Run
+    from s3unzip.pipeline.outcomes import OutcomeLog
+    from s3unzip.pipeline.ports import Archive, Buffer, Destination
+
+
+def extract_batch(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
+    """Extract `rows`, which come in archive order.
+
+    Raises:
+        DeadlineError: the worker's time is nearly over; `log` has what is done.
+        SourceChangedError, AccessDeniedError, ...: what stops the run.
+        ServiceFaultError: a call's budget is spent.
+    """
+    context = log.context
+    destination = context.stores.destination(run.destination)
+    rows = _without_unchanged(run, rows, destination, log)
+    archive = context.stores.source(run.source).pinned(run.source, run.pin)
+    writer = _Writer(run, destination, log)
+    pool: PutPool[MemberRow] = PutPool(
+        writer.put, context.tuning.puts_in_flight, context.tuning.bytes_in_flight
+    )
+    try:
+        for group in group_rows(rows, context.tuning.gap_bytes):
+            _extract_group(run, group, archive, pool, log)
+    except BaseException:
+        pool.abandon()
+        raise
+    pool.close()
+
+
+def group_rows(rows: Sequence[MemberRow], gap: int) -> Iterator[list[MemberRow]]:
+    """Yield runs of rows that are read with one range: no gap in them is above `gap` bytes."""
+    group: list[MemberRow] = []
+    position = 0
+    for row in rows:
+        if group and row.offset - position > gap:
+            yield group
+            group = []
+        group.append(row)
+        position = span_of(row).stop
+    if group:
+        yield group
+
+
+def _without_unchanged(
+    run: Run, rows: list[MemberRow], destination: Destination, log: OutcomeLog
+) -> list[MemberRow]:
+    if run.options.on_conflict is not OnConflict.SKIP_UNCHANGED:
+        return rows
+    threads = log.context.tuning.puts_in_flight
+    unchanged = find_unchanged(rows, destination, log.calls, threads)
+    for row in rows:
+        if row.index in unchanged:
+            log.unchanged(row)
+    log.tick()
+    return [row for row in rows if row.index not in unchanged]
+
+
+def _extract_group(
+    run: Run,
+    group: list[MemberRow],
+    archive: Archive,
+    pool: PutPool[MemberRow],
+    log: OutcomeLog,
+) -> None:
+    clock, margin = log.context.clock, log.context.tuning.margin_seconds
+    whole = ByteRange(group[0].offset, span_of(group[-1]).stop)
+    window = Window(log.calls.stream(archive, whole), whole.start)
+    before = log.bytes_read
+    for row in group:
+        if clock.remaining() < margin:
+            raise DeadlineError(f"{log.task.id}: {margin:.0f} s before the worker's time limit")
+        span = span_of(row)
+        raw = window.take(span.start, span.stop)
+        try:
+            body = extract_small(run, row, raw, log)
+        except MemberError as error:
+            log.failed(row, error.finding)
+        else:
+            pool.submit(row, body)
+        log.bytes_read = before + window.bytes_read
+        log.tick()
+
+
+def extract_small(run: Run, row: MemberRow, raw: memoryview, log: OutcomeLog) -> Buffer:
+    """Return the verified bytes of a member; `raw` is its span of the archive.
+
+    Raises:
+        MemberError: a check of the local header, the data or what follows failed.
+    """
+    member = member_of(row, run)
+    policy = log.context.policy
+    opened = open_member(member, raw, policy)
+    if isinstance(opened, NeedMoreBytes):  # a span holds the longest header there can be
+        raise ServiceFaultError(f"{len(raw)} bytes at {row.offset} are too few")
+    stop = opened.data_start + row.compressed_size
+    body = decode_whole(member, raw[opened.data_start : stop], policy)
+    warnings = close_member(member, opened, raw[stop:], policy)
+    if opened.warnings or warnings:
+        log.warned(opened.warnings)
+        log.warned(warnings)
+    return body
+
+
+class _Writer:
+    """Does one PUT at a time a thread, by the run's rule on conflicts."""
+
+    def __init__(self, run: Run, destination: Destination, log: OutcomeLog) -> None:
+        self._run = run
+        self._destination = destination
+        self._log = log
+        self._never = run.options.on_conflict is OnConflict.NEVER
+
+    def put(self, row: MemberRow, body: Buffer) -> None:
+        """Write one member and note its outcome."""
+        log = self._log
+        calls, clock = log.calls, log.context.clock
+        facts = facts_of(row.key, row, self._run)
+        started = clock.now()
+        try:
+            calls.paced(
+                "put",
+                lambda: self._destination.put(row.key, body, facts, if_absent=self._never),
+            )
+        except ConflictError:
+            self._settle_conflict(row)
+        except RUN_FAULTS:
+            raise
+        except StorageError as refusal:
+            log.failed(row, Finding("store-refused", str(refusal), member=row.key))
+        else:
+            log.extracted(row, clock.now() - started)
+
+    def _settle_conflict(self, row: MemberRow) -> None:
+        if is_unchanged(row, self._destination, self._log.calls):
+            self._log.unchanged(row)
+        else:
+            self._log.failed(row, exists_finding(row))

@@ -1,0 +1,168 @@
+"""Calls to object stores: counted, retried with full jitter, slowed when a store says so.
+
+One `Calls` belongs to one step (a plan, a task, a report), so that its counts
+are the step's and a throttled store slows all its threads together. This file
+knows no store: it runs what it is given.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from s3unzip.errors import ServiceFaultError, ThrottledError
+from s3unzip.pipeline.model import Requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from s3unzip.pipeline.ports import Archive, Buffer, Clock
+    from s3unzip.zipformat.ranges import ByteRange
+
+T = TypeVar("T")
+Kind = Literal["get", "put", "head", "list", "create", "part", "copy", "complete", "abort"]
+
+FIRST_DELAY = 0.1  # seconds; doubled at each attempt
+LONGEST_DELAY = 10.0
+GROWTH = 64  # successes in a row for one more call at once: cut fast, grow slowly
+
+
+class Pace:
+    """How many calls may run at once: halved when throttled, grown slowly.
+
+    It starts at a few and doubles while all goes well, so that a destination
+    that refuses everything is asked a few times, not once a thread. Halving
+    on congestion and growing by one is TCP's rule (Chiu and Jain, 1989).
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit = min(most, 4)
+        self._starting = True
+        self._active = 0
+        self._successes = 0
+        self._changed = threading.Condition(threading.Lock())
+
+    @property
+    def limit(self) -> int:
+        """How many calls may run at once now."""
+        return self._limit
+
+    def enter(self) -> None:
+        """Wait for a place."""
+        with self._changed:
+            while self._active >= self._limit:
+                self._changed.wait()
+            self._active += 1
+
+    def leave(self, *, throttled: bool, succeeded: bool) -> None:
+        """Give the place back, and learn from how the call went."""
+        with self._changed:
+            self._active -= 1
+            if throttled:
+                self._starting = False
+                self._limit = max(1, self._limit // 2)
+                self._successes = 0
+            elif succeeded and self._limit < self._most:
+                self._successes += 1
+                if self._successes >= (1 if self._starting else GROWTH):
+                    self._successes = 0
+                    self._limit += 1
+            self._changed.notify()
+
+
+class Calls:
+    """Runs calls for one step."""
+
+    def __init__(self, clock: Clock, budget: float, at_once: int) -> None:
+        self._clock = clock
+        self._budget = budget
+        self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self.pace = Pace(at_once)
+
+    def run(self, kind: Kind, call: Callable[[], T]) -> T:
+        """Return what `call` returns, trying again while the budget lasts.
+
+        Raises:
+            ServiceFaultError: the last one, when the budget of seconds is spent.
+        """
+        spent = 0.0
+        attempt = 0
+        while True:
+            self._count(kind)
+            try:
+                return call()
+            except ServiceFaultError as fault:
+                self._note(fault)
+                delay = self._delay(attempt)
+                spent += delay
+                if spent > self._budget or self._clock.remaining() < delay:
+                    raise
+                self._clock.sleep(delay)
+                attempt += 1
+                self._count("retries")
+
+    def paced(self, kind: Kind, call: Callable[[], T]) -> T:
+        """Like `run`, at most `pace.limit` at once over all threads."""
+
+        def once() -> T:
+            self.pace.enter()
+            throttled, succeeded = False, False
+            try:
+                value = call()
+                succeeded = True
+            except ThrottledError:
+                throttled = True
+                raise
+            finally:
+                self.pace.leave(throttled=throttled, succeeded=succeeded)
+            return value
+
+        return self.run(kind, once)
+
+    def stream(self, archive: Archive, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want`; a broken body is resumed where it broke."""
+        position = want.start
+        spent, attempt = 0.0, 0
+        while position < want.stop:
+            self._count("get")
+            try:
+                for piece in archive.stream(want._replace(start=position)):
+                    position += len(piece)
+                    yield piece
+                    spent, attempt = 0.0, 0
+            except ServiceFaultError as fault:
+                self._note(fault)
+                delay = self._delay(attempt)
+                spent += delay
+                if spent > self._budget or self._clock.remaining() < delay:
+                    raise
+                self._clock.sleep(delay)
+                attempt += 1
+                self._count("retries")
+
+    def count(self, kind: Kind, times: int = 1) -> None:
+        """Count calls that an adapter made on its own (pages of a listing)."""
+        self._count(kind, times)
+
+    @property
+    def requests(self) -> Requests:
+        """What was called so far."""
+        with self._lock:
+            return Requests(**self._counts)
+
+    def _count(self, kind: str, times: int = 1) -> None:
+        with self._lock:
+            self._counts[kind] += times
+
+    def _note(self, fault: ServiceFaultError) -> None:
+        if isinstance(fault, ThrottledError):
+            self._count("throttled")
+
+    def _delay(self, attempt: int) -> float:
+        # Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+        return self._random.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))

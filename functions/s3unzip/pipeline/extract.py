@@ -1,0 +1,68 @@
+"""Extract: one task, from its rows to its outcomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import RunStoppedError, ServiceFaultError, SourceChangedError
+from s3unzip.pipeline.batch import extract_batch
+from s3unzip.pipeline.copy import copy_member
+from s3unzip.pipeline.model import TaskKind
+from s3unzip.pipeline.outcomes import OutcomeLog, read_outcomes
+from s3unzip.pipeline.rows import read_rows
+from s3unzip.pipeline.segment import extract_segment
+from s3unzip.pipeline.stopping import RUN_FAULTS, read_stop, write_stop
+from s3unzip.pipeline.stream import stream_member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.model import MemberRow, Run, Task, TaskReport
+
+WORKERS: dict[TaskKind, Callable[[Run, list[MemberRow], OutcomeLog], None]] = {
+    TaskKind.BATCH: extract_batch,
+    TaskKind.STREAM: stream_member,
+    TaskKind.COPY: copy_member,
+    TaskKind.SEGMENT: extract_segment,
+}
+
+
+def run_task(run: Run, task: Task, context: Context) -> TaskReport:
+    """Do one task and write its outcomes; members that an earlier attempt finished are skipped.
+
+    An archive that changed is a verdict: it is written down and returned. What
+    stops the whole run is written down and raised.
+
+    Raises:
+        ServiceFaultError: the task may work later; what is done is on record.
+        RunStoppedError: another task met what stops the run.
+        AccessDeniedError, NotFoundError, StoreFullError: this task met it.
+    """
+    work = context.stores.work(run.id)
+    calls = context.calls()
+    earlier = calls.run("get", lambda: read_outcomes(work, task.id))
+    if earlier is not None and earlier.complete:
+        return earlier.report
+    stop = calls.run("get", lambda: read_stop(work))
+    if stop is not None:
+        raise RunStoppedError(f"{task.id}: not begun, for the run met {stop.reason}")
+    rows = calls.run("get", lambda: read_rows(work, task.rows))
+    log = OutcomeLog(run.id, task, context, calls, context.clock.now())
+    if earlier is not None:
+        log.resume(earlier.outcomes)
+        done = {outcome.index for outcome in earlier.outcomes}
+        rows = [row for row in rows if row.index not in done]
+    try:
+        WORKERS[task.kind](run, rows, log)
+    except SourceChangedError as change:
+        write_stop(work, change)
+        return log.write()
+    except RUN_FAULTS as fault:
+        write_stop(work, fault)
+        log.write()
+        raise
+    except ServiceFaultError:
+        log.write()
+        raise
+    return log.write()

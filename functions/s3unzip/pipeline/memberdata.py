@@ -1,0 +1,94 @@
+"""One large member's bytes in the archive: where its data begins, and reading it in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import DeadlineError, ServiceFaultError
+from s3unzip.pipeline.readahead import read_ahead
+from s3unzip.pipeline.rows import MOST_DESCRIPTOR, MOST_HEADER, member_of
+from s3unzip.zipformat import NeedMoreBytes, close_member, open_member
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s3unzip.pipeline.model import MemberRow, Run
+    from s3unzip.pipeline.outcomes import OutcomeLog
+    from s3unzip.pipeline.ports import Archive
+    from s3unzip.zipformat import Member, OpenedMember
+
+HEAD = 1024  # bytes: enough for nearly every local header
+AFTER = MOST_DESCRIPTOR + 4  # a descriptor, and the signature of what follows it
+
+
+@dataclass(frozen=True, slots=True)
+class MemberData:
+    """A large member whose local header agrees with the directory."""
+
+    run: Run
+    row: MemberRow
+    member: Member
+    opened: OpenedMember
+    archive: Archive
+    log: OutcomeLog
+
+    @property
+    def span(self) -> ByteRange:
+        """The bytes of the archive that are the member's data."""
+        start = self.row.offset + self.opened.data_start
+        return ByteRange(start, start + self.row.compressed_size)
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return bytes of the archive, retried."""
+        return self.log.calls.run("get", lambda: self.archive.read(want))
+
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """Yield bytes [start, stop) of the member's data, some read ahead of need.
+
+        Raises:
+            DeadlineError: the worker's time is nearly over.
+        """
+        clock, tuning = self.log.context.clock, self.log.context.tuning
+        begin = self.span.start
+        end = self.row.compressed_size if stop is None else stop
+        whole = ByteRange(begin + start, begin + end)
+        for piece in read_ahead(self.read, whole, tuning.read_piece, tuning.reads_ahead):
+            if clock.remaining() < tuning.margin_seconds:
+                task = self.log.task.id
+                raise DeadlineError(f"{task}: {tuning.margin_seconds:.0f} s before its time limit")
+            self.log.bytes_read += len(piece)
+            yield piece
+            self.log.tick()
+
+    def check_after(self) -> None:
+        """Check the data descriptor and what follows it.
+
+        Raises:
+            MemberError: the descriptor disagrees with the directory.
+        """
+        start = self.span.stop
+        stop = min(self.row.stop, start + AFTER)
+        after = self.read(ByteRange(start, stop)) if stop > start else b""
+        self.log.warned(close_member(self.member, self.opened, after, self.log.context.policy))
+
+
+def open_data(run: Run, row: MemberRow, log: OutcomeLog) -> MemberData:
+    """Read and check the local header of a large member.
+
+    Raises:
+        MemberError: the local header disagrees with the directory.
+    """
+    archive = log.context.stores.source(run.source).pinned(run.source, run.pin)
+    member = member_of(row, run)
+    most = min(row.stop, row.offset + MOST_HEADER)
+    for length in (HEAD, MOST_HEADER):
+        want = ByteRange(row.offset, min(row.offset + length, most))
+        head = log.calls.run("get", lambda want=want: archive.read(want))  # type: ignore[misc]
+        log.bytes_read += len(head)
+        opened = open_member(member, head, log.context.policy)
+        if not isinstance(opened, NeedMoreBytes):
+            log.warned(opened.warnings)
+            return MemberData(run, row, member, opened, archive, log)
+    raise ServiceFaultError(f"the local header at {row.offset} was cut short")

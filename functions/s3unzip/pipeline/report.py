@@ -1,0 +1,283 @@
+"""Report: read what every task said, finish what several tasks share, and judge the run.
+
+``report.json`` is written last. What is left to do, if anything, is written
+to ``redo.jsonl`` first: tasks without complete outcomes, and streams of
+members whose slices did not hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import NotFoundError
+from s3unzip.pipeline.finishing import finish_members
+from s3unzip.pipeline.model import (
+    Failure,
+    Outcome,
+    PlanSummary,
+    Report,
+    Requests,
+    Run,
+    Settled,
+    Status,
+    Stop,
+    Task,
+    TaskKind,
+    TaskReport,
+    Verdict,
+    decode,
+    encode,
+)
+from s3unzip.pipeline.outcomes import TaskOutcomes, iterate_lines, read_outcomes
+from s3unzip.pipeline.ports import ObjectFacts
+from s3unzip.pipeline.rows import read_rows
+from s3unzip.pipeline.stopping import read_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from s3unzip.pipeline.calls import Calls
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.ports import Work
+
+INDEX_TASK = "index"
+READERS = 16  # outcomes read at once
+MARKER = "_SUCCESS"
+
+
+def settle(run: Run, context: Context) -> Settled:
+    """Finish split members, write ``report.json``, and say how many tasks are left.
+
+    Running it again is harmless: it reads what is there and judges anew.
+
+    Raises:
+        ServiceFaultError: try again later.
+    """
+    work = context.stores.work(run.id)
+    calls = context.calls()
+    summary = decode(calls.run("get", lambda: work.read("summary.json")), PlanSummary)
+    tally = Tally(context.tuning.failures_listed)
+    stop = read_stop(work)
+    left = _tally_tasks(work, tally)
+    if stop is None or stop.verdict is not Verdict.SOURCE_CHANGED:
+        left = _tally_split(run, work, tally, left, context, calls)
+    changed = stop is not None and stop.verdict is Verdict.SOURCE_CHANGED
+    if left and not changed:
+        work.write("redo.jsonl", [encode(task) + b"\n" for task in left])
+    else:
+        left = []
+        abort_leftovers(run, work, context, calls)
+    report = _judge(run, summary, tally, stop, left, context)
+    if report.verdict is Verdict.COMPLETED and run.options.marker:
+        _write_marker(run, report, context, calls)
+    work.write("report.json", [encode(report)])
+    return Settled(report, len(left))
+
+
+def read_report(work: Work) -> Report | None:
+    """Return the run's report, None if it has none yet."""
+    try:
+        return decode(work.read("report.json"), Report)
+    except NotFoundError:
+        return None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over tasks and outcomes; memory is bounded by the failures that are listed."""
+
+    listed: int
+    counts: Counter[Status] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+    tasks: int = 0
+    requests: Requests = field(default_factory=Requests)
+    bytes_read: int = 0
+    bytes_written: int = 0
+    task_seconds: float = 0.0
+    first_object: float | None = None
+
+    def add_task(self, report: TaskReport) -> None:
+        """Add what one task cost."""
+        self.tasks += 1
+        self.requests = self.requests + report.requests
+        self.bytes_read += report.bytes_read
+        self.bytes_written += report.bytes_written
+        self.task_seconds += report.seconds
+        self.warnings.update(report.warnings)
+        first = report.first_object
+        if first is not None and (self.first_object is None or first < self.first_object):
+            self.first_object = first
+
+    def add(self, outcome: Outcome, task: str) -> None:
+        """Add one member."""
+        self.counts[outcome.status] += 1
+        if outcome.status is not Status.FAILED:
+            return
+        reason = outcome.reason or "unknown"
+        self.reasons[reason] += 1
+        if len(self.failures) < self.listed:
+            self.failures.append(
+                Failure(
+                    outcome.key,
+                    reason,
+                    outcome.message or "",
+                    outcome.index,
+                    outcome.offset,
+                    task,
+                )
+            )
+
+    @property
+    def members(self) -> int:
+        """Members with an outcome."""
+        return self.counts.total()
+
+
+def planned_tasks(work: Work) -> Iterator[Task]:
+    """Yield the tasks of the plan."""
+    for line in iterate_lines(work.stream("plan.jsonl")):
+        yield decode(line, Task)
+
+
+def _read_many(work: Work, tasks: Iterable[Task]) -> Iterator[tuple[Task, TaskOutcomes | None]]:
+    """Yield tasks with what is on record of them; a few are read at once."""
+    with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
+        gathered: list[Task] = []
+        for task in tasks:
+            gathered.append(task)
+            if len(gathered) == READERS:
+                yield from zip(
+                    gathered, pool.map(lambda t: read_outcomes(work, t.id), gathered), strict=True
+                )
+                gathered = []
+        yield from zip(
+            gathered, pool.map(lambda t: read_outcomes(work, t.id), gathered), strict=True
+        )
+
+
+def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
+    """Add up the tasks of the plan; return those that are not complete."""
+    index = read_outcomes(work, INDEX_TASK)
+    if index is not None:
+        for outcome in index.outcomes:
+            tally.add(outcome, INDEX_TASK)
+    left: list[Task] = []
+    for task, found in _read_many(work, planned_tasks(work)):
+        if found is not None:
+            tally.add_task(found.report)
+            if task.parts == 1:
+                for outcome in found.outcomes:
+                    tally.add(outcome, task.id)
+        if found is None or not found.complete:
+            left.append(task)
+    return left
+
+
+def _tally_split(
+    run: Run, work: Work, tally: Tally, left: list[Task], context: Context, calls: Calls
+) -> list[Task]:
+    """Finish members over several tasks; return what is left in all."""
+    streams: list[Task] = []
+    for found in finish_members(run, context, calls):
+        if isinstance(found, Outcome):
+            tally.add(found, "finish")
+            if found.status is Status.EXTRACTED:
+                tally.first_object = tally.first_object or context.clock.now()
+            continue
+        streams.append(found)
+    done_whole: set[tuple[int, int]] = set()
+    for task, record in _read_many(work, streams):
+        done_whole.add(task.rows)
+        if record is not None:
+            tally.add_task(record.report)
+            for outcome in record.outcomes:
+                tally.add(outcome, task.id)
+        if record is None or not record.complete:
+            left.append(task)
+    # The slices of a member that is streamed whole are not worth doing any more.
+    return [t for t in left if t.parts == 1 or t.rows not in done_whole]
+
+
+def _judge(
+    run: Run,
+    summary: PlanSummary,
+    tally: Tally,
+    stop: Stop | None,
+    left: Sequence[Task],
+    context: Context,
+) -> Report:
+    missing = summary.failed + summary.selected - tally.members
+    verdict, reason, message = _verdict(tally, stop, missing)
+    return Report(
+        run=run.id,
+        verdict=verdict,
+        source=run.source,
+        pin=run.pin,
+        destination=run.destination,
+        options=run.options,
+        reason=reason,
+        message=message,
+        members=summary.members,
+        directories=summary.directories,
+        excluded=summary.excluded,
+        extracted=tally.counts[Status.EXTRACTED],
+        unchanged=tally.counts[Status.UNCHANGED],
+        failed=tally.counts[Status.FAILED],
+        missing=missing,
+        reasons=dict(tally.reasons.most_common()),
+        warnings=dict(tally.warnings + Counter(summary.warnings)),
+        failures=tuple(tally.failures),
+        tasks=summary.tasks,
+        tasks_failed=len(left),
+        bytes_in=tally.bytes_read + summary.bytes_read,
+        bytes_out=tally.bytes_written,
+        requests=tally.requests + summary.requests,
+        event_time=run.event_time,
+        started=summary.started,
+        finished=context.clock.now(),
+        plan_seconds=summary.plan_seconds,
+        task_seconds=round(tally.task_seconds, 6),
+        first_object=tally.first_object,
+        forecast_seconds=summary.seconds,
+    )
+
+
+def _verdict(
+    tally: Tally, stop: Stop | None, missing: int
+) -> tuple[Verdict, str | None, str | None]:
+    if missing and stop is not None:
+        return stop.verdict, stop.reason, stop.message
+    if missing:
+        message = f"{missing} members have no outcome: their tasks did not end; redrive the run"
+        return Verdict.FAILED, "tasks-failed", message
+    if tally.counts[Status.FAILED]:
+        return Verdict.COMPLETED_WITH_ERRORS, None, None
+    return Verdict.COMPLETED, None, None
+
+
+def _write_marker(run: Run, report: Report, context: Context, calls: Calls) -> None:
+    key = f"{run.key_prefix}{MARKER}"
+    body = encode({"run": run.id, "verdict": report.verdict, "extracted": report.extracted})
+    facts = ObjectFacts("application/json", {})
+    destination = context.stores.destination(run.destination)
+    calls.run("put", lambda: destination.put(key, body, facts, if_absent=False))
+
+
+def abort_leftovers(run: Run, work: Work, context: Context, calls: Calls) -> int:
+    """Abort what killed workers left of this run's multipart uploads; return how many."""
+    large = {TaskKind.STREAM, TaskKind.COPY, TaskKind.SEGMENT}
+    spans = [task.rows for task in planned_tasks(work) if task.kind in large]
+    if not spans:
+        return 0
+    keys = {row.key for span in set(spans) for row in read_rows(work, span)}
+    destination = context.stores.destination(run.destination)
+    uploads = calls.run("list", lambda: list(destination.uploads(run.key_prefix)))
+    ours = [upload for upload in uploads if upload.key in keys]
+    for upload in ours:
+        calls.run("abort", lambda upload=upload: destination.abort_upload(upload))  # type: ignore[misc]
+    return len(ours)

@@ -1,0 +1,51 @@
+"""Rows of the plan: reading them, and the member that the ZIP core knows behind each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip.pipeline.model import MemberRow, decode
+from s3unzip.zipformat import Member
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from s3unzip.pipeline.model import Run
+    from s3unzip.pipeline.ports import Work
+
+# A local header is 30 bytes, a name and an extra field of at most 65,535 each
+# (APPNOTE 4.3.7); a data descriptor 24 bytes at most (4.3.9).
+MOST_HEADER = 30 + 2 * 65_535
+MOST_DESCRIPTOR = 24
+
+
+def read_rows(work: Work, span: tuple[int, int]) -> list[MemberRow]:
+    """Return the rows in bytes [start, stop) of members.jsonl."""
+    return [decode(line, MemberRow) for line in work.read("members.jsonl", span).splitlines()]
+
+
+def member_of(row: MemberRow, run: Run) -> Member:
+    """Return the member that `row` was made from."""
+    path = row.key[len(run.key_prefix) :]
+    raw = row.raw_name
+    if raw is None and not path.isascii():
+        raw = path.encode()
+    return Member(
+        row.index,
+        path,
+        raw,
+        row.offset,
+        row.stop,
+        row.compressed_size,
+        row.size,
+        row.crc32,
+        row.method,
+        row.flags,
+        row.mtime,
+        row.mode,
+    )
+
+
+def span_of(row: MemberRow) -> ByteRange:
+    """Return the bytes of the archive that hold all of a small member."""
+    furthest = row.offset + MOST_HEADER + row.compressed_size + MOST_DESCRIPTOR
+    return ByteRange(row.offset, min(row.stop, furthest))

@@ -1,0 +1,277 @@
+"""Multipart uploads: part sizes, parts in flight, and nothing visible until all is right."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from isal.isal_zlib import crc32
+
+from s3unzip.deflate import crc32_combine
+from s3unzip.errors import ConflictError, Finding, MemberError, NotFoundError, S3UnzipError
+from s3unzip.pipeline.content import facts_of
+from s3unzip.pipeline.existing import exists_finding, is_unchanged
+from s3unzip.pipeline.model import OnConflict, decode, encode
+from s3unzip.pipeline.ports import Upload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Future
+
+    from s3unzip.pipeline.calls import Calls
+    from s3unzip.pipeline.model import MemberRow, Part, Run
+    from s3unzip.pipeline.outcomes import OutcomeLog
+    from s3unzip.pipeline.ports import Buffer, Destination, PartLimits, Work
+    from s3unzip.settings import Tuning
+
+MIB = 1024 * 1024
+
+
+def choose_part_size(size: int, least: int, limits: PartLimits) -> int:
+    """Return the part size with which an object of `size` bytes fits the store's limits.
+
+    Raises:
+        MemberError: the object is larger than the store takes.
+    """
+    if size > limits.object_bytes:
+        message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
+        raise MemberError(Finding("object-too-large", message))
+    needed = math.ceil(size / limits.parts)
+    part = max(least, limits.least, math.ceil(needed / MIB) * MIB)
+    return min(part, limits.most)
+
+
+def parts_at_once(part_size: int, tuning: Tuning) -> int:
+    """Return how many parts may be in flight so that memory stays what the settings say."""
+    budget = tuning.part_bytes * tuning.parts_in_flight
+    return max(1, min(tuning.parts_in_flight, budget // part_size))
+
+
+def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
+    """Return size and CRC-32 of the whole that `parts` make; None: a part has no CRC-32."""
+    size = crc = 0
+    for part in sorted(parts, key=lambda part: part.number):
+        if part.crc32 is None:
+            return None
+        crc = crc32_combine(crc, part.crc32, part.size)
+        size += part.size
+    return size, crc
+
+
+def check_whole(parts: Iterable[Part], row: MemberRow) -> None:
+    """Compare what was uploaded with the directory.
+
+    Raises:
+        MemberError: size or CRC-32 differ.
+    """
+    combined = combine_parts(parts)
+    if combined != (row.size, row.crc32):
+        size, crc = combined or (0, 0)
+        message = (
+            f"the parts have {size} bytes with CRC-32 {crc:08x}, "
+            f"the directory says {row.size} and {row.crc32:08x}"
+        )
+        raise MemberError(Finding("crc-mismatch", message, row.offset, row.key))
+
+
+class PartPlace(NamedTuple):
+    """Where a part stands in its upload."""
+
+    number: int = 1
+    offset: int = 0  # of its first byte in the object
+
+
+class PartWriter:
+    """Cuts a stream of bytes into parts and uploads several at once.
+
+    At most `at_once` parts are on the wire, and one more is being filled.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        upload: Upload,
+        calls: Calls,
+        *,
+        sizes: Iterable[int],
+        at_once: int,
+        first: PartPlace = PartPlace(),
+    ) -> None:
+        self._destination = destination
+        self._upload = upload
+        self._calls = calls
+        self._sizes = iter(sizes)
+        self._wanted = next(self._sizes, 0)
+        self._number, self._offset = first
+        self._pieces: list[Buffer] = []
+        self._filled = 0
+        self._crc = 0
+        self._at_once = at_once
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="part")
+        self._pending: deque[Future[Part]] = deque()
+        self._done: list[Part] = []
+
+    def write(self, piece: Buffer) -> None:
+        """Take bytes; wait while too many parts are in flight."""
+        view = memoryview(piece)
+        while view:
+            room = self._wanted - self._filled
+            taken = view[:room] if room > 0 else view
+            self._pieces.append(taken)
+            self._filled += len(taken)
+            self._crc = crc32(taken, self._crc)
+            view = view[len(taken) :]
+            if self._filled >= self._wanted:
+                self._flush()
+
+    def close(self) -> tuple[Part, ...]:
+        """Upload what is left, wait for all parts and return them in order."""
+        if self._filled or not (self._done or self._pending):
+            self._flush()
+        while self._pending:
+            self._done.append(self._pending.popleft().result())
+        self._pool.shutdown()
+        return tuple(self._done)
+
+    def abandon(self) -> None:
+        """Drop what is queued and wait for what is on the wire."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _flush(self) -> None:
+        if len(self._pending) >= self._at_once:
+            self._done.append(self._pending.popleft().result())
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        number, offset, crc = self._number, self._offset, self._crc
+        self._pending.append(self._pool.submit(self._send, number, offset, body, crc))
+        self._number += 1
+        self._offset += self._filled
+        self._pieces = []
+        self._filled = self._crc = 0
+        self._wanted = next(self._sizes, self._wanted)
+
+    def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
+        return self._calls.run(
+            "part",
+            lambda: self._destination.upload_part(self._upload, number, offset, body, crc),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MemberUpload:
+    """The multipart upload of one member by one task, from its record to its end."""
+
+    run: Run
+    row: MemberRow
+    log: OutcomeLog
+    destination: Destination
+
+    @property
+    def _record(self) -> str:
+        return f"uploads/{self.log.task.id}.json"
+
+    @property
+    def _work(self) -> Work:
+        return self.log.context.stores.work(self.run.id)
+
+    def settle_earlier(self) -> bool:
+        """Look at what an earlier attempt left; say whether the member is done.
+
+        An upload on record was begun by a worker that is gone. Either its
+        Complete went through and only the answer was lost, which the object
+        tells, or the upload is dropped.
+        """
+        calls = self.log.calls
+        try:
+            record = calls.run("get", lambda: self._work.read(self._record))
+        except NotFoundError:
+            return False
+        if is_unchanged(self.row, self.destination, calls):
+            return True
+        upload = Upload(*decode(record, tuple[str, str]))
+        calls.run("abort", lambda: self.destination.abort_upload(upload))
+        return False
+
+    def wanted(self) -> bool:
+        """Say whether the member is to be written at all; note its outcome if not."""
+        rule = self.run.options.on_conflict
+        if rule is OnConflict.OVERWRITE:
+            return True
+        found = self.log.calls.run("head", lambda: self.destination.head(self.row.key))
+        if found is not None and (found.size, found.crc32) == (self.row.size, self.row.crc32):
+            self.log.unchanged(self.row)
+            return False
+        if found is not None and rule is OnConflict.NEVER:
+            self._exists()
+            return False
+        return True
+
+    def begin(self) -> Upload:
+        """Create the upload, and write its id down before the first part."""
+        facts = facts_of(self.row.key, self.row, self.run)
+        calls = self.log.calls
+        upload_id = calls.run("create", lambda: self.destination.create_upload(self.row.key, facts))
+        upload = Upload(self.row.key, upload_id)
+        self._work.write(self._record, [encode(tuple(upload))])
+        return upload
+
+    def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
+        """Make the member visible and note it."""
+        calls, clock = self.log.calls, self.log.context.clock
+        started = clock.now()
+        try:
+            complete_once(self.run, self.row, self.destination, upload, parts, calls)
+        except ConflictError:
+            self.abort(upload)
+            if is_unchanged(self.row, self.destination, calls):
+                self.log.unchanged(self.row)
+            else:
+                self._exists()
+            return
+        self.log.extracted(self.row, clock.now() - started)
+
+    def abort(self, upload: Upload) -> None:
+        """Drop the upload."""
+        calls = self.log.calls
+        calls.run("abort", lambda: self.destination.abort_upload(upload))
+
+    def abort_quietly(self, upload: Upload) -> None:
+        """Drop the upload while another error is on its way; settling finds what is left."""
+        try:
+            self.destination.abort_upload(upload)
+        except S3UnzipError:
+            return
+
+    def _exists(self) -> None:
+        self.log.failed(self.row, exists_finding(self.row))
+
+
+def complete_once(
+    run: Run,
+    row: MemberRow,
+    destination: Destination,
+    upload: Upload,
+    parts: tuple[Part, ...],
+    calls: Calls,
+) -> None:
+    """Complete an upload; where the answer to an earlier try was lost, the object tells.
+
+    Raises:
+        ConflictError: the run never overwrites, and the key exists.
+    """
+    never = run.options.on_conflict is OnConflict.NEVER
+    attempts = 0
+
+    def attempt() -> None:
+        nonlocal attempts
+        attempts += 1
+        try:
+            destination.complete_upload(upload, parts, if_absent=never)
+        except NotFoundError:
+            if attempts > 1 and is_unchanged(row, destination, calls):
+                return
+            raise
+
+    calls.run("complete", attempt)
