@@ -1,0 +1,236 @@
+"""Forecasts on a terminal and as JSON; what a forecast says is decided in pipeline.forecast.
+
+Rich is imported here, so import this module where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from s3unzip.errors import UsageError
+from s3unzip.pipeline.forecast import (
+    FIXTURES,
+    Latency,
+    aws,
+    check_budget,
+    find_fixture,
+    local,
+    make_fixture,
+    make_forecast,
+)
+from s3unzip.pipeline.model import encode
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from s3unzip.pipeline.forecast import Bin, Forecast, Platform, Published, Range
+    from s3unzip.settings import Tuning
+
+BAR = 28  # characters of the longest bar
+MOST_BINS = 14
+LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store in the same house
+
+
+def choose_platform(
+    on: str, *, workers: int | None = None, memory_mb: int | None = None
+) -> Platform:
+    """Return the platform called `on`, aws or local, with its usual limits.
+
+    Raises:
+        UsageError: `on` is neither, or there are no workers.
+    """
+    if on == "aws":
+        usual = aws()
+        return aws(
+            workers=usual.workers if workers is None else workers,
+            memory_mb=round(usual.memory_gb * 1024) if memory_mb is None else memory_mb,
+        )
+    if on == "local":
+        return local(workers=2 if workers is None else workers, put=LOCAL_PUT)
+    raise UsageError(f"--on takes aws or local, not {on!r}")
+
+
+def simulate(
+    name: str,
+    platform: Platform,
+    tuning: Tuning,
+    *,
+    seed: int = 1,
+    max_cost: float | None = None,
+) -> Forecast:
+    """Return the forecast of the fixture called `name`; refuse it above `max_cost` dollars.
+
+    Raises:
+        UsageError: no fixture is called so.
+        BudgetError: the expected cost is above `max_cost`.
+    """
+    workload = make_fixture(find_fixture(name), tuning)
+    forecast = make_forecast(workload, platform, tuning, seed=seed)
+    check_budget(forecast, max_cost)
+    return forecast
+
+
+def find_published(name: str) -> Published | None:
+    """Return what others measured with the fixture called `name`, if anybody did."""
+    return FIXTURES[name].published if name in FIXTURES else None
+
+
+def forecast_json(forecast: Forecast) -> bytes:
+    """Return the forecast as one line of JSON."""
+    return encode(forecast)
+
+
+def print_forecast(
+    forecast: Forecast, console: Console, *, published: Published | None = None
+) -> None:
+    """Print the forecast for a person."""
+    console.print(_head(forecast))
+    if published is not None:
+        times = published.seconds / forecast.duration.expected
+        console.print(
+            f"Others measured {seconds_text(published.seconds)} ({published.by}): "
+            f"{times:.1f} times as long.",
+            highlight=False,
+        )
+    for warning in forecast.warnings:
+        console.print(Text(f"Warning: {warning}", style="yellow"))
+    for table in (_work(forecast), _sizes(forecast.sizes), _path(forecast), _bounds(forecast)):
+        if table.row_count:
+            console.print(table)
+    console.print(_cost(forecast))
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration as people say it: 0.8 s, 12.3 s, 4 min 05 s, 1 h 02 min."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size_text(size: float) -> str:
+    """Return bytes with a binary unit and at most one digit after the point."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def dollars_text(dollars: float) -> str:
+    """Return dollars with as many digits as tell something."""
+    return f"${dollars:,.2f}" if dollars >= 10 else f"${dollars:,.4f}"
+
+
+def _range_text(span: Range) -> str:
+    return f"{seconds_text(span.low)} to {seconds_text(span.high)}"
+
+
+def _head(forecast: Forecast) -> Text:
+    text = Text(f"{forecast.title} on {forecast.platform}\n", style="bold")
+    text.append(f"{seconds_text(forecast.duration.expected)}", style="bold green")
+    text.append(f" ({_range_text(forecast.duration)}), ", style="not bold")
+    text.append(f"first object after {seconds_text(forecast.first_object.expected)}, ", "not bold")
+    text.append(f"{_speed(forecast)}, ", style="not bold")
+    text.append(dollars_text(forecast.cost.total), style="bold green")
+    return text
+
+
+def _speed(forecast: Forecast) -> str:
+    if forecast.members_per_second >= 1:
+        return f"{forecast.members_per_second:,.0f} members/s"
+    return f"{size_text(forecast.bytes_out / (forecast.duration.expected or 1.0))}/s"
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+
+
+def _work(forecast: Forecast) -> Table:
+    table = _table("Work")
+    table.add_column("kind")
+    table.add_column("members", justify="right")
+    for kind, members in forecast.kinds.items():
+        table.add_row(kind, f"{members:,}")
+    table.add_section()
+    table.add_row("tasks", f"{forecast.tasks:,}")
+    table.add_row("at once", f"{forecast.at_once:,}")
+    table.add_row("read", size_text(forecast.bytes_in))
+    table.add_row("written", size_text(forecast.bytes_out))
+    for kind in ("get", "put", "create", "part", "copy", "complete", "list"):
+        count = getattr(forecast.requests, kind)
+        if count:
+            table.add_row(f"requests: {kind}", f"{count:,}")
+    return table
+
+
+def _sizes(bins: tuple[Bin, ...]) -> Table:
+    table = _table("Member sizes")
+    table.add_column("from", justify="right")
+    table.add_column("below", justify="right")
+    table.add_column("members", justify="right")
+    table.add_column("")
+    most = max((one.members for one in bins), default=1)
+    shown = bins[-MOST_BINS:]
+    left = sum(one.members for one in bins[:-MOST_BINS])
+    if left:
+        table.add_row("0 B", size_text(shown[0].start), f"{left:,}", _bar(left, max(most, left)))
+    for one in shown:
+        below = size_text(one.stop)
+        table.add_row(size_text(one.start), below, f"{one.members:,}", _bar(one.members, most))
+    return table
+
+
+def _bar(count: int, most: int) -> str:
+    return "█" * max(1, round(BAR * count / most))
+
+
+def _path(forecast: Forecast) -> Table:
+    table = _table("Critical path")
+    table.add_column("step")
+    table.add_column("time", justify="right")
+    table.add_column("of all", justify="right")
+    table.add_column("")
+    whole = forecast.duration.expected or 1.0
+    for step in forecast.steps:
+        if step.seconds >= 0.05:
+            share = f"{step.seconds / whole:.0%}"
+            table.add_row(step.name, seconds_text(step.seconds), share, step.detail)
+    return table
+
+
+def _bounds(forecast: Forecast) -> Table:
+    table = _table(f"No schedule beats (the tasks take {seconds_text(forecast.tasks_seconds)})")
+    table.add_column("bound")
+    table.add_column("time", justify="right")
+    table.add_column("")
+    for bound in forecast.bounds:
+        if bound.seconds >= 0.05:
+            table.add_row(bound.name, seconds_text(bound.seconds), bound.detail)
+    return table
+
+
+def _cost(forecast: Forecast) -> Table:
+    cost = forecast.cost
+    table = _table("Cost")
+    table.show_footer = True
+    table.add_column("service", footer="total")
+    table.add_column("", footer="")
+    table.add_column("quantity", justify="right", footer="")
+    table.add_column("dollars", justify="right", footer=dollars_text(cost.total))
+    table.caption = (
+        f"{dollars_text(forecast.dollars.low)} to {dollars_text(forecast.dollars.high)}; "
+        f"{cost.unavoidable_share:.1%} is one PUT a member, which no tool avoids"
+        if cost.lines
+        else "nothing that is paid for by use"
+    )
+    for line in cost.lines:
+        quantity = f"{line.quantity:,.0f} {line.unit}" + ("" if line.unit == "GB-s" else "s")
+        table.add_row(line.service, line.item, quantity, f"${line.dollars:,.6f}")
+    return table
