@@ -56,10 +56,11 @@ class ScannedSegment:
             head = json.loads(line)
             if head["version"] != _VERSION:
                 raise UsageError(f"scanned segment of version {head['version']}, not {_VERSION}")
-            planes = zlib.decompressobj().decompress(packed, 2 * WINDOW_SIZE)
+            inflate = zlib.decompressobj()
+            planes = inflate.decompress(packed, 2 * WINDOW_SIZE + 1)
             size = head["tail"]
-            if len(planes) not in {size, 2 * size}:
-                raise UsageError(f"scanned segment with {len(planes)} bytes of tail, not {size}")
+            if not inflate.eof or len(planes) not in {size, 2 * size}:
+                raise UsageError(f"scanned segment with {len(planes)} bytes of a tail of {size}")
             return ScannedSegment(
                 head["start_bit"],
                 head["stop_bit"],

@@ -1,0 +1,1 @@
+"""Tests of the splitting of one deflate stream: bytes in, values out."""

@@ -1,0 +1,104 @@
+"""Data to compress and encoders to compress it with: each makes another kind of blocks."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+from isal import isal_zlib
+
+Encoder = Callable[[bytes], bytes]
+
+SMALL_BLOCKS = 1  # memLevel: zlib ends a block after 127 symbols
+
+
+def _zlib(
+    level: int, memory: int = 8, strategy: int = zlib.Z_DEFAULT_STRATEGY, flush_every: int = 0
+) -> Encoder:
+    def encode(data: bytes) -> bytes:
+        encoder = zlib.compressobj(level, zlib.DEFLATED, -15, memory, strategy)
+        if not flush_every:
+            return encoder.compress(data) + encoder.flush()
+        output = b""
+        for at in range(0, len(data), flush_every):
+            mode = zlib.Z_FULL_FLUSH if at // flush_every % 4 == 3 else zlib.Z_SYNC_FLUSH
+            output += encoder.compress(data[at : at + flush_every]) + encoder.flush(mode)
+        return output + encoder.flush()
+
+    return encode
+
+
+def _isal(level: int) -> Encoder:
+    def encode(data: bytes) -> bytes:
+        encoder = isal_zlib.compressobj(level, wbits=-15)
+        return encoder.compress(data) + encoder.flush()
+
+    return encode
+
+
+ENCODERS: dict[str, Encoder] = {
+    "zlib-0-stored": _zlib(0),
+    "zlib-1": _zlib(1),
+    "zlib-6": _zlib(6),
+    "zlib-9": _zlib(9),
+    "zlib-1-small-blocks": _zlib(1, SMALL_BLOCKS),
+    "zlib-9-small-blocks": _zlib(9, SMALL_BLOCKS),
+    "zlib-fixed": _zlib(6, strategy=zlib.Z_FIXED),
+    "zlib-huffman-only": _zlib(6, 2, zlib.Z_HUFFMAN_ONLY),
+    "zlib-rle": _zlib(6, 2, zlib.Z_RLE),
+    "pigz-like": _zlib(6, flush_every=9_000),
+    "sync-flush-small": _zlib(6, 2, flush_every=700),
+    "isal-0": _isal(0),
+    "isal-1": _isal(1),
+    "isal-2": _isal(2),
+    "isal-3": _isal(3),
+}
+
+
+def log_lines(count: int, seed: int = 0) -> bytes:
+    """Return log lines, about 60 bytes each: copies reach back for ever."""
+    rng = random.Random(seed)
+    paths = [f"/api/v{rng.randrange(3)}/{rng.randrange(500)}" for _ in range(40)]
+    return b"".join(
+        f"2026-01-{rng.randrange(28) + 1:02d} {rng.choice(paths)} {rng.randrange(10**6)} "
+        f"{rng.choice((200, 304, 404))}\n".encode()
+        for _ in range(count)
+    )
+
+
+def _words(size: int, rng: random.Random) -> bytes:
+    words = [rng.randbytes(rng.randrange(2, 9)).hex() for _ in range(300)]
+    text = " ".join(rng.choices(words, k=size // 4 + 1))
+    return text.encode()[:size]
+
+
+def mixed(pieces: list[tuple[str, int]], seed: int) -> bytes:
+    """Return `pieces` of the kinds words, noise, zeros and echo (of what was there before)."""
+    rng = random.Random(seed)
+    data = bytearray()
+    for kind, size in pieces:
+        if kind == "words":
+            data += _words(size, rng)
+        elif kind == "noise":
+            data += rng.randbytes(size)
+        elif kind == "zeros":
+            data += bytes(size)
+        else:
+            start = rng.randrange(max(1, len(data)))
+            data += data[start : start + size]
+    return bytes(data)
+
+
+DATA = st.builds(
+    mixed,
+    st.lists(
+        st.tuples(st.sampled_from(["words", "noise", "zeros", "echo"]), st.integers(0, 30_000)),
+        max_size=6,
+    ),
+    st.integers(0, 2**32),
+)
+"""Up to 180 KB of all kinds in turn."""
+
+ENCODER_NAMES = st.sampled_from(sorted(ENCODERS))

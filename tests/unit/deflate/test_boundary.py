@@ -1,0 +1,100 @@
+"""Boundaries: all of them true, the first of them found, bounded reads."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s3unzip.deflate import Layout, Span, cut
+from s3unzip.deflate.boundary import LOOKAHEAD, READ_BYTES, find_boundary, locate_boundary
+from s3unzip.deflate.split import locate
+from tests.unit.deflate.blocks import DYNAMIC, STORED, walk
+from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines
+
+
+def boundaries(data: bytes) -> list[int]:
+    """Return the bits of the headers that may begin a segment."""
+    return [block.start_bit for block in walk(data) if block.kind == DYNAMIC and not block.final]
+
+
+@settings(max_examples=40, deadline=None)
+@given(DATA, ENCODER_NAMES, st.integers(0, 2**32))
+def test_first_boundary_is_found(raw: bytes, encoder: str, place: int) -> None:
+    """From any bit on, the first non-final dynamic block is found, as a plain reader says."""
+    data = ENCODERS[encoder](raw)
+    start = place % (8 * len(data))
+    wanted = next((bit for bit in boundaries(data) if bit >= start), None)
+    assert find_boundary(data, start, 8 * len(data), at_end=True) == wanted
+
+
+def test_range_is_half_open() -> None:
+    """The first bit of a search counts, the one that it stops at does not."""
+    data = ENCODERS["zlib-6"](log_lines(14_000))
+    first, second, *_ = boundaries(data)[1:]
+    assert find_boundary(data, first, second + 1, at_end=True) == first
+    assert find_boundary(data, first + 1, second + 1, at_end=True) == second
+    assert find_boundary(data, first + 1, second, at_end=True) is None
+
+
+def test_windows_agree_with_the_whole() -> None:
+    """What a search finds does not depend on how much data it was given."""
+    data = ENCODERS["zlib-1"](random.Random(2).randbytes(1_200_000).hex().encode())
+    start = 8 * 60_000
+    whole = find_boundary(data, start, start + 8 * 70_000, at_end=True)
+    enough = data[: 130_000 + LOOKAHEAD]
+    assert len(enough) < len(data)
+    assert find_boundary(enough, start, start + 8 * 70_000, at_end=False) == whole
+    assert whole is not None
+
+
+def test_too_little_data_is_refused() -> None:
+    """A search that could not be decided alike by a neighbour is not done at all."""
+    with pytest.raises(ValueError, match="do not decide"):
+        find_boundary(bytes(LOOKAHEAD), 0, 8, at_end=False)
+
+
+def test_stream_within_the_stream_is_not_taken() -> None:
+    """Headers of a compressed file held in stored blocks are not boundaries of the outer stream."""
+    inner = ENCODERS["zlib-6"](random.Random(3).randbytes(1_000_000).hex().encode())
+    data = ENCODERS["zlib-6"](inner + log_lines(8_000))
+    blocks = walk(data)
+    assert [block.kind for block in blocks].count(STORED) > 20
+    start = 8 * 10_000
+    wanted = next(bit for bit in boundaries(data) if bit >= start)
+    assert wanted > 8 * (len(inner) - 50_000)
+    assert find_boundary(data, start, 8 * len(data), at_end=True) == wanted
+
+
+def test_truncated_stream_has_no_boundary_at_its_end() -> None:
+    """Where the data ends in the middle of a block, no header is believed near it."""
+    data = ENCODERS["zlib-6"](log_lines(8_000))
+    last = boundaries(data)[-1]
+    assert find_boundary(data[: last // 8 + 500], last, last + 1, at_end=True) is None
+    assert find_boundary(data, last, last + 1, at_end=True) == last
+
+
+def test_locate_asks_for_bounded_spans() -> None:
+    """Without any boundary the whole search is read, piece by piece, and no more."""
+    data = zlib.compressobj(0, zlib.DEFLATED, -15).compress(bytes(4_000_000)).ljust(6_000_000)
+    layout = Layout(len(data), 3_000_000, search=1_200_000)
+    wanted: list[Span] = []
+
+    def read(span: Span) -> list[bytes]:
+        wanted.append(span)
+        return [data[span.start : span.stop]]
+
+    assert locate(layout, 1, read) is None
+    assert [span.start for span in wanted] == [3_000_000 + READ_BYTES * k for k in range(3)]
+    assert all(span.stop - span.start <= READ_BYTES + LOOKAHEAD for span in wanted)
+    assert wanted[-1].stop == 4_200_000 + LOOKAHEAD
+
+
+def test_first_segment_needs_no_reading() -> None:
+    """The stream begins at bit 0, whatever its first block."""
+    with pytest.raises(StopIteration) as done:
+        next(locate_boundary(cut(1000, 100), 0))
+    assert done.value.value == 0
