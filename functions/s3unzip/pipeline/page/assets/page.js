@@ -1,0 +1,271 @@
+"use strict";
+// Fills the page from its data block, section by section.
+
+const KIND_NAMES = { batch: "batch", stream: "stream", copy: "copy", segment: "segment" };
+const REQUEST_NAMES = {
+  get: "GET", put: "PUT", head: "HEAD", list: "LIST", create: "CreateMultipartUpload", part: "UploadPart",
+  copy: "UploadPartCopy", complete: "CompleteMultipartUpload", abort: "AbortMultipartUpload",
+};
+const VERDICTS = {
+  COMPLETED: ["good", "✓ Completed."],
+  COMPLETED_WITH_ERRORS: ["warn", "▲ Completed with errors."],
+  REJECTED: ["bad", "✕ Rejected."],
+  SOURCE_CHANGED: ["bad", "✕ Source changed."],
+  FAILED: ["bad", "✕ Failed."],
+};
+
+function sentence({ verdict, totals, verified }) {
+  const { members, directories, extracted, unchanged, failed, missing } = totals;
+  const there = extracted + unchanged;
+  const proof = verified ? "checked against the archive’s sizes and CRC-32s" : "CRC-32s trusted, not checked";
+  const placed = `${plural(there, "member")} ${there === 1 ? "is" : "are"} in place, ${proof}`;
+  return {
+    COMPLETED: there ? `${placed}.` : "There was nothing to extract.",
+    COMPLETED_WITH_ERRORS: `${plural(failed, "member")} of ${count(Math.max(members - directories, failed))} failed; ${placed}.`,
+    REJECTED: "Nothing was written: what the archive says of itself is broken or has two readings.",
+    SOURCE_CHANGED: "The archive was replaced while it was read, so the run stopped. Start again to extract the new one.",
+    FAILED: `${missing ? `${plural(missing, "member")} ${missing === 1 ? "has" : "have"} no outcome; ` : ""}${there ? `${placed}. ` : "nothing is known to be in place. "}Run it again: it goes on from here.`,
+  }[verdict];
+}
+
+function showHeader(data) {
+  const { archive, verdict, reason, message, source, destination, started } = data;
+  document.title = `${archive}: ${VERDICTS[verdict][1].slice(2, -1).toLowerCase()} · s3unzip`;
+  document.getElementById("archive").append(foreign(archive));
+  const [colour, words] = VERDICTS[verdict];
+  document.getElementById("verdict").append(make("b", { className: colour }, words), sentence(data));
+  if (reason || message) {
+    const cause = document.getElementById("cause");
+    cause.hidden = false;
+    cause.append(reason ? make("code", {}, foreign(reason)) : "", foreign(message || ""));
+  }
+  const when = started ? `${new Date(started * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC` : "";
+  for (const [name, value] of [["Source", source], ["Destination", destination], ["Started", when]]) {
+    if (value) { document.getElementById("route").append(make("dt", {}, name), make("dd", {}, foreign(value))); }
+  }
+}
+
+function showFacts({ totals, rates, phases, sizes }) {
+  const { requests, seconds: took, extract_seconds: extracting, extracted } = totals;
+  const list = document.getElementById("facts");
+  const fact = (name, value, note = "", colour = "") => list.append(make("div", {}, make("dt", {}, name),
+    make("dd", {}, make("div", { className: `value ${colour}` }, value), make("div", { className: "note" }, note))));
+  const asides = [
+    totals.unchanged && `${count(totals.unchanged)} unchanged`, totals.excluded && `${count(totals.excluded)} not selected`,
+    totals.directories && (totals.directories === 1 ? "1 directory" : `${count(totals.directories)} directories`),
+  ];
+  fact("Members extracted", count(extracted), asides.filter(Boolean).join(", ") || `of ${count(totals.members)}`);
+  const lost = totals.failed + totals.missing;
+  fact("Failed", count(lost), [
+    lost && share(lost, totals.members), totals.missing && `${count(totals.missing)} without an outcome`,
+  ].filter(Boolean).join(", ") || "none", lost ? "bad" : "");
+  fact("Duration", seconds(took), phases.map(([name, start, stop]) => `${name} ${seconds(stop - start)}`).join(", "));
+  if (totals.first_object !== null) { fact("First object", seconds(totals.first_object), `after ${totals.first_object_since}`); }
+  if (extracting && extracted) {
+    fact("Rate", `${number(extracted / extracting)}/s`, `members; ${bytes(totals.bytes_out / extracting)}/s written`);
+  }
+  if (totals.bytes_out) { fact("Written", bytes(totals.bytes_out), `${bytes(totals.bytes_in)} read`); }
+  if (totals.tasks) {
+    fact("Tasks", count(totals.tasks), [
+      rates.most && `at most ${count(rates.most)} at once`,
+      totals.tasks_failed && `${count(totals.tasks_failed)} failed`,
+    ].filter(Boolean).join(", "));
+  }
+  const calls = Object.entries(REQUEST_NAMES).reduce((sum, [name]) => sum + (requests[name] || 0), 0);
+  if (calls) {
+    fact("Requests", number(calls), requests.retries
+      ? `${plural(requests.retries, "retry").replace("retrys", "retries")}, ${count(requests.throttled || 0)} throttled` : "none retried");
+  }
+  if (totals.cost !== null) {
+    fact("Cost", dollars(totals.cost), extracted ? `${dollars((totals.cost / extracted) * 1e6)} a million members` : "");
+  }
+}
+
+function ended(data) {
+  return Math.max(data.phases.reduce((last, [, , stop]) => Math.max(last, stop), 0), 1e-3);
+}
+
+function showTimeline(data) {
+  const { phases, rows } = data;
+  if (!rows.length) { return false; }
+  const step = (name) => phases.filter(([phase]) => phase === name).map(([phase, start, stop]) => ({
+    group: phase, colour: "phase", tall: true, from: start, to: stop, start, stop,
+    words: `${phase}: ${seconds(start)} to ${seconds(stop)}, ${seconds(stop - start)}`,
+  }));
+  const tasks = rows.map(([kind, amount, first, last, start, stop, members]) => ({
+    group: KIND_NAMES[kind], colour: kind, from: first, to: last, start, stop,
+    words: amount === 1
+      ? `${kind}: ${seconds(first)} to ${seconds(last)}, ${plural(members, "member")}`
+      : `${count(amount)} ${kind} tasks: ${seconds(first)} to ${seconds(last)}, median ${seconds(stop - start)}`,
+  }));
+  const before = ["plan", "scan", "scan, link", "link", "extract"].flatMap(step);
+  const kinds = [...new Set(rows.map(([kind]) => kind))];
+  const grouped = rows.some(([, amount]) => amount > 1);
+  const parts = phases.map(([name, start, stop]) => `${name} ${seconds(stop - start)}`);
+  gantt(document.getElementById("gantt"), {
+    title: "Tasks over time", end: ended(data), lines: [...before, ...tasks, ...step("report")],
+    finding: `${parts.join(", ")}.${grouped ? " Each row of tasks stands for several that began one after the other." : ""}`,
+    keys: [...(phases.length ? [["step", "phase"]] : []), ...kinds.map((kind) => [`${kind} task`, kind]),
+      ...(grouped ? [["solid: the median task of the row; pale: from its first start to its last stop", "phase", true]] : [])],
+    columns: [{ name: "Row", head: true }, { name: "Tasks", className: "number" }, { name: "From", className: "number" },
+      { name: "To", className: "number" }, { name: "Median task", className: "number" }, { name: "Members", className: "number" }],
+    rows: [
+      ...phases.map(([name, start, stop]) => [name, "", seconds(start), seconds(stop), "", ""]),
+      ...rows.map(([kind, amount, first, last, start, stop, members]) => [
+        KIND_NAMES[kind], count(amount), seconds(first), seconds(last), seconds(stop - start), count(members)]),
+    ],
+  });
+  return true;
+}
+
+function showThroughput(data) {
+  const { step, workers, members, bytes: written } = data.rates;
+  if (!workers.length) { return false; }
+  const end = ended(data);
+  const host = document.getElementById("rates");
+  const one = (title, values, colour, format) => {
+    const peak = values.reduce((best, value, at) => (value > values[best] ? at : best), 0);
+    const busy = values.filter((value) => value > 0).sort((a, b) => a - b);
+    steps(host, {
+      title, values, step, end, colour, format,
+      words: (at) => `${tick(at * step)}: ${format(values[at])}`,
+      finding: busy.length
+        ? `Peak ${format(values[peak])} at ${tick(peak * step)}, median ${format(busy[Math.floor(busy.length / 2)])}.` : "None.",
+      columns: [{ name: "From", head: true }, { name: title, className: "number" }],
+      rows: values.map((value, at) => [tick(at * step), `${format(value)}`]),
+    });
+  };
+  one("Members a second", members, "batch", (value) => `${number(value)}/s`);
+  one("Bytes written a second", written, "stream", (value) => `${bytes(value)}/s`);
+  one("Tasks running", workers, "phase", number);
+  return true;
+}
+
+function showDistribution({ durations, sizes, slowest }) {
+  if (durations.tasks.length) {
+    const { step, tasks, median, p95, longest } = durations;
+    const span = (at) => `${tick(at * step)} to ${tick((at + 1) * step)}`;
+    const total = tasks.reduce((sum, amount) => sum + amount, 0);
+    bars(document.getElementById("durations"), {
+      title: "Task durations", counts: tasks, colour: "batch", edge: (at) => tick(at * step),
+      finding: `Median ${seconds(median)}, 95 % within ${seconds(p95)}, longest ${seconds(longest)}.`,
+      words: (at) => `${span(at)}: ${plural(tasks[at], "task")}`,
+      columns: [{ name: "Duration", head: true }, { name: "Tasks", className: "number" }, { name: "Share", className: "number" }],
+      rows: tasks.map((amount, at) => [span(at), count(amount), share(amount, total)]),
+    });
+  }
+  if (sizes.length) { showSizes(sizes); }
+  if (slowest.length > 1) { showSlowest(slowest); }
+  return durations.tasks.length > 0 || sizes.length > 0;
+}
+
+function showSlowest(slowest) {
+  const longest = slowest[0][3];
+  document.getElementById("slowest").append(table("Slowest tasks", [
+    { name: "Task", className: "mono", head: true }, { name: "Began", className: "number" },
+    { name: "Took", className: "number" }, { name: "", className: "wide" }, { name: "Members", className: "number" },
+    { name: "Written", className: "number" }, { name: "Retries", className: "number" },
+    { name: "Throttled", className: "number" }, { name: "Failed", className: "number" },
+  ], slowest.map(([task, kind, start, took, members, written, failed, retries, throttled]) => [
+    foreign(task), seconds(start), seconds(took), bar(took, longest, kind), count(members), bytes(written),
+    count(retries), count(throttled), count(failed),
+  ]), { cards: true }).element);
+}
+
+function showSizes(sizes) {
+  const first = sizes[0][0];
+  const last = sizes[sizes.length - 1][0];
+  const bins = Array.from({ length: last - first + 1 }, (_, at) => sizes.find(([bits]) => bits === first + at) || [first + at, 0, 0]);
+  const total = sizes.reduce((sum, [, members]) => sum + members, 0);
+  const all = sizes.reduce((sum, [, , weight]) => sum + weight, 0);
+  const span = (bits) => (bits === 0 ? "empty" : bits === 1 ? "1 B" : `${binary(bits - 1)} to ${binary(bits)}`);
+  let seen = 0;
+  const middle = sizes.find(([, members]) => { seen += members; return 2 * seen >= total; });
+  const top = sizes.reduce((best, bin) => (bin[2] > best[2] ? bin : best));
+  bars(document.getElementById("sizes"), {
+    title: "Member sizes", counts: bins.map(([, members]) => members), colour: "stream",
+    edge: (at) => (first + at === 0 ? "0 B" : binary(first + at - 1)),
+    finding: `Median ${span(middle[0])}.${all ? ` ${share(top[2], all)} of the bytes are in members of ${span(top[0])}.` : ""}`,
+    words: (at) => `${span(bins[at][0])}: ${plural(bins[at][1], "member")}, ${bytes(bins[at][2])}`,
+    columns: [{ name: "Size", head: true }, { name: "Members", className: "number" }, { name: "Share", className: "number" }, { name: "Bytes", className: "number" }],
+    rows: bins.map(([bits, members, weight]) => [span(bits), count(members), share(members, total), bytes(weight)]),
+  });
+}
+
+function showForecast({ comparisons, costs, totals }) {
+  const units = { seconds, dollars, count, bytes };
+  const change = (forecast, actual) => {
+    if (!forecast || actual === null) { return ""; }
+    const percent = Math.round((100 * (actual - forecast)) / forecast);
+    return percent === 0 ? "as forecast" : `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %`;
+  };
+  if (comparisons.length) {
+    document.getElementById("comparison").append(table("Forecast against actual", [
+      { name: "", head: true }, { name: "Forecast", className: "number" }, { name: "Actual", className: "number" },
+      { name: "Difference", className: "number" },
+    ], comparisons.map(([name, unit, forecast, actual, low, high]) => [
+      name,
+      make("span", {}, units[unit](forecast), low !== null && high !== null
+        ? make("span", { className: "quiet" }, ` (${units[unit](low)} to ${units[unit](high)})`) : null),
+      actual === null ? "" : units[unit](actual), change(forecast, actual),
+    ])).element);
+  }
+  if (costs.length) {
+    const sum = (name) => {
+      const known = costs.map((line) => line[name]).filter((value) => value !== undefined);
+      return known.length ? known.reduce((a, b) => a + b, 0) : null;
+    };
+    const money = (value) => (value === undefined || value === null ? "" : dollars(value));
+    const most = Math.max(...costs.map(({ actual, forecast }) => actual ?? forecast ?? 0));
+    document.getElementById("costs").append(table("Cost by service", [
+      { name: "Service", head: true }, { name: "", className: "wide" }, { name: "Forecast", className: "number" },
+      { name: "Actual", className: "number" },
+    ], costs.map(({ service, basis, forecast, actual }) => [
+      make("span", {}, service, basis ? make("span", { className: "quiet" }, make("br"), basis) : null),
+      bar(actual ?? forecast ?? 0, most, "segment"), money(forecast), money(actual),
+    ]), {
+      note: totals.cost === null ? "" : "Counted requests and seconds at list prices; not a bill.",
+      foot: ["Total", "", money(sum("forecast")), money(sum("actual"))],
+    }).element);
+  }
+  return comparisons.length > 0 || costs.length > 0;
+}
+
+function showDetails({ details, totals, warnings }) {
+  const put = (id, made) => document.getElementById(id).append(made.element);
+  put("identity", table("Identity", [{ name: "Name", head: true }, { name: "Value", className: "mono" }],
+    details.map(([name, value]) => [name, foreign(value)])));
+  const calls = Object.entries(REQUEST_NAMES).filter(([name]) => totals.requests[name]);
+  if (calls.length) {
+    put("requests", table("Requests", [{ name: "Call", head: true }, { name: "Count", className: "number" }], [
+      ...calls.map(([name, title]) => [title, count(totals.requests[name])]),
+      ["of these, retries", count(totals.requests.retries || 0)],
+      ["of these, throttled", count(totals.requests.throttled || 0)],
+    ]));
+  }
+  if (warnings.length) {
+    put("warnings", table("Warnings", [{ name: "Code", className: "mono", head: true }, { name: "Count", className: "number" }],
+      warnings.map(([code, amount]) => [foreign(code), count(amount)]), { note: "Oddities that were let pass." }));
+  }
+}
+
+function showPage(data) {
+  showHeader(data);
+  showFacts(data);
+  const shown = {
+    summary: true, failures: showFailures, timeline: showTimeline, throughput: showThroughput,
+    distribution: showDistribution, forecast: showForecast, details: true,
+  };
+  for (const [id, show] of Object.entries(shown)) {
+    const section = document.getElementById(id);
+    section.hidden = false; // a chart takes its width from the page
+    section.hidden = show !== true && !show(data);
+    if (!section.hidden) {
+      document.getElementById("sections").append(make("li", {},
+        make("a", { href: `#${id}` }, section.querySelector("h2").textContent)));
+    }
+  }
+  showDetails(data);
+}
+
+showPage(JSON.parse(document.getElementById("data").textContent));

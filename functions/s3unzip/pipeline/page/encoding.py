@@ -1,0 +1,24 @@
+"""JSON that may stand inside an HTML script element, whatever its strings say."""
+
+from __future__ import annotations
+
+import msgspec
+
+# An HTML parser leaves a script element at "</script" and changes its state at "<!--"
+# (HTML Standard, 13.1.2.1 and 13.2.5.4): without "<" there is neither. "&" and ">" matter only
+# where somebody pastes the page into XML; U+2028 and U+2029 where one pastes it into a script.
+_ESCAPES = {
+    b"<": b"\\u003c",
+    b">": b"\\u003e",
+    b"&": b"\\u0026",
+    "\u2028".encode(): b"\\u2028",
+    "\u2029".encode(): b"\\u2029",
+}
+
+
+def encode_safely(value: object) -> bytes:
+    """Return `value` as JSON that is the same value to a JSON parser and inert to HTML."""
+    text = msgspec.json.encode(value)
+    for raw, escaped in _ESCAPES.items():
+        text = text.replace(raw, escaped)
+    return text
