@@ -161,7 +161,8 @@ def put_seconds(job: Job, platform: Platform, rng: random.Random) -> float:
 
     A closed form for what a list of lognormal PUTs on `lanes` lanes takes: all
     but the last on each lane share the lanes evenly, the slowest of the last
-    ones ends the job, and the first few find the pace still growing.
+    ones ends the job, and the first few find the pace still growing, at the speed
+    of the quick ones.
     """
     count = job.members
     if not count:
@@ -174,7 +175,10 @@ def put_seconds(job: Job, platform: Platform, rng: random.Random) -> float:
     ramp = 0.0
     if lanes > rates.FIRST_PUTS:
         grown = min(count, lanes - rates.FIRST_PUTS)
-        ramp = max(0.0, one * (math.log2(lanes / rates.FIRST_PUTS) - grown / lanes))
+        ramp = max(
+            0.0,
+            (put.p50 + job.body_seconds) * (math.log2(lanes / rates.FIRST_PUTS) - grown / lanes),
+        )
     return ramp + (count - lanes) * one / lanes + slowest
 
 

@@ -1,0 +1,1 @@
+"""The forecast: simulation, cost and rendering, on plans reckoned by hand."""

@@ -1,0 +1,57 @@
+"""The bill, against sums made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from s3unzip.pipeline.forecast import Latency, aws, local
+from s3unzip.pipeline.forecast.cost import Usage, express_seconds, price
+from s3unzip.pipeline.model import Requests
+
+USAGE = Usage(
+    members=1_000_000,
+    requests=Requests(get=5_000, head=1_000, put=1_000_250, create=1, part=3, complete=1, list=5),
+    invocations=252,
+    lambda_seconds=5_000.0,
+    children=250,
+    express_seconds=4_900.0,
+    transitions=4,
+)
+
+
+def test_a_million_members_by_hand() -> None:
+    """Each service's line is quantity times the documented price."""
+    cost = price(USAGE, aws(memory_mb=2048))
+    by_service = cost.by_service()
+    assert by_service["S3"] == pytest.approx(1_000_260 * 0.005 / 1000 + 6_000 * 0.0004 / 1000)
+    assert by_service["Lambda"] == pytest.approx(10_000 * 0.0000133334 + 252 * 0.20 / 1e6)
+    assert by_service["Step Functions"] == pytest.approx(
+        250 / 1e6 + 4_900 * 64 / 1024 * 0.00001667 + 4 * 0.025 / 1000
+    )
+    assert by_service["SQS"] == pytest.approx(3 * 0.40 / 1e6)
+    assert by_service["EventBridge"] == pytest.approx(1e-6)
+    assert by_service["CloudWatch"] == pytest.approx(252 * 1_500 * 0.5 / 1e9)
+    assert cost.total == pytest.approx(sum(by_service.values()))
+    assert cost.unavoidable == pytest.approx(5.0)
+    assert cost.unavoidable_share == pytest.approx(5.0 / cost.total)
+    assert 0.95 < cost.unavoidable_share < 1
+
+
+def test_standard_children_cost_transitions() -> None:
+    """Without Express each child is a transition, and no duration is paid."""
+    cost = price(USAGE, aws(express=False))
+    assert cost.by_service()["Step Functions"] == pytest.approx(254 * 0.025 / 1000)
+
+
+def test_one_machine_pays_for_requests_only() -> None:
+    """A local run against S3 pays S3; against another store it pays nothing."""
+    latency = Latency(0.01, 0.02)
+    s3 = price(USAGE, local(workers=2, put=latency, priced_requests=True))
+    assert list(s3.by_service()) == ["S3"]
+    free = price(USAGE, local(workers=2, put=latency))
+    assert (free.lines, free.total, free.unavoidable_share) == ((), 0.0, 0.0)
+
+
+def test_express_durations_are_rounded_up() -> None:
+    """0.1 s stays, 0.101 s and 0.2 s are two ticks of 100 ms."""
+    assert express_seconds([0.1, 0.101, 0.2]) == pytest.approx(0.5)

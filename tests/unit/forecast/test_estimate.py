@@ -1,0 +1,215 @@
+"""The forecast as a whole: ranges, the critical path, the budget, the published fixtures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s3unzip.errors import BudgetError, UsageError
+from s3unzip.pipeline.forecast import (
+    FIXTURES,
+    Fixture,
+    Forecast,
+    Latency,
+    aws,
+    check_budget,
+    count_sizes,
+    find_fixture,
+    local,
+    make_fixture,
+    make_forecast,
+    make_tasks,
+    make_workload,
+)
+from s3unzip.pipeline.model import TaskKind, encode
+from s3unzip.settings import GIB, MIB, Tuning
+from tests.unit.forecast.plans import batch, large
+
+TUNING = Tuning()
+SMALL = Fixture("small", "2,000 members of 10 KB", 2_000, 10_000, 4_000)
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, Forecast]:
+    """Return forecasts of the fixtures that others measured."""
+    return {
+        name: make_forecast(make_fixture(fixture, TUNING), aws(), TUNING)
+        for name, fixture in FIXTURES.items()
+        if fixture.published is not None
+    }
+
+
+def test_published_fixtures_beat_what_others_measured(published: dict[str, Forecast]) -> None:
+    """Each is forecast at a third of the published time or less, even on a bad day at a half."""
+    assert set(published) == {"400k", "49k", "1k"}
+    for name, forecast in published.items():
+        known = FIXTURES[name].published
+        assert known is not None
+        assert forecast.duration.expected < known.seconds / 3, name
+        assert forecast.duration.high < known.seconds / 2, name
+
+
+def test_published_fixtures_stay_above_their_bounds(published: dict[str, Forecast]) -> None:
+    """49,152 PUTs at 3,500 a second need 14 s, whatever the workers."""
+    forecast = published["49k"]
+    assert forecast.bounds[0].name == "write rate"
+    assert forecast.bounds[0].seconds == pytest.approx(49_152 / 3_500, rel=0.01)
+    for one in published.values():
+        assert one.tasks_seconds >= one.bounds[0].seconds * 0.999
+
+
+@pytest.mark.parametrize("name", ["400k", "49k", "1k", "100gb", "100gb-stored"])
+def test_the_path_adds_up(name: str) -> None:
+    """The steps of the critical path sum to the duration, and the range holds it."""
+    forecast = make_forecast(make_fixture(FIXTURES[name], TUNING), aws(), TUNING)
+    assert sum(step.seconds for step in forecast.steps) == pytest.approx(forecast.duration.expected)
+    assert forecast.duration.low <= forecast.duration.expected <= forecast.duration.high
+    assert forecast.dollars.low <= forecast.cost.total <= forecast.dollars.high
+    assert 0 < forecast.first_object.expected <= forecast.duration.expected
+    assert forecast.chain
+
+
+def test_a_split_member_is_scanned_linked_and_seen_last() -> None:
+    """One deflated member of 100 GB passes two Maps, and is visible when the run ends."""
+    forecast = make_forecast(make_fixture(FIXTURES["100gb"], TUNING), aws(), TUNING)
+    names = [step.name for step in forecast.steps]
+    assert names.index("scan") < names.index("link") < names.index("work")
+    assert forecast.kinds == {"segment": 1}
+    assert forecast.first_object.expected == forecast.duration.expected
+
+
+def test_a_stored_member_is_copied_not_moved() -> None:
+    """A stored member is a copy, and is streamed where the destination cannot copy."""
+    fixture = FIXTURES["100gb-stored"]
+    assert {task.kind for task in make_tasks(fixture, TUNING)} == {TaskKind.COPY}
+    streamed = make_tasks(fixture, TUNING, copies=False)
+    assert {task.kind for task in streamed} == {TaskKind.STREAM}
+
+
+def test_fixture_tasks_hold_every_member_once() -> None:
+    """The made-up members of a fixture are cut into tasks without loss."""
+    tasks = make_tasks(FIXTURES["49k"], TUNING)
+    assert sum(task.members for task in tasks) == 49_152
+    assert sum(task.size for task in tasks) == 3 * GIB
+    spans = sorted(task.span for task in tasks)
+    assert all(one[1] == two[0] for one, two in pairwise(spans))
+
+
+def test_kinds_and_sums_of_a_mixed_plan() -> None:
+    """A member in slices is one member; bytes are the tasks' sums."""
+    tasks = [
+        large(TaskKind.SEGMENT, 0, 64 * MIB, 0, 2),
+        large(TaskKind.SEGMENT, 0, 64 * MIB, 1, 2),
+        large(TaskKind.COPY, 1, 9 * MIB),
+        batch(0, members=7),
+        batch(1, members=8),
+    ]
+    workload = make_workload(tasks, TUNING, title="mixed")
+    assert workload.kinds == {"batch": 15, "copy": 1, "segment": 1}
+    assert workload.members == 17
+    assert workload.bytes_out == sum(task.size for task in tasks)
+
+
+def test_an_empty_plan_is_forecast_too() -> None:
+    """Nothing selected still takes a plan and a report, and no division fails."""
+    workload = make_workload([], TUNING, title="nothing")
+    forecast = make_forecast(workload, aws(), TUNING)
+    assert forecast.tasks == 0
+    assert forecast.duration.expected > 0
+    assert forecast.first_object.expected <= forecast.duration.expected
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3_000), st.integers(0, 1_000_000), st.integers(0, 3))
+def test_same_seed_same_forecast(members: int, size: int, seed: int) -> None:
+    """A forecast is a function of plan, platform, settings and seed."""
+    workload = make_fixture(Fixture("x", "x", members, size, size // 2), TUNING)
+    one, two = (make_forecast(workload, aws(), TUNING, seed=seed) for _ in range(2))
+    assert one == two
+    assert one.requests.put >= members
+
+
+def test_another_seed_is_another_day() -> None:
+    """Seeds differ in what chance gives, a little."""
+    workload = make_fixture(SMALL, TUNING)
+    one, two = (make_forecast(workload, aws(), TUNING, seed=seed) for seed in (1, 2))
+    assert one.duration != two.duration
+    assert one.duration.expected == pytest.approx(two.duration.expected, rel=0.25)
+
+
+def test_a_slower_store_takes_longer() -> None:
+    """Ten times the latency of a PUT is never faster, and costs the same requests."""
+    workload = make_fixture(SMALL, TUNING)
+    fast, slow = (
+        make_forecast(workload, local(workers=2, put=Latency(p50, 2 * p50)), TUNING)
+        for p50 in (0.01, 0.1)
+    )
+    assert fast.duration.expected < slow.duration.expected
+    assert fast.requests == slow.requests
+
+
+def test_the_budget_refuses_before_anything_runs() -> None:
+    """Above the limit the refusal names the figure, the limit and a way out; at it, it passes."""
+    forecast = make_forecast(make_fixture(SMALL, TUNING), aws(), TUNING)
+    check_budget(forecast, None)
+    check_budget(forecast, forecast.cost.total)
+    with pytest.raises(BudgetError, match=r"\$0\.0\d+ for 2,000 members.*limit of \$0\.0050"):
+        check_budget(forecast, 0.005)
+
+
+@pytest.mark.parametrize("limit", [-1.0, float("nan")])
+def test_a_senseless_budget_is_refused(limit: float) -> None:
+    """A negative limit, or one that is no number, is a usage error and not a pass."""
+    forecast = make_forecast(make_fixture(SMALL, TUNING), aws(), TUNING)
+    with pytest.raises(UsageError, match="cost limit"):
+        check_budget(forecast, limit)
+
+
+def test_a_task_beyond_a_time_limit_is_warned_of() -> None:
+    """A copy that would outlast an Express execution is said so."""
+    workload = make_workload([large(TaskKind.COPY, 0, 600 * GIB)], TUNING, title="one copy")
+    forecast = make_forecast(workload, aws(), TUNING)
+    assert "Express" in forecast.warnings[0]
+    standard = make_forecast(workload, aws(express=False), TUNING)
+    assert "Lambda" in standard.warnings[0]
+    slow = replace(local(workers=1, put=Latency(0.01, 0.02)), copy_rate=1_000_000.0)
+    assert make_forecast(workload, slow, TUNING).warnings == ()
+
+
+def test_unknown_fixtures_are_named_with_the_known() -> None:
+    """A typo is answered with the list."""
+    with pytest.raises(UsageError, match=r"'500k'.*400k, 49k"):
+        find_fixture("500k")
+
+
+def test_sizes_are_counted_in_bins_that_double() -> None:
+    """0 has a bin of its own; 1,024 begins one."""
+    bins = count_sizes([0, 1, 1_023, 1_024, 2_047])
+    assert [(one.start, one.stop, one.members) for one in bins] == [
+        (0, 1, 1),
+        (1, 2, 1),
+        (512, 1_024, 1),
+        (1_024, 2_048, 2),
+    ]
+
+
+def test_a_forecast_is_json() -> None:
+    """The whole forecast goes through JSON: the report keeps it beside what happened."""
+    forecast = make_forecast(make_fixture(SMALL, TUNING), aws(), TUNING)
+    read = json.loads(encode(forecast))
+    assert read["duration"]["expected"] == forecast.duration.expected
+    assert read["cost"]["lines"][0]["service"] == "S3"
+
+
+@pytest.mark.slow
+def test_ten_million_members_are_no_more_events_than_tasks() -> None:
+    """The work of a simulation grows with the tasks, not with the members."""
+    forecast = make_forecast(make_fixture(FIXTURES["10m"], TUNING), aws(), TUNING)
+    assert forecast.members == 10_000_000
+    assert forecast.tasks < 20_000
+    assert forecast.requests.put >= 10_000_000

@@ -1,0 +1,114 @@
+"""Forecasts on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from s3unzip.cli.forecasts import (
+    choose_platform,
+    dollars_text,
+    find_published,
+    forecast_json,
+    print_forecast,
+    seconds_text,
+    simulate,
+    size_text,
+)
+from s3unzip.errors import BudgetError, UsageError
+from s3unzip.settings import Tuning
+
+TUNING = Tuning()
+
+
+def shown(name: str, on: str) -> str:
+    """Return what is printed for a fixture."""
+    out = io.StringIO()
+    forecast = simulate(name, choose_platform(on), TUNING)
+    print_forecast(
+        forecast, Console(file=out, width=110, color_system=None), published=find_published(name)
+    )
+    return out.getvalue()
+
+
+def test_a_person_reads_time_cost_and_what_decides_them() -> None:
+    """The tables name duration, range, sizes, the critical path, bounds and each service."""
+    text = shown("49k", "aws")
+    for part in (
+        "49,152 files of 64 KB on aws",
+        "first object after",
+        "Others measured 3 min 21 s",
+        "Critical path",
+        "write rate",
+        "64 KiB",
+        "Step Functions",
+        "one PUT a member, which no tool avoids",
+    ):
+        assert part in text
+
+
+def test_one_machine_has_no_bill() -> None:
+    """A local forecast prints the path, and says that nothing is paid for."""
+    text = shown("1k", "local")
+    assert "on local" in text
+    assert "nothing that is paid for by use" in text
+
+
+def test_one_huge_member_is_told_in_bytes_a_second() -> None:
+    """Less than one member a second is told in bytes."""
+    assert "GiB/s" in shown("100gb", "aws")
+
+
+def test_json_is_one_line() -> None:
+    """JSON goes to a pipe: one line, with the expected seconds."""
+    line = forecast_json(simulate("1k", choose_platform("aws"), TUNING))
+    assert b"\n" not in line
+    assert json.loads(line)["duration"]["expected"] > 0
+
+
+def test_the_budget_guards_a_simulation_too() -> None:
+    """A limit below the forecast refuses."""
+    with pytest.raises(BudgetError):
+        simulate("49k", choose_platform("aws"), TUNING, max_cost=0.01)
+
+
+def test_platforms_are_aws_and_local() -> None:
+    """Any other is refused by name; workers and memory are taken over."""
+    assert choose_platform("aws", workers=7, memory_mb=2048).workers == 7
+    assert choose_platform("aws", memory_mb=2048).memory_gb == 2.0
+    with pytest.raises(UsageError, match="'gcp'"):
+        choose_platform("gcp")
+    with pytest.raises(UsageError, match="workers"):
+        choose_platform("aws", workers=0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (12.34, "12.3 s"), (245.0, "4 min 05 s"), (3_725.0, "1 h 02 min")],
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    """Seconds, then minutes, then hours."""
+    assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_536, "1.5 KiB"),
+        (3 * 1024**3, "3.0 GiB"),
+        (2**43, "8.0 TiB"),
+    ],
+)
+def test_sizes_read_well(size: int, text: str) -> None:
+    """Binary units, one digit where it tells something."""
+    assert size_text(size) == text
+
+
+def test_dollars_read_well() -> None:
+    """Four digits for cents' fractions, two for dollars."""
+    assert (dollars_text(0.12345), dollars_text(50.4466)) == ("$0.1235", "$50.45")
