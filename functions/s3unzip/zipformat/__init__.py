@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
 from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
-from s3unzip.zipformat.directory import CentralHeader, DirectoryReader, HeaderNote, read_header
+from s3unzip.zipformat.directory import DirectoryReader
+from s3unzip.zipformat.headers import CentralHeader, HeaderNote, read_header
 from s3unzip.zipformat.index import (
     Failure,
     Index,

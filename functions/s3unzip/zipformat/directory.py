@@ -1,97 +1,87 @@
-"""Read central directory headers (APPNOTE 4.3.12) from chunks cut anywhere.
+"""Read the central directory from chunks cut anywhere: the loop over its headers.
 
-One header at a time is judged here; what needs all of them is in `index`.
+Headers that have nothing particular (nearly all, nearly always) are read in
+runs, field by field over the whole run: a million headers decide how long a
+plan takes. Every other header goes through `headers.read_header`, which says
+what is particular; so does a whole run in which anything does not hold.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+import re
+from functools import partial
+from itertools import compress, repeat
+from operator import le, mul
+from struct import Struct
+from typing import TYPE_CHECKING, NoReturn
 
 from s3unzip.errors import Finding, RejectedError
-from s3unzip.zipformat.extras import (
-    NO_EXTRAS,
-    ZIP64,
-    Zip64Values,
-    read_extended_time,
-    read_unicode_path,
-    resolve_zip64,
-    walk_extras,
-)
-from s3unzip.zipformat.names import (
-    SHOWN_NAME,
-    Name,
-    check_name,
-    decode_name,
-    is_plain_name,
-    show_name,
-)
+from s3unzip.zipformat.extras import EXTENDED_TIMESTAMP, UNICODE_PATH, ZIP64
+from s3unzip.zipformat.headers import CentralHeader, read_header
+from s3unzip.zipformat.names import PLAIN_NAME, is_plain_name
 from s3unzip.zipformat.records import (
-    CENTRAL,
     CENTRAL_LENGTH,
-    CENTRAL_MAGIC,
-    ENCRYPTION_FLAGS,
-    FLAG_PATCH,
+    CENTRAL_SIGNATURE,
     FLAG_UTF8,
-    HOST_DARWIN,
-    HOST_UNIX,
     LOCAL_LENGTH,
-    METHOD_AES,
     METHOD_DEFLATE,
     METHOD_STORED,
     SENTINEL_32,
+    UNIX_HOSTS,
 )
 from s3unzip.zipformat.times import read_dos_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from s3unzip.zipformat.locate import DirectoryLocation
     from s3unzip.zipformat.policy import Policy
 
-METHOD_NAMES = {
-    1: "shrink", 2: "reduce", 3: "reduce", 4: "reduce", 5: "reduce", 6: "implode",
-    10: "IBM TERSE (old)", 16: "IBM CMPSC", 18: "IBM TERSE", 19: "IBM LZ77",
-    94: "MP3", 96: "JPEG", 97: "WavPack", 98: "PPMd",
-}  # fmt: skip
-SUPPORTED_METHODS = frozenset({0, 8, 9, 12, 14, 93, 95})
+# APPNOTE 4.3.12 in the pieces that the short reading looks at: the head (signature,
+# versions, flags, method) and the traits (disk, attributes) are few in any archive, so
+# they are judged once and then known by their bytes.
+_Row = tuple[bytes, int, int, int, int, int, int, int, bytes, int]
+_ROW = Struct("<12sIIIIHHH8sI")
+_HEAD = Struct("<4sHHHH")
+_TRAITS = Struct("<HHI")
+_MOST_KNOWN = 4096
 
 # Flag bits 1 and 2 (compression effort), 3 (descriptor) and 11 (UTF-8) ask for nothing.
 _PLAIN_FLAGS = frozenset(a | b | c for a in (0, 2, 4, 6) for b in (0, 8) for c in (0, FLAG_UTF8))
-_INFO_ZIP_HEAD = b"UT\x05\x00"
-_INFO_ZIP_REST = b"ux\x0b\x00"
-_KEPT_TIMES = 1 << 16
+_MEANT_EXTRAS = (ZIP64, EXTENDED_TIMESTAMP, UNICODE_PATH)
+# What Info-ZIP writes: an extended timestamp (5 bytes here), then Unix owners.
+_INFO_ZIP = Struct("<5si4s")
+_INFO_ZIP_LENGTH = 24
+_INFO_ZIP_TAG, _INFO_ZIP_REST = b"UT\x05\x00\x03", b"ux\x0b\x00"
+
+_RUN = 1024
+_are_plain = re.compile(rb"(?:%s\n)++" % PLAIN_NAME).fullmatch
+_make_header = partial(tuple.__new__, CentralHeader)
 
 
-class CentralHeader(NamedTuple):
-    """One header, read; `note` is None where nothing at all is to be said about it.
+class _Run:
+    """Consecutive headers: where each begins, and the parts of those that may be plain."""
 
-    `raw_name` is None where it is `path` in ASCII; `offset` is absolute.
-    """
+    __slots__ = ("mtimes", "names", "odd", "rows", "starts", "stop")
 
-    index: int  # type: ignore[assignment]  # a field of this name hides tuple.index, as meant
-    path: str
-    raw_name: bytes | None
-    offset: int
-    compressed_size: int
-    size: int
-    crc32: int
-    method: int
-    flags: int
-    mtime: int | None
-    mode: int | None
-    note: HeaderNote | None
+    def __init__(self, start: int) -> None:
+        self.starts: list[int] = []
+        self.stop = start
+        self.rows: list[_Row] = []
+        self.names: list[bytes] = []
+        self.mtimes: list[int | None] = []
+        self.odd: list[int] = []
 
-
-@dataclass(frozen=True, slots=True)
-class HeaderNote:
-    """What is particular about a header.
-
-    `finding` fails the member; `is_named` tells whether its path is sound all the same.
-    """
-
-    is_directory: bool = False
-    finding: Finding | None = None
-    is_named: bool = True
-    warnings: tuple[Finding, ...] = ()
+    def set_odd_names_apart(self) -> None:
+        """Keep only rows whose names are plain; the others become odd."""
+        keep = [is_plain_name(name) is not None for name in self.names]
+        odd = set(self.odd)
+        places = [place for place in range(len(self.starts)) if place not in odd]
+        odd.update(place for place, kept in zip(places, keep, strict=True) if not kept)
+        self.odd = sorted(odd)
+        self.rows = list(compress(self.rows, keep))
+        self.names = list(compress(self.names, keep))
+        self.mtimes = list(compress(self.mtimes, keep))
 
 
 class DirectoryReader:
@@ -105,6 +95,11 @@ class DirectoryReader:
         self._policy = policy
         self._rest = b""
         self._read = 0
+        # What was learned of plain heads: method, flags, whether attributes hold a mode;
+        # of plain traits: the mode; of extra blocks without meaning: their length.
+        self._heads: dict[bytes, tuple[int, int, bool]] = {}
+        self._modes: dict[bytes, int | None] = {}
+        self._extras: dict[bytes, int] = {}
         self._times: dict[int, int | None] = {}
 
     def feed(self, chunk: bytes) -> list[CentralHeader]:
@@ -116,11 +111,19 @@ class DirectoryReader:
         """
         data = self._rest + chunk if self._rest else bytes(chunk)
         headers: list[CentralHeader] = []
-        try:
-            used = self._read_all(data, headers)
-        finally:
-            self._read += len(headers)
-        self._rest = data[used:]
+        at = 0
+        while len(data) - at >= CENTRAL_LENGTH:
+            room = min(_RUN, self._policy.limits.members - self._read)
+            if room <= 0:
+                message = f"the limit is {self._policy.limits.members}"
+                raise RejectedError(Finding("too-many-entries", message))
+            run = self._walk(data, at, room)
+            if not run.starts:
+                break
+            headers += self._read_run(data, run)
+            self._read += len(run.starts)
+            at = run.stop
+        self._rest = data[at:]
         return headers
 
     def finish(self) -> None:
@@ -142,269 +145,172 @@ class DirectoryReader:
                 message += " (the same modulo 65,536: a writer without ZIP64)"
             raise RejectedError(Finding("count-mismatch", message, at))
 
-    # One loop without calls: how fast it is with a million headers decides how long a plan
-    # takes, hence its length.
-    def _read_all(  # noqa: C901, PLR0915
-        self, data: bytes, headers: list[CentralHeader]
-    ) -> int:
-        unpack, new, plain_name = CENTRAL.unpack_from, tuple.__new__, is_plain_name
-        plain_flags, times = _PLAIN_FLAGS, self._times
-        prefix, index = self._location.prefix, self._read
-        limits = self._policy.limits
-        most, ratio, bound = limits.members, limits.ratio, self._location.start
-        largest = min(limits.member_size, SENTINEL_32 - 1)
-        at, end = 0, len(data)
-        while end - at >= CENTRAL_LENGTH:
-            (
-                magic, made_by, flags, method, stamp, crc32, compressed, size,
-                name_length, extra_length, comment_length, disk, attributes, offset,
-            ) = unpack(data, at)  # fmt: skip
-            name_at = at + CENTRAL_LENGTH
-            extra_at = name_at + name_length
-            stop = extra_at + extra_length + comment_length
-            if magic != CENTRAL_MAGIC or index >= most:
-                self._refuse_walk(magic, index)
+    # The only code that runs once a header: hence no calls that can be avoided.
+    def _walk(self, data: bytes, at: int, room: int) -> _Run:
+        """Cut up to `room` whole headers from `at` on, and tell plain ones from odd ones."""
+        run, end = _Run(at), len(data)
+        unpack, heads, modes, extras = _ROW.unpack_from, self._heads, self._modes, self._extras
+        starts, rows, names, mtimes = run.starts, run.rows, run.names, run.mtimes
+        for place in range(room):
+            if end - at < CENTRAL_LENGTH:
+                break
+            row = unpack(data, at)
+            is_plain = row[0] in heads or self._learn_head(row[0])
+            if not is_plain and row[0][:4] != CENTRAL_SIGNATURE:
+                if place == 0:
+                    self._refuse_signature()
+                break
+            extra_at = at + CENTRAL_LENGTH + row[5]
+            extra_length = row[6]
+            stop = extra_at + extra_length + row[7]
             if stop > end:
                 break
-            raw = data[name_at:extra_at]
-            if (
-                flags in plain_flags
-                and (
-                    (method == METHOD_DEFLATE and size <= compressed * ratio)
-                    or (method == METHOD_STORED and size == compressed)
-                )
-                and size <= largest
-                and offset + compressed + LOCAL_LENGTH + name_length + prefix <= bound
-                and compressed < SENTINEL_32 > offset
-                and attributes & 0x7000_0010 == 0
-                and not disk
-                and plain_name(raw)
-                and (
-                    not extra_length
-                    or (
-                        extra_length == 24
-                        and data[extra_at : extra_at + 4] == _INFO_ZIP_HEAD
-                        and data[extra_at + 9 : extra_at + 13] == _INFO_ZIP_REST
-                    )
-                )
-            ):
-                if extra_length and data[extra_at + 4] & 1:
-                    mtime: int | None = int.from_bytes(
-                        data[extra_at + 5 : extra_at + 9], "little", signed=True
-                    )
-                elif stamp in times:
-                    mtime = times[stamp]
-                else:
-                    mtime = read_dos_time(stamp)
-                    if len(times) < _KEPT_TIMES:
-                        times[stamp] = mtime
-                headers.append(
-                    new(
-                        CentralHeader,
-                        (
-                            index, raw.decode(), None, offset + prefix, compressed, size, crc32,
-                            method, flags, mtime,
-                            (attributes >> 16 or None) if made_by >> 8 in (3, 19) else None,
-                            None,
-                        ),
-                    )
-                )  # fmt: skip
+            mtime = None
+            if extra_length == _INFO_ZIP_LENGTH:
+                tag, mtime, rest = _INFO_ZIP.unpack_from(data, extra_at)
+                if tag != _INFO_ZIP_TAG or rest != _INFO_ZIP_REST:
+                    mtime = None
+                    is_plain = is_plain and self._learn_extra(data[extra_at:][:extra_length])
+            elif extra_length and extras.get(data[extra_at : extra_at + 4]) != extra_length:
+                is_plain = is_plain and self._learn_extra(data[extra_at : extra_at + extra_length])
+            if is_plain and (row[8] in modes or self._learn_traits(row[8])):
+                rows.append(row)
+                names.append(data[at + CENTRAL_LENGTH : extra_at])
+                mtimes.append(mtime)
             else:
-                headers.append(read_header(data[at:stop], index, self._location, self._policy))
-            index += 1
+                run.odd.append(place)
+            starts.append(at)
             at = stop
-        if end - at >= 4 and data[at : at + 4] != b"PK\x01\x02":
-            self._refuse_walk(0, index)
-        return at
+        run.stop = at
+        return run
 
-    def _refuse_walk(self, magic: int, index: int) -> NoReturn:
+    def _refuse_signature(self) -> NoReturn:
         declared = self._location.entries
-        if magic == CENTRAL_MAGIC:
-            limit = self._policy.limits.members
-            raise RejectedError(Finding("too-many-entries", f"the limit is {limit}"))
-        if index == declared:
+        if self._read == declared:
             message = f"no header after the last of {declared}"
             raise RejectedError(Finding("cd-trailing-bytes", message))
-        message = f"header {index} of {declared} has no signature"
+        message = f"header {self._read} of {declared} has no signature"
         raise RejectedError(Finding("cd-bad-signature", message))
 
+    def _learn_head(self, head: bytes) -> bool:
+        """Judge a head: a plain one asks for nothing but to be stored or inflated."""
+        signature, made_by, _, flags, method = _HEAD.unpack(head)
+        if (
+            signature != CENTRAL_SIGNATURE
+            or flags not in _PLAIN_FLAGS
+            or method not in (METHOD_STORED, METHOD_DEFLATE)
+            or len(self._heads) >= _MOST_KNOWN
+        ):
+            return False
+        self._heads[head] = (method, flags, made_by >> 8 in UNIX_HOSTS)
+        return True
 
-def read_header(
-    data: bytes, index: int, location: DirectoryLocation, policy: Policy
-) -> CentralHeader:
-    """Read one whole header with every check: the reference for the reader's fast path.
+    def _learn_traits(self, traits: bytes) -> bool:
+        """Judge disk and attributes: plain ones say disk 0 and an ordinary file."""
+        disk, _, attributes = _TRAITS.unpack(traits)
+        if disk or attributes & 0x7000_0010 or len(self._modes) >= _MOST_KNOWN:
+            return False
+        self._modes[traits] = attributes >> 16 or None
+        return True
 
-    Raises:
-        RejectedError: the header cannot belong to this archive.
-    """
-    return _HeaderReading(data, index, location, policy).read()
+    def _learn_extra(self, block: bytes) -> bool:
+        """Judge an extra block: a plain one is a single field that means nothing here."""
+        field_id, length = int.from_bytes(block[:2], "little"), int.from_bytes(block[2:4], "little")
+        if (
+            field_id in _MEANT_EXTRAS
+            or length + 4 != len(block)
+            or len(self._extras) >= _MOST_KNOWN
+        ):
+            return False
+        self._extras[block[:4]] = len(block)
+        return True
 
+    def _read_run(self, data: bytes, run: _Run) -> list[CentralHeader]:
+        """Return a run's headers, in order."""
+        names = b"\n".join((*run.names, b""))
+        if not _are_plain(names) or names.count(b"\n") != len(run.names):
+            run.set_odd_names_apart()
+            names = b"\n".join((*run.names, b""))
+        stops = [*run.starts[1:], run.stop]
+        plain = self._read_plain(run, names) if run.rows else []
+        if plain is None:
+            run.odd = list(range(len(stops)))
+            plain = []
+        if not run.odd:
+            return plain
+        headers, following, odd = [], iter(plain), set(run.odd)
+        for place, (start, stop) in enumerate(zip(run.starts, stops, strict=True)):
+            if place in odd:
+                header = read_header(
+                    data[start:stop], self._read + place, self._location, self._policy
+                )
+            else:
+                header = next(following)
+            headers.append(header)
+        return headers
 
-class _HeaderReading:
-    """The reading of one header: collects warnings and the first finding that fails it."""
-
-    def __init__(
-        self, data: bytes, index: int, location: DirectoryLocation, policy: Policy
-    ) -> None:
-        (
-            _, self.made_by, self.flags, self.method, self.stamp, self.crc32, compressed, size,
-            name_length, extra_length, _, disk, self.attributes, offset,
-        ) = CENTRAL.unpack_from(data)  # fmt: skip
-        extra_at = CENTRAL_LENGTH + name_length
-        self.raw = data[CENTRAL_LENGTH:extra_at]
-        self.index, self.location, self.policy = index, location, policy
-        self.extras = NO_EXTRAS
-        if extra_length:
-            self.extras = walk_extras(data[extra_at : extra_at + extra_length])
-        self.zip64_fields = self.extras.of(ZIP64)
-        payload = self.zip64_fields[0] if self.zip64_fields else None
-        self.values = resolve_zip64(payload, size, compressed, offset, disk)
-        self.offset = self.values.offset + location.prefix
-        self.warnings: list[Finding] = []
-        self.failure: Finding | None = None
-
-    def read(self) -> CentralHeader:
-        values = self.values
-        self._check_place(values)
-        self._check_extras(values)
-        name = self._read_name()
-        is_named = name.failure is None
-        mode = self._read_mode()
-        is_directory = name.is_directory
-        self._check_kind(name, mode, values)
-        if not is_directory:
-            self._check_method()
-            self._check_sizes(values)
-        mtime = read_extended_time(self.extras)
-        note = None
-        if self.failure or self.warnings or is_directory:
-            note = HeaderNote(is_directory, self.failure, is_named, tuple(self.warnings))
-        is_own = name.path.isascii() and name.path.encode("ascii") == self.raw
-        return CentralHeader(
-            index=self.index,
-            path=name.path,
-            raw_name=None if is_own else self.raw,
-            offset=self.offset,
-            compressed_size=values.compressed_size,
-            size=values.size,
-            crc32=self.crc32,
-            method=self.method,
-            flags=self.flags,
-            mtime=read_dos_time(self.stamp) if mtime is None else mtime,
-            mode=mode,
-            note=note,
+    def _read_plain(self, run: _Run, names: bytes) -> list[CentralHeader] | None:
+        """Return the headers of all rows, or None if anything about them does not hold."""
+        heads, stamps, crcs, compressed, sizes, lengths, _, _, traits, offsets = zip(
+            *run.rows, strict=True
         )
-
-    def _finding(self, code: str, message: str) -> Finding:
-        return Finding(code, message, self.offset, show_name(self.raw))
-
-    def _find(self, code: str, message: str) -> None:
-        """Record a finding: the archive's end, the member's, or a warning."""
-        finding = self._finding(code, message)
-        if self.policy.tolerates(code):
-            self.warnings.append(finding)
-        elif self.failure is None:
-            self.failure = finding
-
-    def _reject(self, code: str, message: str) -> None:
-        finding = self._finding(code, message)
-        if not self.policy.tolerates(code):
-            raise RejectedError(finding)
-        self.warnings.append(finding)
-
-    def _check_place(self, values: Zip64Values) -> None:
-        if values.disk:
-            self._reject("multi-disk", f"the member begins on disk {values.disk}")
-        stop = self.offset + LOCAL_LENGTH + len(self.raw) + values.compressed_size
-        if stop > self.location.start:
-            message = f"it would end at {stop}, the directory begins at {self.location.start}"
-            if values.missing:
-                message += "; a ZIP64 value is missing"
-            self._reject("member-out-of-bounds", message)
-
-    def _check_extras(self, values: Zip64Values) -> None:
-        if self.extras.overrun:
-            self._find("cd-extra-malformed", "an extra field is longer than its block")
-        if self.extras.stray:
-            message = f"{self.extras.stray} stray bytes after the extra fields"
-            self._find("extra-trailing-bytes", message)
-        if len(self.zip64_fields) > 1:
-            self._find("zip64-extra-duplicate", f"{len(self.zip64_fields)} ZIP64 extra fields")
-        if values.missing:
-            code = "zip64-extra-malformed" if self.zip64_fields else "zip64-extra-missing"
-            self._find(code, "a field is at its ZIP64 sentinel without a value")
-
-    def _read_name(self) -> Name:
-        raw, is_utf8 = self._choose_name()
-        text, odd = decode_name(raw, is_utf8=is_utf8, policy=self.policy)
-        if odd:
-            self._find(odd, f"the name's bytes are {raw[:40].hex()}")
-            if not self.policy.tolerates(odd):
-                return Name(text, text.endswith("/"), odd, ())
-        name = check_name(text, self.policy)
-        for code in name.warnings:
-            self._find(code, f"written as {name.path[:SHOWN_NAME]!r}")
-        if name.failure:
-            self._find(name.failure, "the name cannot be a key")
-        return name
-
-    def _choose_name(self) -> tuple[bytes, bool]:
-        """Return the bytes to take the name from, and whether they are UTF-8."""
-        unicode_path = read_unicode_path(self.extras, self.raw)
-        if unicode_path.duplicate:
-            self._reject("unicode-path-duplicate", "more than one Unicode path field")
-        if unicode_path.stale:
-            self._find("unicode-path-stale", "the Unicode path field is for another name")
-        is_utf8 = bool(self.flags & FLAG_UTF8)
-        if unicode_path.name is None:
-            return self.raw, is_utf8
-        if not is_utf8:
-            self._find("unicode-path-used", "the name is taken from the Unicode path field")
-            return unicode_path.name, True
-        if unicode_path.name != self.raw:
-            message = f"the Unicode path is {show_name(unicode_path.name)!r}"
-            self._reject("unicode-path-mismatch", message)
-        return self.raw, True
-
-    def _read_mode(self) -> int | None:
-        if self.made_by >> 8 not in (HOST_UNIX, HOST_DARWIN):
+        limits, prefix = self._policy.limits, self._location.prefix
+        methods, flags, is_unix = zip(*map(self._heads.__getitem__, heads), strict=True)
+        if (
+            max(sizes) > min(limits.member_size, SENTINEL_32 - 1)
+            or max(compressed) >= SENTINEL_32
+            or max(offsets) >= SENTINEL_32
+        ):
             return None
-        return self.attributes >> 16 or None
+        if METHOD_STORED in methods:
+            fits = all(
+                size == length if method == METHOD_STORED else size <= length * limits.ratio
+                for method, size, length in zip(methods, sizes, compressed, strict=True)
+            )
+        else:
+            fits = all(map(le, sizes, map(mul, compressed, repeat(limits.ratio))))
+        if not fits or not self._is_inside(offsets, compressed, lengths):
+            return None
+        modes: list[int | None] = list(map(self._modes.__getitem__, traits))
+        if not all(is_unix):
+            modes = [mode if unix else None for mode, unix in zip(modes, is_unix, strict=True)]
+        if prefix:
+            offsets = tuple(offset + prefix for offset in offsets)
+        first = self._read
+        indexes: Iterable[int] = range(first, first + len(heads))
+        if run.odd:
+            odd = set(run.odd)
+            indexes = [first + place for place in range(len(run.starts)) if place not in odd]
+        return list(
+            map(
+                _make_header,
+                zip(
+                    indexes, names.decode("ascii").split("\n")[:-1], repeat(None), offsets,
+                    compressed, sizes, crcs, methods, flags, self._date(run.mtimes, stamps),
+                    modes, repeat(None),
+                ),
+            )
+        )  # fmt: skip
 
-    def _check_kind(self, name: Name, mode: int | None, values: Zip64Values) -> None:
-        kind = (mode or 0) >> 12
-        if name.is_directory:
-            if values.size or self.crc32:
-                self._find("dir-with-data", f"a directory of {values.size} bytes")
-            return
-        if kind == 0xA:
-            self._find("symlink", "a symbolic link")
-        elif kind in (0x2, 0x6, 0xC):
-            self._find("device", "a device or socket")
-        elif kind == 0x1:
-            self._find("fifo-mode", "FIFO mode bits, taken as an ordinary file")
-        elif kind == 0x4 or self.attributes & 0x10:
-            self._find("dir-attr-without-slash", "a directory attribute, taken as a file")
+    def _is_inside(
+        self, offsets: Sequence[int], compressed: Sequence[int], lengths: Sequence[int]
+    ) -> bool:
+        """Tell whether every member ends before the directory begins."""
+        room = self._location.start - self._location.prefix - LOCAL_LENGTH
+        if max(offsets) + max(compressed) + max(lengths) <= room:
+            return True
+        return max(map(sum, zip(offsets, compressed, lengths, strict=True))) <= room
 
-    def _check_method(self) -> None:
-        if self.flags & ENCRYPTION_FLAGS or self.method == METHOD_AES:
-            self._find("encrypted", "encrypted members are not read")
-        if self.flags & FLAG_PATCH:
-            self._find("patch-data", "compressed patch data")
-        if self.method not in SUPPORTED_METHODS and self.method != METHOD_AES:
-            name = METHOD_NAMES.get(self.method, "unknown")
-            self._find("unsupported-method", f"compression method {self.method} ({name})")
-
-    def _check_sizes(self, values: Zip64Values) -> None:
-        is_stored = self.method == METHOD_STORED and not self.flags & ENCRYPTION_FLAGS
-        if is_stored and values.size != values.compressed_size:
-            message = f"stored, {values.compressed_size} bytes for {values.size}"
-            self._find("stored-size-mismatch", message)
-        limits = self.policy.limits
-        if values.size > limits.member_size:
-            message = f"declares {values.size} bytes, the limit is {limits.member_size}"
-            self._find("bomb-member-size", message)
-        if self.method != METHOD_STORED and values.size > values.compressed_size * limits.ratio:
-            code = "bomb-ratio" if self.method == METHOD_DEFLATE else "high-ratio"
-            message = f"declares {values.size} bytes in {values.compressed_size}"
-            self._find(code, message)
+    def _date(self, mtimes: list[int | None], stamps: Sequence[int]) -> list[int | None]:
+        """Fill in DOS times where there is no extended timestamp."""
+        if None not in mtimes:
+            return mtimes
+        times = self._times
+        if len(times) > _MOST_KNOWN:
+            times.clear()
+        for stamp in set(stamps).difference(times):
+            times[stamp] = read_dos_time(stamp)
+        dos = map(times.__getitem__, stamps)
+        return [
+            stamped if mtime is None else mtime for mtime, stamped in zip(mtimes, dos, strict=True)
+        ]

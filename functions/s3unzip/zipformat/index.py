@@ -21,7 +21,7 @@ from s3unzip.zipformat.member import Member
 from s3unzip.zipformat.records import LOCAL_LENGTH
 
 if TYPE_CHECKING:
-    from s3unzip.zipformat.directory import CentralHeader, HeaderNote
+    from s3unzip.zipformat.headers import CentralHeader, HeaderNote
     from s3unzip.zipformat.locate import DirectoryLocation
     from s3unzip.zipformat.policy import Policy
 

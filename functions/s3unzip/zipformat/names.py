@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 # ".." segment, no drive letter, no space or dot at a segment's edge, no trailing slash.
 # Possessive, so that an archive full of near misses costs one pass a name.
 _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
-is_plain_name = re.compile(rb"%s(?:/%s)*+" % (_SEGMENT, _SEGMENT)).fullmatch
+PLAIN_NAME = rb"%s(?:/%s)*+" % (_SEGMENT, _SEGMENT)
+is_plain_name = re.compile(PLAIN_NAME).fullmatch
 
 # What XML 1.0 cannot hold (section 2.2), and DEL.
 _CONTROL = re.compile("[\x01-\x1f\x7f\ufffe\uffff\ud800-\udfff]")

@@ -39,8 +39,7 @@ METHOD_ZSTD = 93
 METHOD_XZ = 95
 METHOD_AES = 99
 
-HOST_UNIX = 3
-HOST_DARWIN = 19
+UNIX_HOSTS = (3, 19)  # Unix and Darwin: their external attributes hold a mode
 
 # 4.3.12. Modification time and date are read as one number, as are the signatures;
 # version needed and internal attributes decide nothing and are skipped.
