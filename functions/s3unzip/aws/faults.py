@@ -1,0 +1,232 @@
+"""What an S3 answer means: from boto3's and obstore's exceptions to the tree of `errors`.
+
+The only place that reads status and error codes. A message names the action,
+the bucket and key, what the service said, and what to do. It never repeats
+the service's XML: that may hold the access key id and the string to sign.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+)
+from obstore.exceptions import BaseError
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    ConflictError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    SourceChangedError,
+    StorageError,
+    StoreFullError,
+    ThrottledError,
+)
+
+# What `fault` takes. obstore raises FileNotFoundError for 404, ValueError for a
+# setting it cannot use, and both for what a server sends against the protocol.
+S3_ERRORS = (BaseError, BotoCoreError, ClientError, FileNotFoundError, ValueError)
+
+# https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+THROTTLED = frozenset(
+    {
+        "EC2ThrottledException",
+        "KMS.ThrottlingException",  # a 400 of KMS, passed on by S3
+        "PriorRequestNotComplete",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+        "TooManyRequestsException",
+    }
+)
+FOR_NOW = frozenset(
+    {
+        "BadDigest",  # what arrived is not what was sent
+        "ConditionalRequestConflict",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "RequestExpired",
+        "RequestTimeout",  # a 400
+        "TokenRefreshRequired",
+        "XAmzContentChecksumMismatch",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+FULL = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull", "XAdminBucketQuotaExceeded"})
+MISPLACED = frozenset(
+    {
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+        "PermanentRedirect",
+        "TemporaryRedirect",
+    }
+)
+MISSING = frozenset({"NoSuchBucket", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "NotFound"})
+DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccountProblem",
+        "AllAccessDisabled",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "KMS.DisabledException",
+        "KMS.KMSInvalidStateException",
+        "KMS.NotFoundException",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "XAdminUserNotFound",  # VersityGW: an unknown access key is a 404
+    }
+)
+ADVICE = {
+    "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
+    "InvalidObjectState": "the object is archived: restore it, then start again",
+    "InvalidToken": "check the credentials (AWS_SESSION_TOKEN)",
+    "KMS.DisabledException": "enable the KMS key",
+    "KMS.KMSInvalidStateException": "the KMS key is not usable: see its state",
+    "KMS.NotFoundException": "the KMS key does not exist in this region",
+    "NoSuchBucket": "check the bucket's name, the region and the endpoint",
+    "NoSuchKey": "check the key",
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "SignatureDoesNotMatch": "check the credentials (AWS_SECRET_ACCESS_KEY)",
+    "XAdminUserNotFound": "check the credentials (AWS_ACCESS_KEY_ID)",
+}
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
+_REQUEST = re.compile(r"<RequestId>([\w-]{1,100})</RequestId>")
+_CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
+_NO_LOCATION = "redirect without LOCATION"  # object_store, of a bucket in another region
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: the right it needs, and what it is about."""
+
+    action: str  # GetObject, as in "s3:GetObject"
+    bucket: str
+    key: str = ""
+    pinned: bool = False  # 412 and 404 mean that the archive has changed
+    conditional: bool = False  # 412 means that the object exists
+
+    def __str__(self) -> str:
+        return f"s3:{self.action} s3://{self.bucket}/{self.key}"
+
+
+class Answer(NamedTuple):
+    """What came back, as far as it is known."""
+
+    status: int | None  # of HTTP; None: no answer
+    code: str
+    message: str
+    request: str = ""
+
+
+class MisplacedError(ServiceFaultError):
+    """The bucket is in another region than was thought; the next attempt asks there."""
+
+
+def fault(error: Exception, call: Call) -> S3UnzipError:
+    """Return the error that says what `error` means to `call`."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
+        return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
+    if isinstance(error, CredentialRetrievalError | SSOError):
+        return AccessDeniedError(f"{call}: {error}; log in again")
+    answer = read_answer(error)
+    return _kind(answer, call)(_describe(answer, call))
+
+
+def read_answer(error: Exception) -> Answer:
+    """Return the status, code and message in a boto3 or obstore exception."""
+    if isinstance(error, ClientError):
+        told = error.response.get("Error", {})
+        about = error.response.get("ResponseMetadata", {})
+        code = told.get("Code", "")
+        return Answer(
+            about.get("HTTPStatusCode"),
+            "" if code.isdigit() else code,  # a HEAD has no body: boto3 repeats the status
+            told.get("Message", ""),
+            about.get("RequestId", ""),
+        )
+    text = str(error).partition("\n\nDebug source:")[0]
+    if _NO_LOCATION in text:
+        return Answer(301, "PermanentRedirect", "the bucket is in another region")
+    status = _STATUS.search(text)
+    if status is None:
+        cause = _CAUSE.search(text)
+        return Answer(None, "", cause[1] if cause else text.splitlines()[0][:300] if text else "")
+    return Answer(
+        int(status[1]), _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text)
+    )
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1] if found else ""
+
+
+def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
+    if answer.code in MISPLACED or answer.status in {301, 307}:
+        return MisplacedError
+    kinds = (
+        (ThrottledError, THROTTLED, {429, 503}),
+        (ServiceFaultError, FOR_NOW, {409}),
+        (StoreFullError, FULL, {507}),
+        (AccessDeniedError, DENIED, {401}),
+        (SourceChangedError if call.pinned else NotFoundError, MISSING, {404}),
+    )
+    for kind, codes, statuses in kinds:
+        if answer.code in codes or answer.status in statuses:
+            return kind
+    return _kind_of_status(answer, call)
+
+
+def _kind_of_status(answer: Answer, call: Call) -> type[S3UnzipError]:
+    status = answer.status
+    if status == 412:
+        return _unmet(call)
+    if status == 405 and call.pinned:  # a delete marker is the version now
+        return SourceChangedError
+    if status == 403 and answer.code != "InvalidObjectState":
+        return AccessDeniedError
+    if status is None or status >= 500:
+        return ServiceFaultError
+    return StorageError
+
+
+def _unmet(call: Call) -> type[S3UnzipError]:
+    if call.pinned:
+        return SourceChangedError
+    return ConflictError if call.conditional else StorageError
+
+
+def _describe(answer: Answer, call: Call) -> str:
+    said = ": ".join(part for part in (answer.code, answer.message.rstrip(".")) if part)
+    if answer.status is not None and not answer.code:
+        said = f"HTTP {answer.status}" + (f": {said}" if said else "")
+    advice = ADVICE.get(answer.code, "")
+    if not advice and answer.status == 403:
+        right = "the key's kms: rights" if "kms" in answer.message.lower() else f"s3:{call.action}"
+        advice = f"{right} may be missing in the role, the bucket policy or the key policy"
+    if not advice and answer.status == 412 and call.pinned:
+        advice = "the archive was overwritten since it was planned"
+    request = f" (request {answer.request})" if answer.request else ""
+    return f"{call}: {said or 'no answer'}{'; ' + advice if advice else ''}{request}"
