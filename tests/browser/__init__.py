@@ -1,0 +1,1 @@
+"""Tests of the report page in a real browser; skipped where there is none."""

@@ -1,0 +1,106 @@
+"""A headless Chromium, driven by its own driver, that shows report pages from files."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PHONE = 390  # CSS pixels
+DESK = 1_200
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",  # containers run tests as root
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+
+
+def find_chromium() -> tuple[str, str] | None:
+    """Return the paths of the browser and its driver, None if either is missing."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    return (browser, driver) if browser and driver else None
+
+
+class Screen:
+    """One browser window."""
+
+    def __init__(self, paths: tuple[str, str], profile: Path) -> None:
+        options = ChromeOptions()
+        options.binary_location, driver = paths
+        for flag in (*_FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self._chrome = Chrome(options=options, service=Service(driver))
+
+    def set_up(self, *, width: int = DESK, dark: bool = False, zoom: float = 1) -> None:
+        """Take a width in CSS pixels, a colour scheme, and how many dots a pixel has."""
+        self._chrome.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 900, "deviceScaleFactor": zoom, "mobile": width == PHONE},
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def show(self, page: bytes, path: Path) -> None:
+        """Write the page to `path` and open it; what was logged before is forgotten."""
+        path.write_bytes(page)
+        for kind in ("browser", "performance"):
+            self._log(kind)
+        self._chrome.get(path.as_uri())
+
+    def ask(self, script: str, *arguments: object) -> Any:
+        """Return what the body of a JavaScript function returns."""
+        return self._chrome.execute_script(script, *arguments)
+
+    def complaints(self) -> list[str]:
+        """Return the console's messages since the page was opened."""
+        return [entry["message"] for entry in self._log("browser")]
+
+    def requests(self) -> list[str]:
+        """Return the addresses that the page asked for, itself included; data: is no request."""
+        events = (json.loads(entry["message"])["message"] for entry in self._log("performance"))
+        urls = [
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
+        return [url for url in urls if not url.startswith("data:")]
+
+    def command(self, name: str, **parameters: object) -> dict[str, Any]:
+        """Return the answer to a command of the DevTools protocol."""
+        answer: dict[str, Any] = self._chrome.execute_cdp_cmd(name, parameters)
+        return answer
+
+    def picture(self, height: int) -> bytes:
+        """Return the top `height` pixels of the page as PNG."""
+        clip = {"x": 0, "y": 0, "width": DESK, "height": height, "scale": 1}
+        taken = self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(taken["data"])
+
+    def press(self, keys: str) -> None:
+        """Type into whatever has the focus."""
+        self._chrome.switch_to.active_element.send_keys(keys)
+
+    def _log(self, kind: str) -> list[dict[str, Any]]:
+        # The driver's get_log has no types; this is all that it does.
+        entries: list[dict[str, Any]] = self._chrome.execute("getLog", {"type": kind})["value"]
+        return entries
+
+    def close(self) -> None:
+        """End the browser."""
+        self._chrome.quit()

@@ -1,0 +1,248 @@
+"""The report page as a reader meets it: drawn, searched, in the dark, on a phone, by ear."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from selenium.webdriver import Keys
+
+from s3unzip.pipeline.page import render_page
+from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
+from tests.unit.page.samples import SAMPLES, failing, hostile_failures, make_page, million, split
+from tests.unit.page.samples import batches as make_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from s3unzip.pipeline.page import PageData
+
+PATHS = find_chromium()
+pytestmark = pytest.mark.skipif(
+    PATHS is None, reason="needs chromium and chromedriver (Debian: chromium chromium-driver)"
+)
+
+# The opaque colours that a canvas shows, as "r,g,b".
+INK = """
+const [canvas] = arguments;
+const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+const seen = new Set();
+for (let at = 0; at < data.length; at += 4) {
+  if (data[at + 3] === 255) { seen.add(`${data[at]},${data[at + 1]},${data[at + 2]}`); }
+}
+return [...seen];
+"""
+
+# WCAG 2.2 contrast of every visible text against the page's colour, the least first.
+CONTRAST = """
+const luminance = (colour) => {
+  const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map((part) => {
+    const value = part / 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const paper = luminance(getComputedStyle(document.body).backgroundColor);
+let least = 21;
+for (const element of document.querySelectorAll('body *')) {
+  if (!element.checkVisibility() || !element.innerText) { continue; }
+  const ink = luminance(getComputedStyle(element).color);
+  least = Math.min(least, (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05));
+}
+return least;
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
+    """One browser for all tests here."""
+    assert PATHS is not None
+    screen = Screen(PATHS, tmp_path_factory.mktemp("profile"))
+    yield screen
+    screen.close()
+
+
+class Reader:
+    """Opens pages of made-up runs."""
+
+    def __init__(self, screen: Screen, folder: Path) -> None:
+        self.screen = screen
+        self._folder = folder
+
+    def open(self, data: PageData, *, width: int = DESK, dark: bool = False) -> Screen:
+        """Show the page of a run."""
+        self.screen.set_up(width=width, dark=dark)
+        self.screen.show(render_page(data), self._folder / "report.html")
+        return self.screen
+
+
+@pytest.fixture
+def reader(chromium: Screen, tmp_path: Path) -> Reader:
+    """Somebody with a browser."""
+    return Reader(chromium, tmp_path)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_page_opens_without_complaint_or_request(name: str, dark: bool, reader: Reader) -> None:  # noqa: FBT001  # a parametrised case
+    """Every kind of run is shown with a silent console and one request: the file itself."""
+    screen = reader.open(SAMPLES[name](), dark=dark)
+    assert screen.ask("return document.querySelector('#verdict').innerText")
+    requests = screen.requests()
+    assert len(requests) == 1
+    assert requests[0].startswith("file:")
+    assert screen.complaints() == []
+
+
+def test_charts_are_drawn_in_the_colours_of_the_scheme(reader: Reader) -> None:
+    """Each canvas holds the colour of its kind, and a change of scheme redraws it."""
+    screen = reader.open(million())
+
+    def colours() -> list[set[str]]:
+        canvases = screen.ask("return [...document.querySelectorAll('canvas')]")
+        return [set(screen.ask(INK, canvas)) for canvas in canvases]
+
+    light = colours()
+    assert len(light) == 6
+    assert "43,98,201" in light[0]
+    screen.set_up(dark=True)
+    dark = colours()
+    assert "123,164,244" in dark[0]
+    assert all("43,98,201" not in some for some in dark)
+
+
+@pytest.mark.parametrize("name", ["million", "split", "failing"])
+def test_every_chart_has_a_table_behind_it(name: str, reader: Reader) -> None:
+    """A figure has a caption, a finding in words, and a table with the drawn values."""
+    figures = reader.open(SAMPLES[name]()).ask("""
+        return [...document.querySelectorAll('figure')].map((figure) => ({
+          caption: figure.querySelector('figcaption b').textContent,
+          finding: figure.querySelector('.finding').textContent,
+          named: document.getElementById(figure.getAttribute('aria-labelledby')) !== null,
+          hidden: figure.querySelector('.plot').getAttribute('aria-hidden'),
+          title: figure.querySelector('table caption').textContent,
+          rows: figure.querySelectorAll('tbody tr').length,
+        }))
+    """)
+    assert len(figures) == 6
+    for figure in figures:
+        assert figure["caption"] == figure["title"]
+        assert figure["finding"]
+        assert figure["named"]
+        assert figure["hidden"] == "true"
+        assert figure["rows"] > 0
+
+
+def test_table_behind_the_timeline_opens_by_keyboard(reader: Reader) -> None:
+    """Enter on the summary opens the table."""
+    screen = reader.open(million())
+    screen.ask("document.querySelector('figure summary').focus()")
+    screen.press(Keys.ENTER)
+    assert screen.ask("return document.querySelector('figure table').checkVisibility()")
+
+
+def rows(screen: Screen) -> int:
+    """Return the number of failures that are shown."""
+    return int(screen.ask("return document.querySelectorAll('#failed tbody tr').length"))
+
+
+def test_failures_are_searched_and_filtered(reader: Reader) -> None:
+    """Search and reason narrow the table together, and the count says what is left."""
+    data = failing()
+    screen = reader.open(data)
+    assert rows(screen) == 100
+    screen.ask("document.getElementById('more').click()")
+    assert rows(screen) == 200
+
+    screen.ask("document.getElementById('query').focus()")
+    screen.press("ORDERS-07919")
+    assert rows(screen) == sum("orders-07919" in line.key for line in data.failures)
+    assert screen.ask("return document.querySelector('#failed mark').textContent") == "orders-07919"
+
+    screen.press(Keys.BACKSPACE * 20)
+    screen.ask("document.querySelector('#reasons button').click()")
+    reason = screen.ask("return document.getElementById('reason').value")
+    of_reason = sum(line.reason == reason for line in data.failures)
+    assert rows(screen) == min(100, of_reason)
+    matches = screen.ask("return document.getElementById('matches').textContent")
+    assert matches.startswith(f"{of_reason} of 1,000")
+
+    screen.ask("document.getElementById('query').focus()")
+    screen.press("no such thing")
+    assert rows(screen) == 0
+    assert screen.ask("return document.getElementById('matches').textContent") == "0 of 1,000"
+
+
+def test_hostile_names_are_shown_as_text(reader: Reader) -> None:
+    """Names that are markup run nothing, add no element, and show what they hide."""
+    data = make_page("x", list(make_batches(2, 9, 1)), failures=hostile_failures(64), failed=64)
+    screen = reader.open(data)
+    assert "owned" not in screen.ask("return document.title")
+    assert screen.ask("return document.querySelectorAll('img, iframe, object, embed').length") == 0
+    text = screen.ask("return document.getElementById('failed').textContent")
+    assert "</script><script>document.title='owned'</script>" in text
+    assert "\\u202egpj.exe" in text
+    assert "\u202e" not in text
+    assert screen.complaints() == []
+
+
+def test_policy_blocks_what_is_not_the_page_s_own(reader: Reader) -> None:
+    """Even markup that got in would run no script and load no image."""
+    screen = reader.open(million(10))
+    screen.ask("""
+        const script = document.createElement('script');
+        script.textContent = 'window.injected = 1';
+        document.body.append(script);
+        const image = '<img src="http://127.0.0.1:9/x" onerror="window.injected = 2">';
+        document.body.insertAdjacentHTML('beforeend', image);
+    """)
+    assert screen.ask("return window.injected") is None
+    assert any("Content Security Policy" in line for line in screen.complaints())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_phone_scrolls_only_down(name: str, reader: Reader) -> None:
+    """At 390 pixels nothing sticks out, tables opened or not."""
+    screen = reader.open(SAMPLES[name](), width=PHONE)
+    assert screen.ask("return document.documentElement.scrollWidth") <= PHONE
+    screen.ask("for (const one of document.querySelectorAll('details')) { one.open = true; }")
+    assert screen.ask("return document.documentElement.scrollWidth") <= PHONE
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_text_has_contrast(dark: bool, reader: Reader) -> None:  # noqa: FBT001  # a parametrised case
+    """All text has at least the 4.5 : 1 that WCAG 2.2 asks for (level AA)."""
+    assert reader.open(failing(), dark=dark).ask(CONTRAST) >= 4.5
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE], ids=["desk", "phone"])
+def test_accessibility_tree(width: int, reader: Reader) -> None:
+    """A screen reader finds landmarks, named tables with rows, and labelled controls."""
+    screen = reader.open(failing(), width=width)
+    nodes = screen.command("Accessibility.getFullAXTree")["nodes"]
+    found = {
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node["ignored"]
+    }
+    roles = [node["role"]["value"] for node in nodes if not node["ignored"]]
+    assert {"main", "banner", "navigation", "contentinfo", "search"} <= set(roles)
+    assert ("searchbox", "Search") in found
+    assert ("combobox", "Reason") in found
+    assert any(role == "table" and name.startswith("Failed members") for role, name in found)
+    assert roles.count("row") > 100
+    assert roles.count("columnheader") > 4
+    assert all(name for role, name in found if role in {"button", "link", "table", "figure"})
+
+
+def test_structure_of_headings_and_ids(reader: Reader) -> None:
+    """One h1, then h2s; no id stands twice; the skip link takes the first tab."""
+    screen = reader.open(split())
+    levels = screen.ask("return [...document.querySelectorAll('h1,h2,h3')].map((h) => h.tagName)")
+    assert levels[0] == "H1"
+    assert set(levels[1:]) == {"H2"}
+    ids = screen.ask("return [...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+    screen.press(Keys.TAB)
+    assert screen.ask("return document.activeElement.className") == "skip"
