@@ -82,8 +82,8 @@ class Tuning:
     failures_listed: int = 1_000  # in report.json; all of them are in the outcomes
 
 
-def make_tuning(changes: Mapping[str, object]) -> Tuning:
-    """Return the defaults with `changes`.
+def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:
+    """Return `base`, or the defaults, with `changes`.
 
     Raises:
         UsageError: an unknown name, or a value that is not a positive number.
@@ -96,4 +96,4 @@ def make_tuning(changes: Mapping[str, object]) -> Tuning:
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
         values[name] = value if known[name].type == "float" else int(value)
-    return replace(Tuning(), **values)  # type: ignore[arg-type]  # one dict for int and float fields
+    return replace(base or Tuning(), **values)  # type: ignore[arg-type]  # one dict for int and float fields

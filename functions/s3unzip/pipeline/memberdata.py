@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 from s3unzip.errors import DeadlineError, ServiceFaultError
 from s3unzip.pipeline.readahead import read_ahead
 from s3unzip.pipeline.rows import MOST_DESCRIPTOR, MOST_HEADER, member_of
-from s3unzip.zipformat import NeedMoreBytes, close_member, open_member
+from s3unzip.zipformat import HEAD_LENGTH, NeedMoreBytes, close_member, open_member
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from s3unzip.pipeline.model import MemberRow, Run
     from s3unzip.pipeline.outcomes import OutcomeLog
     from s3unzip.pipeline.ports import Archive
-    from s3unzip.zipformat import Member, OpenedMember
+    from s3unzip.zipformat import Member, OpenedMember, Policy
 
-HEAD = 1024  # bytes: enough for nearly every local header
 AFTER = MOST_DESCRIPTOR + 4  # a descriptor, and the signature of what follows it
 
 
@@ -82,13 +81,28 @@ def open_data(run: Run, row: MemberRow, log: OutcomeLog) -> MemberData:
     """
     archive = log.context.stores.source(run.source).pinned(run.source, run.pin)
     member = member_of(row, run)
-    most = min(row.stop, row.offset + MOST_HEADER)
-    for length in (HEAD, MOST_HEADER):
-        want = ByteRange(row.offset, min(row.offset + length, most))
-        head = log.calls.run("get", lambda want=want: archive.read(want))  # type: ignore[misc]
-        log.bytes_read += len(head)
-        opened = open_member(member, head, log.context.policy)
+
+    def read(want: ByteRange) -> bytes:
+        log.bytes_read += want.length
+        return log.calls.run("get", lambda: archive.read(want))
+
+    opened = open_local(member, read, log.context.policy)
+    log.warned(opened.warnings)
+    return MemberData(run, row, member, opened, archive, log)
+
+
+def open_local(
+    member: Member, read: Callable[[ByteRange], bytes], policy: Policy
+) -> OpenedMember:
+    """Read and check a local header: one short range, a second only for a long header.
+
+    Raises:
+        MemberError: the local header disagrees with the directory.
+    """
+    most = min(member.stop, member.offset + MOST_HEADER)
+    for length in (HEAD_LENGTH, MOST_HEADER):
+        head = read(ByteRange(member.offset, min(member.offset + length, most)))
+        opened = open_member(member, head, policy)
         if not isinstance(opened, NeedMoreBytes):
-            log.warned(opened.warnings)
-            return MemberData(run, row, member, opened, archive, log)
-    raise ServiceFaultError(f"the local header at {row.offset} was cut short")
+            return opened
+    raise ServiceFaultError(f"the local header at {member.offset} was cut short")

@@ -34,7 +34,6 @@ from s3unzip.pipeline.readahead import read_ahead
 from s3unzip.pipeline.selection import selector
 from s3unzip.pipeline.tasks import TaskCutter, Work, choose_concurrency, order_tasks
 from s3unzip.zipformat import DirectoryReader, IndexBuilder, drive, locate_directory
-from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from s3unzip.pipeline.keys import KeyTemplate
     from s3unzip.pipeline.model import Pin, Request
     from s3unzip.zipformat import DirectoryLocation, Index, Member
+    from s3unzip.zipformat.ranges import ByteRange
 
 INDEX_TASK = "index"  # outcomes of members that fail before any worker sees them
 LINES_PIECE = 1024 * 1024  # bytes of JSON lines gathered before they are handed on
@@ -217,7 +217,7 @@ def _write_plan(
     work.write("run.json", [encode(run)])
     index = reading.index
     cutter = make_cutter(run, reading, context)
-    work.write("members.jsonl", _member_lines(reading, cutter))
+    work.write("members.jsonl", member_lines(reading, cutter))
     tasks = order_tasks(cutter.tasks)
     work.write("plan.jsonl", _lines(encode(task) for task in tasks))
     if cutter.scans:
@@ -252,14 +252,17 @@ def _write_plan(
     return summary
 
 
-def make_cutter(run: Run, reading: Reading, context: Context) -> TaskCutter:
+def make_cutter(
+    request: Request | Run, reading: Reading, context: Context
+) -> TaskCutter:
     """Return a cutter for what `reading` selected."""
-    copies = context.stores.destination(run.destination).copies_from(run.source, run.pin)
-    inflates = run.options.as_gzip is None
+    destination = context.stores.destination(request.destination)
+    copies = destination.copies_from(request.source, reading.pin)
+    inflates = request.options.as_gzip is None
     return TaskCutter(context.tuning, reading.amount, copies=copies, inflates=inflates)
 
 
-def _member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
+def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     """Yield the rows of the selected members in pieces, cutting tasks on the way."""
     key_of = reading.template.key_of()
     plain = reading.template.plain

@@ -98,14 +98,14 @@ class PartWriter:
         *,
         sizes: Iterable[int],
         at_once: int,
-        first: PartPlace = PartPlace(),
+        first: PartPlace | None = None,
     ) -> None:
         self._destination = destination
         self._upload = upload
         self._calls = calls
         self._sizes = iter(sizes)
         self._wanted = next(self._sizes, 0)
-        self._number, self._offset = first
+        self._number, self._offset = first or PartPlace()
         self._pieces: list[Buffer] = []
         self._filled = 0
         self._crc = 0

@@ -1,0 +1,141 @@
+"""Commands on an archive, nothing written: ``ls``, ``cat``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3unzip.cli import options as o
+from s3unzip.cli.output import printable
+from s3unzip.cli.stores import open_stores
+from s3unzip.errors import UsageError
+from s3unzip.local.clock import LocalClock
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.locations import parse_source
+from s3unzip.pipeline.model import Options, Request
+from s3unzip.pipeline.methods import METHODS
+from s3unzip.pipeline.preview import read_member, settle_listing
+
+if TYPE_CHECKING:
+    from s3unzip.pipeline.preview import Listed
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command("ls")(list_members)
+    app.command("cat")(print_member)
+
+
+def list_members(
+    source: o.Source,
+    include: o.Include = None,
+    exclude: o.Exclude = None,
+    limit: o.Limit = None,
+    lenient: o.Lenient = False,
+    encoding: o.Encoding = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a member.")] = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """List an archive's members, like unzip -v; reads only its directory."""
+    chosen = o.make_options(
+        include=include, exclude=exclude, limit=limit, lenient=lenient, encoding=encoding
+    )
+    request = preview_request(source, chosen)
+    context = make_context(o.store_config(endpoint_url, region, profile), chosen)
+    listing = settle_listing(request, context)
+    if json_lines:
+        for member in listing.members:
+            sys.stdout.write(json.dumps(_as_json(member), ensure_ascii=False) + "\n")
+        return 1 if listing.failed else 0
+    _print_table(listing.members)
+    return 1 if listing.failed else 0
+
+
+def print_member(
+    source: o.Source,
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="The member's name, as ls shows.")],
+    lenient: o.Lenient = False,
+    encoding: o.Encoding = None,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """Write one member's bytes to stdout, checked; reads only its range."""
+    chosen = o.make_options(members=[member], lenient=lenient, encoding=encoding)
+    request = preview_request(source, chosen)
+    context = make_context(o.store_config(endpoint_url, region, profile), chosen)
+    if sys.stdout.isatty() and member.lower().endswith((".zip", ".gz", ".png", ".jpg", ".exe")):
+        raise UsageError(f"{member}: not text; redirect it: s3unzip cat ... > file")
+    for piece in read_member(request, member, context):
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def preview_request(source: str, options: Options) -> Request:
+    """Return a request that reads `source` and writes nowhere."""
+    location = parse_source(source)
+    nowhere = type(location)("file", "", "/")
+    return Request(location, nowhere, _bare(options))
+
+
+def _bare(options: Options) -> Options:
+    from msgspec.structs import replace  # noqa: PLC0415 - only the preview needs it
+
+    return replace(options, key_template="{member}")
+
+
+def make_context(config: o.StoreConfig, options: Options) -> Context:
+    """Return a context of this process."""
+    return Context(stores=open_stores(config), clock=LocalClock(), policy=o.policy_of(options))
+
+
+def _as_json(member: Listed) -> dict[str, object]:
+    row: dict[str, object] = {
+        "name": member.path,
+        "size": member.size,
+        "compressed_size": member.compressed_size,
+    }
+    if member.problem is not None:
+        return row | {"problem": member.problem.code, "message": member.problem.message}
+    return row | {
+        "method": METHODS.get(member.method, str(member.method)),
+        "crc32": f"{member.crc32:08x}",
+        "mtime": member.mtime,
+        "offset": member.offset,
+    }
+
+
+def _print_table(members: list[Listed]) -> None:
+    write = sys.stdout.write
+    write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
+    write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
+    size = compressed = 0
+    for member in members:
+        name = printable(member.path)
+        if member.problem is not None:
+            write(f"{member.size:8}  {'refused':8} {member.compressed_size:9} {'':4} ")
+            write(f"{'':10} {'':5} {'':8}  {name}  [{member.problem.code}]\n")
+            continue
+        size += member.size
+        compressed += member.compressed_size
+        when = "" if member.mtime is None else f"{datetime.fromtimestamp(member.mtime, UTC):%Y-%m-%d %H:%M}"
+        method = METHODS.get(member.method, str(member.method))
+        write(
+            f"{member.size:8}  {method:8} {member.compressed_size:9} "
+            f"{_saved(member.size, member.compressed_size):4} {when:16} {member.crc32:08x}  {name}\n"
+        )
+    write("--------           --------- ----                            ----\n")
+    files = f"{len(members)} file" + ("" if len(members) == 1 else "s")
+    write(f"{size:8}           {compressed:9} {_saved(size, compressed):4}{'':28}{files}\n")
+
+
+def _saved(size: int, compressed: int) -> str:
+    return f"{100 * (size - compressed) // size if size else 0:3}%"
+

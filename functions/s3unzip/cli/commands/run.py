@@ -1,0 +1,317 @@
+"""Commands that do a run, or say what one would do: ``run``, ``plan``, ``simulate``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3unzip.cli import options as o
+from s3unzip.cli.commands.archive import make_context
+from s3unzip.cli.output import print_report
+from s3unzip.errors import UsageError
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.locations import parse_destination, parse_source
+from s3unzip.pipeline.model import GzipForm, OnConflict, Request, encode
+
+if TYPE_CHECKING:
+    from s3unzip.cli.stores import StoreConfig
+    from s3unzip.local.clock import LocalClock
+    from s3unzip.pipeline.forecast import Forecast, Platform, Workload
+    from s3unzip.pipeline.model import Options, PlanSummary, Run
+    from s3unzip.pipeline.ports import Progress
+    from s3unzip.settings import Tuning
+
+Prefix = Annotated[
+    str | None,
+    typer.Option("--prefix", help="Put members below DEST/PREFIX instead of the archive's name."),
+]
+Template = Annotated[
+    str | None,
+    typer.Option("--key-template", help="How keys are made; default {archive_stem}/{member}."),
+]
+Conflict = Annotated[
+    OnConflict, typer.Option("--on-conflict", help="What to do where DEST has the key.")
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", "-w", min=1, help="Worker processes; default: cores.")
+]
+Puts = Annotated[
+    int | None, typer.Option("--puts", "-p", min=1, help="PUTs in flight in each worker.")
+]
+MaxCost = Annotated[
+    float | None,
+    typer.Option("--max-cost", help="Refuse above so many dollars, before the first PUT."),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="File with the password of encrypted members."),
+]
+AsGzip = Annotated[
+    GzipForm | None,
+    typer.Option("--as-gzip", help="Keep deflated members compressed, re-wrapped as gzip."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command("run")(run_command)
+    app.command("plan")(plan_command)
+    app.command("simulate")(simulate_command)
+
+
+def run_command(  # noqa: PLR0913, PLR0917 - one argument an option
+    source: o.Source,
+    dest: o.Dest,
+    include: o.Include = None,
+    exclude: o.Exclude = None,
+    member: o.Member = None,
+    limit: o.Limit = None,
+    prefix: Prefix = None,
+    key_template: Template = None,
+    on_conflict: Conflict = OnConflict.OVERWRITE,
+    workers: Workers = None,
+    puts: Puts = None,
+    lenient: o.Lenient = False,
+    encoding: o.Encoding = None,
+    as_gzip: AsGzip = None,
+    trust_crc: Annotated[
+        bool, typer.Option("--trust-crc", help="With --as-gzip: do not inflate to check.")
+    ] = False,
+    password_file: PasswordFile = None,
+    marker: Annotated[
+        bool, typer.Option("--marker", help="Write _SUCCESS last, if all went well.")
+    ] = False,
+    max_cost: MaxCost = None,
+    tune: o.Tune = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no report.")] = False,
+    json: o.Json = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """Extract an archive on this machine.
+
+    Exit code: 0 all extracted, 1 some members failed, 3 archive rejected,
+    4 archive changed, 5 a service failed (s3unzip redrive continues),
+    2 wrong request, 6 a store refused, 130 stopped.
+    """
+    chosen = o.make_options(
+        include=include,
+        exclude=exclude,
+        members=member,
+        limit=limit,
+        lenient=lenient,
+        encoding=encoding,
+        key_template=_template(prefix, key_template),
+        on_conflict=on_conflict,
+        as_gzip=as_gzip,
+        trust_crc=trust_crc,
+        password_ref=None if password_file is None else f"file:{password_file}",
+        marker=marker,
+    )
+    request = Request(parse_source(source), parse_destination(dest), chosen)
+    processes = workers or available_cores()
+    tuning = local_tuning(tune, processes, puts)
+    config = o.store_config(endpoint_url, region, profile)
+    worker = partial(open_worker, config, chosen, tuning, o.read_password(password_file))
+    return _run(request, worker, processes, max_cost, quiet=quiet, json=json)
+
+
+def _run(
+    request: Request,
+    worker: partial[Context],
+    processes: int,
+    max_cost: float | None,
+    *,
+    quiet: bool,
+    json: bool,
+) -> int:
+    from s3unzip.cli.progress import RunDisplay  # noqa: PLC0415 - rich is slow to import
+    from s3unzip.local.clock import LocalClock  # noqa: PLC0415
+    from s3unzip.local.pool import WorkerPool  # noqa: PLC0415
+    from s3unzip.local.runner import run_archive  # noqa: PLC0415
+
+    display = RunDisplay(enabled=False if quiet else None)
+    context = worker(LocalClock(), display)
+
+    def make_pool(run: Run) -> WorkerPool:
+        return WorkerPool(run, processes, worker, display)
+
+    def planned(summary: PlanSummary) -> None:
+        if max_cost is not None:
+            _guard(summary, context, max_cost)
+        display.planned(summary)
+
+    with display:
+        report = run_archive(request, context, make_pool, planned)
+    if json:
+        sys.stdout.write(encode(report).decode() + "\n")
+    if not quiet:
+        print_report(report)
+    return report.verdict.exit_code
+
+
+def open_worker(
+    config: StoreConfig,
+    options: Options,
+    tuning: Tuning,
+    password: bytes | None,
+    clock: LocalClock,
+    progress: Progress | None,
+) -> Context:
+    """Return the context of a worker process; called in it."""
+    from s3unzip.cli.stores import open_stores  # noqa: PLC0415
+
+    return Context(
+        stores=open_stores(config),
+        clock=clock,
+        policy=o.policy_of(options),
+        tuning=tuning,
+        progress=progress,
+        password=password,
+    )
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def local_tuning(tune: list[str] | None, processes: int, puts: int | None) -> Tuning:
+    """Return the tuning of a run on this machine."""
+    more = {"max_workers": processes}
+    if puts is not None:
+        more["puts_in_flight"] = puts
+    return o.tuning_of(tune, None, **more)
+
+
+def _template(prefix: str | None, template: str | None) -> str | None:
+    if prefix is None:
+        return template
+    if template is not None:
+        raise UsageError("--prefix and --key-template: give one of them")
+    cleaned = prefix.strip("/")
+    return f"{cleaned}/{{member}}" if cleaned else "{member}"
+
+
+def plan_command(  # noqa: PLR0913, PLR0917 - one argument an option
+    source: o.Source,
+    dest: Annotated[
+        str | None, typer.Argument(metavar="[DEST]", help="Where members would go.")
+    ] = None,
+    on: Annotated[str, typer.Option("--on", help="Forecast for aws or local.")] = "local",
+    include: o.Include = None,
+    exclude: o.Exclude = None,
+    member: o.Member = None,
+    limit: o.Limit = None,
+    prefix: Prefix = None,
+    key_template: Template = None,
+    workers: Workers = None,
+    puts: Puts = None,
+    lenient: o.Lenient = False,
+    encoding: o.Encoding = None,
+    max_cost: MaxCost = None,
+    tune: o.Tune = None,
+    json: o.Json = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """Say what a run would do, take and cost; nothing is written."""
+    from s3unzip.cli.forecasts import choose_platform  # noqa: PLC0415
+    from s3unzip.pipeline.forecast import check_budget, make_forecast  # noqa: PLC0415
+
+    chosen = o.make_options(
+        include=include,
+        exclude=exclude,
+        members=member,
+        limit=limit,
+        lenient=lenient,
+        encoding=encoding,
+        key_template=_template(prefix, key_template),
+    )
+    target = parse_destination(dest) if dest else parse_destination(".")
+    request = Request(parse_source(source), target, chosen)
+    config = o.store_config(endpoint_url, region, profile)
+    platform = choose_platform(on, workers=workers or (available_cores() if on == "local" else None))
+    tuning = local_tuning(tune, platform.workers, puts)
+    context = make_context(config, chosen)
+    context = Context(stores=context.stores, clock=context.clock, policy=context.policy, tuning=tuning)
+    forecast = make_forecast(_workload(request, context), platform, tuning)
+    _show_forecast(forecast, json=json)
+    check_budget(forecast, max_cost)
+    return 0
+
+
+def _workload(request: Request, context: Context) -> Workload:
+    from s3unzip.pipeline.forecast import count_sizes, make_workload  # noqa: PLC0415
+    from s3unzip.pipeline.preview import preview_plan  # noqa: PLC0415
+
+    preview = preview_plan(request, context)
+    sizes = count_sizes(member.size for member in preview.reading.selected)
+    return make_workload(preview.tasks, context.tuning, title=str(request.source), sizes=sizes)
+
+
+def _show_forecast(forecast: Forecast, *, json: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from s3unzip.cli.forecasts import forecast_json, print_forecast  # noqa: PLC0415
+
+    if json:
+        sys.stdout.write(forecast_json(forecast).decode() + "\n")
+    else:
+        print_forecast(forecast, Console(highlight=False))
+
+
+def _guard(summary: PlanSummary, context: Context, max_cost: float) -> None:
+    from s3unzip.cli.forecasts import choose_platform  # noqa: PLC0415
+    from s3unzip.pipeline.forecast import (  # noqa: PLC0415
+        check_budget,
+        make_forecast,
+        make_workload,
+    )
+    from s3unzip.pipeline.report import planned_tasks  # noqa: PLC0415
+
+    tasks = planned_tasks(context.stores.work(summary.run.id))
+    workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
+    platform: Platform = choose_platform("local", workers=context.tuning.max_workers)
+    check_budget(make_forecast(workload, platform, context.tuning), max_cost)
+
+
+def simulate_command(
+    fixture: Annotated[
+        str, typer.Argument(metavar="FIXTURE", help="An archive that does not exist; see --list.")
+    ] = "",
+    on: Annotated[str, typer.Option("--on", help="aws or local.")] = "aws",
+    workers: Workers = None,
+    memory: Annotated[int | None, typer.Option("--memory", help="MB of a Lambda.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the chance in it.")] = 1,
+    max_cost: MaxCost = None,
+    tune: o.Tune = None,
+    list_fixtures: Annotated[bool, typer.Option("--list", help="List the fixtures.")] = False,
+    json: o.Json = False,
+) -> int:
+    """Forecast the extraction of an archive that does not exist (yet)."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from s3unzip.cli import forecasts  # noqa: PLC0415
+    from s3unzip.pipeline.forecast import FIXTURES  # noqa: PLC0415
+
+    if list_fixtures or not fixture:
+        for name, known in FIXTURES.items():
+            sys.stdout.write(f"{name:24} {known.title}\n")
+        return 0
+    platform = forecasts.choose_platform(on, workers=workers, memory_mb=memory)
+    tuning = o.tuning_of(tune, None)
+    forecast = forecasts.simulate(fixture, platform, tuning, seed=seed, max_cost=max_cost)
+    if json:
+        sys.stdout.write(forecasts.forecast_json(forecast).decode() + "\n")
+    else:
+        console = Console(highlight=False)
+        forecasts.print_forecast(forecast, console, published=forecasts.find_published(fixture))
+    return 0

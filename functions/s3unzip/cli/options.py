@@ -1,0 +1,144 @@
+"""Options that several commands share, and what becomes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s3unzip.cli.stores import StoreConfig
+from s3unzip.errors import UsageError
+from s3unzip.pipeline.model import GzipForm, OnConflict, Options
+from s3unzip.settings import Tuning, make_tuning
+from s3unzip.zipformat import Policy
+
+Source = Annotated[
+    str, typer.Argument(metavar="SRC", help="The archive: s3://bucket/key, a path, http(s)://...")
+]
+Dest = Annotated[
+    str, typer.Argument(metavar="DEST", help="Where members go: s3://bucket/prefix or a folder.")
+]
+Include = Annotated[
+    list[str] | None,
+    typer.Option("--include", "-i", metavar="GLOB", help="Only members that match; repeatable."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", "-x", metavar="GLOB", help="No members that match; repeatable."),
+]
+Member = Annotated[
+    list[str] | None,
+    typer.Option("--member", "-m", metavar="NAME", help="Only this member; repeatable."),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, help="Only the first so many selected members.")
+]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Turn the checks that are policy into warnings.")
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", help="Of names that are neither ASCII nor marked as UTF-8."),
+]
+EndpointUrl = Annotated[
+    str | None,
+    typer.Option("--endpoint-url", envvar="AWS_ENDPOINT_URL", help="An S3-compatible server."),
+]
+Region = Annotated[str | None, typer.Option("--region", help="The buckets' region.")]
+Profile = Annotated[str | None, typer.Option("--profile", help="Profile of ~/.aws/config.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Tune = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tune", metavar="NAME=VALUE", help="Set one of the tuning settings; repeatable."
+    ),
+]
+
+
+def store_config(endpoint_url: str | None, region: str | None, profile: str | None) -> StoreConfig:
+    """Return how stores are opened."""
+    return StoreConfig(endpoint_url=endpoint_url, region=region, profile=profile)
+
+
+def policy_of(options: Options) -> Policy:
+    """Return the policy that a run's options ask for."""
+    if options.encoding is not None:
+        try:
+            "".encode(options.encoding)
+        except LookupError as error:
+            raise UsageError(f"--encoding {options.encoding}: Python knows no such one") from error
+    return Policy(lenient=options.lenient, encoding=options.encoding)
+
+
+def tuning_of(changes: list[str] | None, base: Tuning | None = None, **more: int) -> Tuning:
+    """Return the tuning that ``--tune`` and other options ask for.
+
+    Raises:
+        UsageError: an unknown name or a bad number.
+    """
+    values: dict[str, object] = dict(more)
+    for change in changes or ():
+        name, separator, text = change.partition("=")
+        try:
+            values[name.strip().replace("-", "_")] = _number(text)
+        except ValueError as error:
+            shown = f"{text!r}" if separator else "nothing"
+            raise UsageError(f"--tune {name}: {shown} is no number") from error
+    return make_tuning(values, base)
+
+
+def _number(text: str) -> int | float:
+    units = {"k": 1024, "m": 1024**2, "g": 1024**3}
+    factor = units.get(text[-1:].lower(), 1)
+    plain = text[:-1] if factor > 1 else text
+    return float(plain) * factor if "." in plain else int(plain) * factor
+
+
+def make_options(  # noqa: PLR0913 - one argument an option
+    *,
+    include: list[str] | None = None,
+    exclude: list[str] | None = None,
+    members: list[str] | None = None,
+    limit: int | None = None,
+    lenient: bool = False,
+    encoding: str | None = None,
+    key_template: str | None = None,
+    on_conflict: OnConflict = OnConflict.OVERWRITE,
+    as_gzip: GzipForm | None = None,
+    trust_crc: bool = False,
+    password_ref: str | None = None,
+    marker: bool = False,
+) -> Options:
+    """Return a run's options from a command's."""
+    return Options(
+        key_template=key_template or Options().key_template,
+        on_conflict=on_conflict,
+        include=tuple(include or ()),
+        exclude=tuple(exclude or ()),
+        names=tuple(members or ()),
+        limit=limit,
+        lenient=lenient,
+        encoding=encoding,
+        as_gzip=as_gzip,
+        trust_crc=trust_crc,
+        password_ref=password_ref,
+        marker=marker,
+    )
+
+
+def read_password(path: Path | None) -> bytes | None:
+    """Return the password in a file, without its last line end.
+
+    Raises:
+        UsageError: the file cannot be read or is empty.
+    """
+    if path is None:
+        return None
+    try:
+        password = path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    except OSError as error:
+        raise UsageError(f"--password-file {path}: {error.strerror}") from error
+    if not password:
+        raise UsageError(f"--password-file {path}: is empty")
+    return password

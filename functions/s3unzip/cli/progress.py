@@ -1,0 +1,126 @@
+"""The live display of a run: on a terminal, on stderr; nothing when piped."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from s3unzip.pipeline.model import PlanSummary
+
+RATE_SECONDS = 5.0  # the rates shown are of so long
+
+
+class RunDisplay:
+    """Members, bytes, rates, failures and the time left, redrawn a few times a second."""
+
+    def __init__(self, console: Console | None = None, *, enabled: bool | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        shown = self._console.is_terminal and sys.stderr.isatty()
+        self._enabled = shown if enabled is None else enabled
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+        self._history: list[tuple[float, int, int]] = []
+        self._summary: PlanSummary | None = None
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._enabled:
+            self._live = Live(
+                get_renderable=self._draw,
+                console=self._console,
+                refresh_per_second=5,
+                transient=True,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def planned(self, summary: PlanSummary) -> None:
+        """Show the work ahead."""
+        self._summary = summary
+        self._started = time.monotonic()
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Take increments."""
+        with self._lock:
+            self._counts.update(counts)
+
+    def _draw(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        summary = self._summary
+        if summary is None:
+            table.add_row(Text("reading the central directory ...", style="dim"))
+            return table
+        with self._lock:
+            counts = Counter(self._counts)
+        done = counts["extracted"] + counts["unchanged"] + counts["failed"]
+        total = max(1, summary.selected)
+        share = max(done / total, counts["bytes_read"] / max(1, summary.bytes_in))
+        share = min(1.0, share)
+        members, speed = self._rates(done, counts["bytes_written"])
+        elapsed = time.monotonic() - self._started
+        left = elapsed / share - elapsed if share > 0 else 0.0
+        table.add_row(
+            ProgressBar(total=1.0, completed=share, width=30),
+            f"{share:4.0%}",
+            f"{done:,}/{summary.selected:,} members",
+            f"{show_bytes(counts['bytes_written'])} of {show_bytes(summary.bytes_out)}",
+        )
+        failed = counts["failed"]
+        table.add_row(
+            Text(f"{members:,.0f} members/s   {show_bytes(speed)}/s"),
+            "",
+            Text(f"{failed:,} failed", style="red" if failed else "dim"),
+            f"{show_seconds(elapsed)} gone, {show_seconds(left)} left",
+        )
+        return table
+
+    def _rates(self, members: int, written: int) -> tuple[float, float]:
+        now = time.monotonic()
+        self._history.append((now, members, written))
+        while len(self._history) > 2 and now - self._history[1][0] > RATE_SECONDS:
+            self._history.pop(0)
+        then, members_then, written_then = self._history[0]
+        passed = max(now - then, 1e-3)
+        return (members - members_then) / passed, (written - written_then) / passed
+
+
+def show_bytes(count: float) -> str:
+    """Return a size as people read it: ``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError  # pragma: no cover - the loop always returns
+
+
+def show_seconds(seconds: float) -> str:
+    """Return a duration as people read it: ``1:02:03``, ``2:03``, ``4.2 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

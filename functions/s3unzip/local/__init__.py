@@ -1,0 +1,1 @@
+"""The pipeline on one machine: worker processes, folders, web servers as sources."""

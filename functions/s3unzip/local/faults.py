@@ -1,0 +1,40 @@
+"""What an `OSError` means: to the tree of `errors`, naming the path and what to do."""
+
+from __future__ import annotations
+
+import errno
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+    StoreFullError,
+)
+
+_KINDS: dict[int, tuple[type[S3UnzipError], str]] = {
+    errno.ENOENT: (NotFoundError, "no such file or folder"),
+    errno.EACCES: (AccessDeniedError, "permission denied: change the rights or the folder"),
+    errno.EPERM: (AccessDeniedError, "not permitted: change the rights or the folder"),
+    errno.EROFS: (AccessDeniedError, "the file system is read-only"),
+    errno.ENOSPC: (StoreFullError, "no space left: free some, then start again"),
+    errno.EDQUOT: (StoreFullError, "the disk quota is reached: free some, then start again"),
+    errno.EFBIG: (StoreFullError, "too large for this file system"),
+    errno.ENAMETOOLONG: (StorageError, "the name is too long for this file system"),
+    errno.EISDIR: (StorageError, "a folder is where a file is needed"),
+    errno.ENOTDIR: (StorageError, "a file is where a folder is needed"),
+    errno.EEXIST: (StorageError, "a file is where a folder is needed"),
+    errno.ENOTEMPTY: (StorageError, "a folder is where a file is needed"),
+    errno.EILSEQ: (StorageError, "the name is not allowed on this file system"),
+    errno.EINVAL: (StorageError, "the name is not allowed on this file system"),
+    errno.ELOOP: (StorageError, "a symbolic link is in the way"),
+    errno.EMFILE: (ServiceFaultError, "too many open files: raise `ulimit -n`"),
+    errno.ENFILE: (ServiceFaultError, "too many open files on this machine"),
+}
+
+
+def fault(error: OSError, path: str) -> S3UnzipError:
+    """Return the error that says what `error` means for `path`."""
+    kind, text = _KINDS.get(error.errno or 0, (ServiceFaultError, error.strerror or str(error)))
+    return kind(f"{path}: {text}")

@@ -1,0 +1,271 @@
+"""Worker processes and the jobs they are given.
+
+Not `concurrent.futures`: there one killed worker breaks the pool and all its
+jobs. Here it costs the one job, which another worker does again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from multiprocessing import connection as connections
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.local.worker import Counts, Done, Failed, PipeProgress, do_job, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkServerProcess
+
+    from s3unzip.local.clock import LocalClock
+    from s3unzip.local.worker import Job, Word
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.model import Run
+    from s3unzip.pipeline.ports import Progress
+
+ATTEMPTS = 4  # of one job: service faults and lost workers
+FIRST_DELAY = 0.5  # seconds
+STOP_SECONDS = 20.0  # a stopped worker has so long to write what is done
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: ForkServerProcess
+    connection: Connection
+    job: Job | None = None
+
+
+@dataclass(slots=True)
+class Outlook:
+    """What became of the jobs of a pool."""
+
+    done: list[Done] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    lost_workers: int = 0
+
+
+class WorkerPool:
+    """A few processes that do jobs of one run.
+
+    Args:
+        run: what the jobs belong to.
+        processes: how many.
+        make_context: called in each worker; must be picklable.
+        progress: told what the workers tell.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        processes: int,
+        make_context: Callable[[LocalClock, PipeProgress], Context],
+        progress: Progress | None,
+    ) -> None:
+        self._run = run
+        self._processes = processes
+        self._make_context = make_context
+        self._progress = progress
+        # A fork server imports the package once and forks clean, threadless workers from it.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["s3unzip.local.worker", "s3unzip.cli.stores"])
+        self._workers: list[_Worker] = []
+        self._random = random.Random()  # noqa: S311 - jitter
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process.pid for worker in self._workers if worker.process.pid]
+
+    def work(self, jobs: Iterable[Job]) -> Outlook:
+        """Do `jobs`; return when all have ended or were given up.
+
+        A job that raises what stops the run ends the work: jobs not begun are
+        left. Ctrl-C stops the workers, which write what is done, and goes on up.
+        """
+        outlook = Outlook()
+        waiting = _Waiting(jobs)
+        try:
+            while waiting.wanted or self._busy:
+                self._hand_out(waiting)
+                for worker, word in self._hear(waiting.seconds):
+                    self._take(worker, word, waiting, outlook)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        return outlook
+
+    def stop(self) -> None:
+        """Tell the workers to write what is done and go; kill those that do not."""
+        for worker in self._workers:
+            if worker.process.is_alive():
+                worker.process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for worker in self._workers:
+            worker.connection.close()
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+        self._workers.clear()
+
+    def close(self) -> None:
+        """Let the idle workers go."""
+        for worker in self._workers:
+            worker.connection.close()
+        for worker in self._workers:
+            worker.process.join()
+        self._workers.clear()
+
+    @property
+    def _busy(self) -> bool:
+        return any(worker.job is not None for worker in self._workers)
+
+    def _hand_out(self, waiting: _Waiting) -> None:
+        idle = [worker for worker in self._workers if worker.job is None]
+        while waiting.ready and (idle or len(self._workers) < self._processes):
+            worker = idle.pop() if idle else self._start()
+            worker.job = waiting.take()
+            try:
+                worker.connection.send(worker.job)
+            except (BrokenPipeError, ConnectionError):  # it died idle; `_hear` finds out
+                continue
+
+    def _start(self) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=serve, args=(theirs, self._run, self._make_context), daemon=True
+        )
+        process.start()
+        theirs.close()
+        worker = _Worker(process, ours)
+        self._workers.append(worker)
+        return worker
+
+    def _hear(self, seconds: float | None) -> Iterator[tuple[_Worker, Word | None]]:
+        """Yield what workers say, None for one that is gone."""
+        by_connection = {worker.connection: worker for worker in self._workers}
+        if not by_connection:
+            time.sleep(seconds or 0.0)
+            return
+        for ready in connections.wait(list(by_connection), timeout=seconds):
+            worker = by_connection[ready]  # type: ignore[index]  # only connections were given
+            try:
+                yield worker, worker.connection.recv()
+            except (EOFError, OSError):
+                yield worker, None
+
+    def _take(
+        self, worker: _Worker, word: Word | None, waiting: _Waiting, outlook: Outlook
+    ) -> None:
+        if isinstance(word, Counts):
+            if self._progress is not None:
+                self._progress.finished(word.counts)
+            return
+        job, worker.job = worker.job, None
+        if word is None:
+            self._workers.remove(worker)
+            worker.connection.close()
+            worker.process.join()
+            outlook.lost_workers += 1
+            if job is not None:
+                lost = ServiceFaultError(f"{job.id}: its worker process died")
+                self._retry(job, Failed(job.id, lost), waiting, outlook)
+        elif isinstance(word, Done):
+            outlook.done.append(word)
+        elif job is not None and isinstance(word.error, ServiceFaultError):
+            self._retry(job, word, waiting, outlook)
+        else:
+            outlook.failed.append(word)
+            waiting.drop()
+
+    def _retry(self, job: Job, failed: Failed, waiting: _Waiting, outlook: Outlook) -> None:
+        attempt = waiting.attempts.get(job.id, 1)
+        if attempt >= ATTEMPTS:
+            outlook.failed.append(failed)
+            return
+        waiting.attempts[job.id] = attempt + 1
+        waiting.put_off(job, self._random.uniform(0, FIRST_DELAY * 2**attempt))
+
+
+class _Waiting:
+    """Jobs not begun: an iterator read as needed, and those to be tried again."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = iter(jobs)
+        self._next: deque[Job] = deque()
+        self._later: list[tuple[float, Job]] = []
+        self.attempts: dict[str, int] = {}
+        self._refill()
+
+    def _refill(self) -> None:
+        if not self._next:
+            self._next.extend(job for job in (next(self._jobs, None),) if job is not None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a job may begin now."""
+        now = time.monotonic()
+        due = [entry for entry in self._later if entry[0] <= now]
+        for entry in due:
+            self._later.remove(entry)
+            self._next.append(entry[1])
+        self._refill()
+        return bool(self._next)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any job is still to begin."""
+        self._refill()
+        return bool(self._next or self._later)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long to listen before a put-off job is due; None: as long as it takes."""
+        if not self._later:
+            return None
+        return max(0.0, min(due for due, _ in self._later) - time.monotonic())
+
+    def take(self) -> Job:
+        """Return the next job."""
+        job = self._next.popleft()
+        self._refill()
+        return job
+
+    def put_off(self, job: Job, seconds: float) -> None:
+        """Try a job again later."""
+        self._later.append((time.monotonic() + seconds, job))
+
+    def drop(self) -> None:
+        """Forget all jobs that have not begun."""
+        self._jobs = iter(())
+        self._next.clear()
+        self._later.clear()
+
+
+class SerialPool:
+    """The same, in this process and one job after the other: for tests and for tiny runs."""
+
+    def __init__(self, run: Run, context: Context) -> None:
+        self._run = run
+        self._context = context
+
+    def work(self, jobs: Iterable[Job]) -> Outlook:
+        """Do `jobs`."""
+        outlook = Outlook()
+        for job in jobs:
+            try:
+                outlook.done.append(Done(job.id, do_job(self._run, job, self._context)))
+            except ServiceFaultError as error:
+                outlook.failed.append(Failed(job.id, error))
+            except S3UnzipError as error:
+                outlook.failed.append(Failed(job.id, error))
+                break
+        return outlook
+
+    def close(self) -> None:
+        """Do nothing: there is no process."""

@@ -1,0 +1,124 @@
+"""A whole run on one machine: plan, scan, link, extract, settle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from s3unzip.errors import InterruptedRunError
+from s3unzip.pipeline.linking import link_members
+from s3unzip.pipeline.model import PlanSummary, Report, ScanTask, Settled, Task, decode
+from s3unzip.pipeline.outcomes import iterate_lines
+from s3unzip.pipeline.plan import make_plan
+from s3unzip.pipeline.report import settle
+from s3unzip.pipeline.stopping import STOP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from s3unzip.local.pool import Outlook
+    from s3unzip.local.worker import Job
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.model import Request, Run
+    from s3unzip.pipeline.ports import Work
+
+T = TypeVar("T", Task, ScanTask)
+
+# What an earlier run of the same archive and options left; a new run begins anew.
+LEAVINGS = ("outcomes/", "scans/", "links/", "uploads/", "stop.json", "redo.jsonl", "report.")
+
+
+class Pool(Protocol):
+    """Does jobs."""
+
+    def work(self, jobs: Iterable[Job]) -> Outlook:
+        """Do `jobs`."""
+        ...
+
+    def close(self) -> None:
+        """Let the workers go."""
+        ...
+
+
+def run_archive(
+    request: Request,
+    context: Context,
+    make_pool: Callable[[Run], Pool],
+    planned: Callable[[PlanSummary], None],
+) -> Report:
+    """Extract one archive; return its report.
+
+    Args:
+        request: what, where to and how.
+        context: of this process; workers make their own.
+        make_pool: gives the workers of the run.
+        planned: told of the plan before the first task begins; may raise to end it there.
+
+    Raises:
+        UsageError, StorageError, ServiceFaultError: the plan could not be made.
+        InterruptedRunError: Ctrl-C; what is done is on record.
+    """
+    summary = make_plan(request, context)
+    if isinstance(summary, Report):
+        return summary
+    planned(summary)
+    return work_off(summary, context, make_pool, fresh=True)
+
+
+def work_off(
+    summary: PlanSummary,
+    context: Context,
+    make_pool: Callable[[Run], Pool],
+    *,
+    fresh: bool,
+) -> Report:
+    """Do the tasks of a planned run; return its report.
+
+    Args:
+        summary: of the plan.
+        context: of this process.
+        make_pool: gives the workers.
+        fresh: whether to forget what an earlier run did; False continues it (redrive).
+
+    Raises:
+        InterruptedRunError: Ctrl-C; what is done is on record.
+    """
+    run = summary.run
+    work = context.stores.work(run.id)
+    forget(work, LEAVINGS if fresh else (STOP,), keep="outcomes/index.jsonl")
+    pool = make_pool(run)
+    try:
+        if summary.scans:
+            pool.work(_lines(work, "scan.jsonl", ScanTask))
+            link_members(run, context)
+        pool.work(_lines(work, "plan.jsonl", Task))
+        settled = settle(run, context)
+        if _worth_another_pass(settled):
+            pool.work(_lines(work, "redo.jsonl", Task))
+            settled = settle(run, context)
+    except KeyboardInterrupt as interrupt:
+        report = settle(run, context).report
+        done = report.extracted + report.unchanged
+        message = (
+            f"stopped: {done:,} of {summary.selected:,} members are in {run.destination}; "
+            f"continue with: s3unzip redrive {run.id}"
+        )
+        raise InterruptedRunError(message) from interrupt
+    finally:
+        pool.close()
+    return settled.report
+
+
+def _worth_another_pass(settled: Settled) -> bool:
+    return settled.left > 0 and settled.report.reason in {None, "tasks-failed"}
+
+
+def forget(work: Work, prefixes: Iterable[str], keep: str) -> None:
+    """Delete a run's records by prefix, but for `keep`."""
+    names = [name for prefix in prefixes for name in work.names(prefix) if name != keep]
+    if names:
+        work.delete(names)
+
+
+def _lines(work: Work, name: str, kind: type[T]) -> Iterator[T]:
+    for line in iterate_lines(work.stream(name)):
+        yield decode(line, kind)

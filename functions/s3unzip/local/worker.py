@@ -1,0 +1,113 @@
+"""One worker process: takes jobs from a pipe, does them, says how they went."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import S3UnzipError
+from s3unzip.local.clock import LocalClock
+from s3unzip.pipeline.extract import run_task
+from s3unzip.pipeline.model import ScanTask, Task, TaskReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from multiprocessing.connection import Connection
+
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.model import Run, ScanReport
+
+Job = Task | ScanTask
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A job that ended."""
+
+    job: str
+    report: TaskReport | ScanReport
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A job that raised."""
+
+    job: str
+    error: S3UnzipError
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What happened since the last word."""
+
+    counts: Mapping[str, int]
+
+
+Word = Done | Failed | Counts
+
+
+class PipeProgress:
+    """Sends increments to the parent."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Send increments."""
+        self.send(Counts(Counter(counts)))
+
+    def send(self, word: Word) -> None:
+        """Send one word; the parent may be gone."""
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            self._connection.send(word)
+
+
+def do_job(run: Run, job: Job, context: Context) -> TaskReport | ScanReport:
+    """Do one job in this process."""
+    if isinstance(job, ScanTask):
+        # numpy is only loaded by runs that need it.
+        from s3unzip.pipeline.scanning import run_scan  # noqa: PLC0415
+
+        return run_scan(run, job, context)
+    return run_task(run, job, context)
+
+
+def serve(
+    connection: Connection,
+    run: Run,
+    make_context: Callable[[LocalClock, PipeProgress], Context],
+) -> None:
+    """Do jobs until the parent closes the pipe; SIGTERM ends the job at hand cleanly."""
+    clock = LocalClock()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's
+    signal.signal(signal.SIGTERM, lambda *_: clock.stop())
+    progress = PipeProgress(connection)
+    context = make_context(clock, progress)
+    while True:
+        try:
+            job: Job | None = connection.recv()
+        except (EOFError, OSError):
+            return
+        if job is None:
+            return
+        try:
+            progress.send(Done(job.id, do_job(run, job, context)))
+        except S3UnzipError as error:
+            progress.send(Failed(job.id, error))
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process of that id runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

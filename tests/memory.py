@@ -1,0 +1,316 @@
+"""An object store in memory that really implements the ports: versions, conditions, multipart.
+
+The contract suite runs over it as over every other adapter, so what a test
+shows on it holds for the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+import time
+from zlib import crc32
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError
+from s3unzip.pipeline.model import Location, Part, Pin
+from s3unzip.pipeline.ports import ObjectFacts, PartLimits, StoredObject, Tail, Upload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from s3unzip.pipeline.ports import Buffer
+    from s3unzip.zipformat.ranges import ByteRange
+
+PIECE = 64 * 1024
+
+
+@dataclass(slots=True)
+class Stored:
+    """One object."""
+
+    body: bytes
+    facts: ObjectFacts
+    etag: str
+
+
+@dataclass(slots=True)
+class Pending:
+    """One incomplete multipart upload."""
+
+    key: str
+    facts: ObjectFacts
+    parts: dict[int, tuple[Part, bytes]] = field(default_factory=dict)
+
+
+class MemoryBucket:
+    """Source and destination at once."""
+
+    def __init__(self, *, copies: bool = True, part_checksums: bool = False) -> None:
+        self.objects: dict[str, Stored] = {}
+        self.pending: dict[str, Pending] = {}
+        self.puts = 0
+        self.neighbours: dict[str, MemoryBucket] | None = None  # that parts are copied from
+        self._copies = copies
+        self._part_checksums = part_checksums
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self.part_limits = PartLimits(least=1024, most=1 << 30, parts=10_000, object_bytes=1 << 40)
+
+    # Source
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the end of an object."""
+        stored = self._stored(location.key)
+        data = stored.body[-length:] if length else b""
+        return Tail(data, Pin(len(stored.body), stored.etag))
+
+    def head_source(self, location: Location) -> Pin:
+        """Return what is there now."""
+        stored = self._stored(location.key)
+        return Pin(len(stored.body), stored.etag)
+
+    def pinned(self, location: Location, pin: Pin) -> MemoryArchive:
+        """Return a reader of one version."""
+        return MemoryArchive(self, location.key, pin)
+
+    # Destination
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+        """Write one object."""
+        data = bytes(body)
+        with self._lock:
+            if if_absent and key in self.objects:
+                raise ConflictError(f"{key} exists")
+            self.puts += 1
+            self.objects[key] = Stored(data, facts, _etag(data))
+
+    def head(self, key: str) -> StoredObject | None:
+        """Return what is stored."""
+        stored = self.objects.get(key)
+        if stored is None:
+            return None
+        crc = stored.facts.metadata.get("zip-crc32")
+        return StoredObject(key, len(stored.body), None if crc is None else int(crc, 16))
+
+    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
+        """Yield keys and sizes."""
+        low, high = first.encode(), last.encode()
+        for key in sorted(self.objects, key=str.encode):
+            if key.startswith(prefix) and low <= key.encode() <= high:
+                yield key, len(self.objects[key].body)
+
+    def read(self, key: str) -> Iterator[Buffer]:
+        """Yield an object's bytes."""
+        body = self._stored(key).body
+        for at in range(0, len(body), PIECE):
+            yield body[at : at + PIECE]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects."""
+        for key in keys:
+            self.objects.pop(key, None)
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Begin a multipart upload."""
+        with self._lock:
+            upload_id = f"upload-{next(self._ids)}"
+            self.pending[upload_id] = Pending(key, facts)
+            return upload_id
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        """Upload one part."""
+        return self._add_part(upload, number, bytes(body), crc32)
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy one part."""
+        bucket = self if self.neighbours is None else self.neighbours[source.bucket]
+        body = bucket.pinned(source, pin).read(span)
+        return self._add_part(upload, number, body, crc32(body) if self._part_checksums else None)
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+        """Make the object visible."""
+        with self._lock:
+            pending = self._pending(upload)
+            if if_absent and upload.key in self.objects:
+                raise ConflictError(f"{upload.key} exists")
+            for part in parts[:-1]:
+                if part.size < self.part_limits.least:
+                    raise AssertionError(f"part {part.number} has {part.size} bytes: EntityTooSmall")
+            body = b"".join(pending.parts[part.number][1] for part in parts)
+            del self.pending[upload.upload_id]
+            self.objects[upload.key] = Stored(body, pending.facts, _etag(body))
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Drop an upload."""
+        with self._lock:
+            self.pending.pop(upload.upload_id, None)
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield incomplete uploads."""
+        for upload_id, pending in list(self.pending.items()):
+            if pending.key.startswith(prefix):
+                yield Upload(pending.key, upload_id)
+
+    def parts(self, upload: Upload) -> Sequence[Part]:
+        """Return the parts of an upload."""
+        return [part for _, (part, _) in sorted(self._pending(upload).parts.items())]
+
+    def copies_from(self, source: Location, pin: Pin) -> bool:
+        """Say whether parts can be copied."""
+        return self._copies
+
+    def _stored(self, key: str) -> Stored:
+        try:
+            return self.objects[key]
+        except KeyError:
+            raise NotFoundError(f"{key}: no such key") from None
+
+    def _pending(self, upload: Upload) -> Pending:
+        try:
+            return self.pending[upload.upload_id]
+        except KeyError:
+            raise NotFoundError(f"{upload.key}: no such upload") from None
+
+    def _add_part(self, upload: Upload, number: int, body: bytes, crc: int | None) -> Part:
+        with self._lock:
+            part = Part(number, _etag(body), len(body), crc)
+            self._pending(upload).parts[number] = (part, body)
+            return part
+
+
+class MemoryArchive:
+    """One pinned version."""
+
+    def __init__(self, bucket: MemoryBucket, key: str, pin: Pin) -> None:
+        self._bucket, self._key, self._pin = bucket, key, pin
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return a range."""
+        stored = self._bucket.objects.get(self._key)
+        if stored is None or stored.etag != self._pin.etag:
+            raise SourceChangedError(f"{self._key} changed")
+        assert 0 <= want.start <= want.stop <= len(stored.body), want
+        return stored.body[want.start : want.stop]
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield a range in pieces."""
+        for start in range(want.start, want.stop, PIECE):
+            yield self.read(want._replace(start=start, stop=min(start + PIECE, want.stop)))
+
+
+class MemorySource:
+    """The reading side of a bucket (`head` means another thing on the writing side)."""
+
+    def __init__(self, bucket: MemoryBucket) -> None:
+        self._bucket = bucket
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the end of an object."""
+        return self._bucket.tail(location, length)
+
+    def head(self, location: Location) -> Pin:
+        """Return what is there now."""
+        return self._bucket.head_source(location)
+
+    def pinned(self, location: Location, pin: Pin) -> MemoryArchive:
+        """Return a reader of one version."""
+        return self._bucket.pinned(location, pin)
+
+
+class MemoryWork:
+    """A run's own objects."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object."""
+        data = b"".join(pieces)
+        self.objects[name] = data
+        return len(data)
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return an object or a range of it."""
+        try:
+            data = self.objects[name]
+        except KeyError:
+            raise NotFoundError(f"{name}: no such object") from None
+        return data if span is None else data[span[0] : span[1]]
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield an object in pieces."""
+        data = self.read(name)
+        for at in range(0, len(data), 1000):
+            yield data[at : at + 1000]
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield names."""
+        yield from sorted(name for name in self.objects if name.startswith(prefix))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects."""
+        for name in names:
+            self.objects.pop(name, None)
+
+
+class MemoryStores:
+    """Buckets by name, and the work of each run."""
+
+    def __init__(self, **buckets: MemoryBucket) -> None:
+        self.buckets = dict(buckets)
+        self.runs: dict[str, MemoryWork] = {}
+
+    def bucket(self, name: str) -> MemoryBucket:
+        """Return a bucket, made when first asked for."""
+        bucket = self.buckets.setdefault(name, MemoryBucket())
+        bucket.neighbours = self.buckets
+        return bucket
+
+    def source(self, location: Location) -> MemorySource:
+        """Return the reading side."""
+        return MemorySource(self.bucket(location.bucket))
+
+    def destination(self, location: Location) -> MemoryBucket:
+        """Return the writing side."""
+        return self.bucket(location.bucket)
+
+    def work(self, run: str) -> MemoryWork:
+        """Return a run's own objects."""
+        return self.runs.setdefault(run, MemoryWork())
+
+
+class ManualClock:
+    """Time that passes only when somebody sleeps, and a limit that a test can set."""
+
+    def __init__(self, remaining: float = float("inf")) -> None:
+        self.slept = 0.0
+        self.left = remaining
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+        return time.time() + self.slept
+
+    def sleep(self, seconds: float) -> None:
+        """Wait no time at all."""
+        self.slept += seconds
+
+    def remaining(self) -> float:
+        """Return the seconds left."""
+        return self.left
+
+
+def put_archive(stores: MemoryStores, data: bytes, key: str = "in/archive.zip") -> Location:
+    """Store an archive in the bucket ``ingest``; return where it is."""
+    stores.bucket("ingest").put(key, data, ObjectFacts("application/zip", {}), if_absent=False)
+    return Location("s3", "ingest", key)
+
+
+def _etag(data: bytes) -> str:
+    return f'"{hashlib.md5(data).hexdigest()}"'  # noqa: S324 - what an ETag is
