@@ -47,7 +47,10 @@ class UploadNote(Struct, frozen=True):
 
 
 class FolderDestination:
-    """One folder that members are written below; threads and processes may share it."""
+    """One folder that members are written below; threads and processes may share it.
+
+    A key is a whole path, as a key of S3 is a whole key of its bucket.
+    """
 
     def __init__(self, root: str) -> None:
         self._folder = Folder(root)
@@ -76,8 +79,9 @@ class FolderDestination:
 
     def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
         """Yield (key, size) below `prefix` from `first` to `last`, in UTF-8 order."""
-        folder = prefix.rpartition("/")[0]
-        for key, size in self._walk(f"{folder}/" if folder else ""):
+        start = self._folder.root.rstrip("/") + "/"
+        folder = prefix[: prefix.rfind("/") + 1]
+        for key, size in self._walk(folder if folder.startswith(start) else start, first):
             if key > last:
                 return
             if key >= first and key.startswith(prefix):
@@ -213,11 +217,10 @@ class FolderDestination:
         with Path(path + NOTE).open("rb") as note:
             return decode(note.readline(), UploadNote)
 
-    def _walk(self, folder: str) -> Iterator[tuple[str, int]]:
+    def _walk(self, folder: str, first: str) -> Iterator[tuple[str, int]]:
         """Yield files in the order of their keys: ``a.txt`` is before ``a/b``, as in S3."""
-        path = f"{self._folder.root}/{folder}"
         try:
-            with os.scandir(path) as entries:
+            with os.scandir(folder) as entries:
                 here = [
                     (entry.name + "/" * entry.is_dir(follow_symlinks=False), entry)
                     for entry in entries
@@ -226,9 +229,10 @@ class FolderDestination:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise fault(error, path) from error
+            raise fault(error, folder) from error
         for name, entry in sorted(here, key=lambda pair: pair[0]):
             if name.endswith("/"):
-                yield from self._walk(folder + name)
+                if folder + name >= first or first.startswith(folder + name):
+                    yield from self._walk(folder + name, first)
             elif entry.is_file(follow_symlinks=False):
                 yield folder + name, entry.stat(follow_symlinks=False).st_size

@@ -23,7 +23,7 @@ class FolderWork:
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write a file whole or not at all; return its size in bytes."""
-        return write_file(self._folder, self._folder.path(name), pieces)
+        return write_file(self._folder, self._path(name), pieces)
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the file, or bytes [start, stop) of it.
@@ -31,7 +31,7 @@ class FolderWork:
         Raises:
             NotFoundError: there is no such file.
         """
-        path = self._folder.path(name)
+        path = self._path(name)
         try:
             with Path(path).open("rb") as file:
                 if span is None:
@@ -46,14 +46,18 @@ class FolderWork:
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the file in pieces."""
-        for piece in self._store.read(name):
+        for piece in self._store.read(self._path(name)):
             yield bytes(piece)
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of the run's files that begin with `prefix`, in order."""
-        for name, _ in self._store.sizes(prefix, "", prefix + "\U0010ffff"):
-            yield name
+        start = f"{self._folder.root}/"
+        for key, _ in self._store.sizes(start + prefix, "", start + prefix + "\U0010ffff"):
+            yield key.removeprefix(start)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the files; nothing happens if they are gone."""
-        self._store.delete(names)
+        self._store.delete([self._path(name) for name in names])
+
+    def _path(self, name: str) -> str:
+        return self._folder.path(f"{self._folder.root}/{name}")

@@ -27,24 +27,26 @@ NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class Folder:
-    """One folder and the paths below it; threads may share it."""
+    """One folder, and the whole paths below it that are keys; threads may share it."""
 
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/") or "/"
+        self._start = root.rstrip("/") + "/"
         self._made: set[str] = set()
 
     def path(self, key: str) -> str:
-        """Return the path of `key`.
+        """Return the path that `key` is, once it is sure that it lies below the folder.
 
         Raises:
             StorageError: the path would leave the folder, or is ours.
         """
-        parts = key.split("/")
-        if not all(part not in {"", ".", ".."} for part in parts) or "\0" in key:
+        parts = key[len(self.root) :].lstrip("/").split("/")
+        inside = key.startswith(self._start) and not {"", ".", ".."}.intersection(parts)
+        if not inside or "\0" in key:
             raise StorageError(f"{key!r}: not a path below {self.root}")
         if any(part.startswith(OWN) for part in parts):
             raise StorageError(f"{key!r}: names that begin with {OWN} are for s3unzip's own files")
-        return f"{self.root}/{key}"
+        return key
 
     def make_parent(self, path: str) -> None:
         """Make the folder of `path`, and check that no link leads out on the way.
