@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from s3unzip.cli.home import runs_home
 from s3unzip.cli.stores import StoreConfig
 from s3unzip.errors import UsageError
 from s3unzip.pipeline.model import GzipForm, OnConflict, Options
@@ -58,7 +59,7 @@ Tune = Annotated[
 
 def store_config(endpoint_url: str | None, region: str | None, profile: str | None) -> StoreConfig:
     """Return how stores are opened."""
-    return StoreConfig(endpoint_url=endpoint_url, region=region, profile=profile)
+    return StoreConfig(runs_home(), endpoint_url, region, profile)
 
 
 def policy_of(options: Options) -> Policy:

@@ -108,6 +108,17 @@ def work_off(
     return settled.report
 
 
+def redrive(
+    summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]
+) -> Report:
+    """Do what a run left; tasks that ended are not done again.
+
+    Raises:
+        InterruptedRunError: Ctrl-C; what is done is on record.
+    """
+    return work_off(summary, context, make_pool, fresh=False)
+
+
 def _worth_another_pass(settled: Settled) -> bool:
     return settled.left > 0 and settled.report.reason in {None, "tasks-failed"}
 

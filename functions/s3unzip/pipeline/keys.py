@@ -78,7 +78,9 @@ def parse_template(request: Request) -> KeyTemplate:
     if text.startswith("/") or ".." in (prefix + _fill(text[cut:], archive)).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
     ending = ".gz" if request.options.as_gzip is GzipForm.SUFFIX else ""
-    return KeyTemplate(request.destination.key + prefix.lstrip("/"), text[cut:], archive, ending)
+    # A bucket's keys are whole, and so are a folder's: paths that begin with the folder's.
+    base = request.destination.key
+    return KeyTemplate(base + prefix.lstrip("/"), text[cut:], archive, ending)
 
 
 def _fill(text: str, values: dict[str, str]) -> str:

@@ -77,6 +77,18 @@ def settle(run: Run, context: Context) -> Settled:
     return Settled(report, len(left))
 
 
+def each_outcome(work: Work) -> Iterator[tuple[str, Outcome]]:
+    """Yield every outcome on record, with the task that it is of."""
+    for name in work.names("outcomes/"):
+        lines = iterate_lines(work.stream(name))
+        head = next(lines, None)
+        if head is not None:
+            task = decode(head, TaskReport).task
+            for line in lines:
+                if line:
+                    yield task, decode(line, Outcome)
+
+
 def read_report(work: Work) -> Report | None:
     """Return the run's report, None if it has none yet."""
     try:

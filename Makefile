@@ -1,0 +1,60 @@
+# Everything sets itself up: uv is installed into .uv/ when the machine has none.
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+PYTHON ?= python3
+RUN := $(UV) run --no-sync
+export PYTHONPATH := $(CURDIR)
+
+.PHONY: demo test check format bench bench-small bench-plan bench-memory bench-cloud bench-large \
+	bench-verify bench-forecast faults fuzz corpus audit docs clean
+
+demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
+	$(RUN) python -m embedded.demo $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(if $(KEEP),--keep)
+
+test: .venv/ready embedded/.venv/ready  ## all tests
+	$(RUN) pytest -n 2 --dist loadscope
+
+check: .venv/ready  ## format, lint, types, layers, docs
+	$(RUN) ruff format --check
+	$(RUN) ruff check
+	$(RUN) mypy
+	$(RUN) lint-imports
+	$(RUN) python -m docs.generate --check
+
+format: .venv/ready
+	$(RUN) ruff format
+	$(RUN) ruff check --fix
+
+bench: bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast
+
+bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast: .venv/ready embedded/.venv/ready
+	$(RUN) python -m bench.$(subst -,_,$(@:bench-%=%))
+
+faults: .venv/ready  ## the fault-injection harness, its long form
+	$(RUN) python -m tests.faults
+
+fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary
+	$(RUN) python -m tests.fuzz --seconds $(or $(SECONDS),600) $(if $(TARGET),--target $(TARGET))
+
+corpus: .venv/ready  ## table of the corpus: expected and got
+	$(RUN) python -m tests.corpus.runner
+
+audit: .venv/ready  ## known holes in dependencies
+	$(RUN) python -m bench.audit
+
+docs: .venv/ready  ## regenerate the reference
+	$(RUN) python -m docs.generate
+
+clean:
+	rm -rf .venv .uv embedded/.venv build cdk.out .mypy_cache .ruff_cache .pytest_cache
+
+.venv/ready: pyproject.toml uv.lock | $(UV)
+	$(UV) sync --frozen --compile-bytecode --python $(PYTHON)
+	@touch $@
+
+embedded/.venv/ready: embedded/pyproject.toml embedded/uv.lock | $(UV)
+	$(UV) sync --frozen --compile-bytecode --project embedded --python $(PYTHON)
+	@touch $@
+
+.uv/bin/uv:
+	$(PYTHON) -m venv .uv
+	.uv/bin/pip install --quiet --disable-pip-version-check uv
