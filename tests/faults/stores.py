@@ -1,0 +1,67 @@
+"""How tests reach the S3 server: the product's own stores through the proxy, and a plain client."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+from s3unzip.aws.session import S3Access
+from s3unzip.aws.stores import S3Stores
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.model import Location
+from s3unzip.zipformat import Policy
+from tests.faults.proxy import worker_number
+from tests.faults.versity import ACCESS, REGION, SECRET
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from s3unzip.pipeline.ports import Clock, Progress
+    from s3unzip.settings import Tuning
+
+SOURCE, DESTINATION, WORK = "ingest", "members", "work"
+WORK_LOCATION = Location("s3", WORK, "")
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": ACCESS,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContextMaker:
+    """Makes a context in this process or in a worker's; a worker has an endpoint of its own."""
+
+    endpoints: tuple[str, ...]
+    tuning: Tuning
+    policy: Policy = field(default_factory=Policy)
+    stall_seconds: float = 5.0
+
+    def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
+        """Return the context of this process."""
+        os.environ.update(CREDENTIALS)
+        endpoint = self.endpoints[worker_number() % len(self.endpoints)]
+        access = S3Access(endpoint, REGION, stall_seconds=self.stall_seconds)
+        stores = S3Stores(WORK_LOCATION, access=access)
+        return Context(stores, clock, self.policy, self.tuning, progress)
+
+
+def open_client(endpoint: str) -> S3Client:
+    """Return a plain S3 client, which asks once: the test's own hand on the store."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=ACCESS,
+        aws_secret_access_key=SECRET,
+        config=Config(
+            s3={"addressing_style": "path"},
+            max_pool_connections=32,
+            retries={"total_max_attempts": 1},
+        ),
+    )

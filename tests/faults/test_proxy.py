@@ -1,0 +1,121 @@
+"""The proxy itself: what it passes on, breaks, slows and counts."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tests.faults.rules import Act, Record, Rule, Shape
+from tests.faults.stores import SOURCE, open_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_s3 import S3Client
+
+    from tests.faults.proxy import FaultProxy
+
+BODY = bytes(range(256)) * 1024
+
+
+@pytest.fixture
+def client(proxy: FaultProxy) -> Iterator[S3Client]:
+    """Return a client that goes through the proxy."""
+    client = open_client(proxy.endpoint())
+    yield client
+    client.close()
+
+
+def test_passes_and_counts(proxy: FaultProxy, client: S3Client) -> None:
+    """What is put comes back as it was, and each request is on record by its kind."""
+    client.put_object(Bucket=SOURCE, Key="a b/ü.bin", Body=BODY)
+    answer = client.get_object(Bucket=SOURCE, Key="a b/ü.bin", Range="bytes=5-99")
+    assert answer["Body"].read() == BODY[5:100]
+    client.head_object(Bucket=SOURCE, Key="a b/ü.bin")
+    client.list_objects_v2(Bucket=SOURCE)
+    upload = client.create_multipart_upload(Bucket=SOURCE, Key="m")["UploadId"]
+    part = client.upload_part(Bucket=SOURCE, Key="m", UploadId=upload, PartNumber=1, Body=BODY)
+    client.complete_multipart_upload(
+        Bucket=SOURCE,
+        Key="m",
+        UploadId=upload,
+        MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]},
+    )
+    records = proxy.take_records()
+    kinds = ["put", "get", "head", "list", "create", "part", "complete"]
+    assert [record.kind for record in records] == kinds
+    assert records[0].sent >= len(BODY)
+    assert records[1].received == 95
+    assert records[0].path == f"/{SOURCE}/a b/ü.bin"
+
+
+def test_answers_after_so_many_and_so_often(proxy: FaultProxy, client: S3Client) -> None:
+    """A rule lets `after` requests through and hits `times` of those that follow."""
+    client.put_object(Bucket=SOURCE, Key="k", Body=b"1")
+    proxy.set_rules(Rule(Act.ANSWER, kinds=("head",), after=2, times=1, status=403))
+    seen = []
+    for _ in range(4):
+        try:
+            client.head_object(Bucket=SOURCE, Key="k")
+            seen.append(200)
+        except ClientError as error:
+            seen.append(error.response["ResponseMetadata"]["HTTPStatusCode"])
+    assert seen == [200, 200, 403, 200]
+
+
+@pytest.mark.parametrize("act", [Act.RESET, Act.STALL, Act.TRUNCATE, Act.LOSE])
+def test_breaks(proxy: FaultProxy, act: Act) -> None:
+    """Resets, stalls, truncated bodies and lost answers never look like an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.ports[0], timeout=10)
+    proxy.set_rules(Rule(act, times=1, seconds=0.05))
+    connection.request("GET", "/")
+    with pytest.raises((OSError, http.client.HTTPException)):
+        connection.getresponse().read()
+    connection.close()
+    assert Counter(record.fault for record in proxy.take_records()) == {act.value: 1}
+
+
+def test_a_lost_answer_is_of_a_request_that_went_through(
+    proxy: FaultProxy, client: S3Client
+) -> None:
+    """After LOSE on a PUT the object is there."""
+    proxy.set_rules(Rule(Act.LOSE, kinds=("put",)))
+    with pytest.raises(BotoCoreError):
+        client.put_object(Bucket=SOURCE, Key="lost", Body=b"there")
+    assert client.get_object(Bucket=SOURCE, Key="lost")["Body"].read() == b"there"
+
+
+def test_holds_until_the_owner_returns(proxy: FaultProxy, client: S3Client) -> None:
+    """What the owner does while a request is held happens before the request."""
+    client.put_object(Bucket=SOURCE, Key="held", Body=b"old")
+    direct = open_client(proxy.endpoint(1))
+
+    def swap(_: Record) -> None:
+        direct.put_object(Bucket=SOURCE, Key="held", Body=b"new")
+
+    proxy.set_rules(Rule(Act.HOLD, kinds=("get",), times=1), on_hold=swap)
+    assert client.get_object(Bucket=SOURCE, Key="held")["Body"].read() == b"new"
+    direct.close()
+
+
+def test_flips_a_byte(proxy: FaultProxy, client: S3Client) -> None:
+    """A body changed on its way is refused by the store, for a checksum goes with it."""
+    proxy.set_rules(Rule(Act.FLIP, kinds=("put",)))
+    with pytest.raises(ClientError):
+        client.put_object(Bucket=SOURCE, Key="flipped", Body=BODY, ChecksumAlgorithm="CRC32")
+
+
+def test_shapes(proxy: FaultProxy) -> None:
+    """A listener's bandwidth and latency are as asked for."""
+    proxy.set_shape(Shape(down=1e6, latency=0.05))
+    client = open_client(proxy.endpoint())
+    client.put_object(Bucket=SOURCE, Key="slow", Body=BODY)
+    started = time.monotonic()
+    client.get_object(Bucket=SOURCE, Key="slow")["Body"].read()
+    assert time.monotonic() - started > 0.05 + len(BODY) / 1e6 * 0.8
+    client.close()
