@@ -6,12 +6,13 @@ neighbours who look for the same boundary agree without talking:
 1. Test every bit offset at once: BFINAL 0, BTYPE 2, at most 286 literal and
    30 distance codes, and a code-length code that is complete. About 3,400
    candidates a MiB of random data pass.
-2. Inflate 16 KiB from each candidate in order, after an arbitrary window.
-3. Inflate 1 MiB from what is left: a false candidate has been seen to survive
-   64 KiB. It also unmasks real headers of a stream within the stream, held in
-   stored blocks: a stored block has at most 64 KiB, and what follows does not
-   fit. zlib does both trials, as it refuses the incomplete codes that ISA-L
-   lets pass.
+2. Inflate 16 KiB, then 128 KiB, from each candidate in order, after an
+   arbitrary window. With zlib: ISA-L lets incomplete literal codes pass, of
+   which false headers are full.
+3. Inflate 1 MiB from what is left, with ISA-L for speed: a false candidate has
+   been seen to survive 64 KiB. It also unmasks real headers of a stream within
+   the stream, held in stored blocks: a stored block has at most 64 KiB, and
+   what follows does not fit.
 
 Final blocks are left out: the work after one is small.
 """
@@ -19,11 +20,13 @@ Final blocks are left out: the work after one is small.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+from isal import isal_zlib
 
 from s3unzip.deflate.bits import align
+from s3unzip.deflate.inflate import InflateError
 from s3unzip.deflate.plan import Layout, Span
 from s3unzip.deflate.tail import FIRST_WINDOW
 
@@ -38,13 +41,26 @@ LOOKAHEAD: Final = 1 << 20
 READ_BYTES: Final = 1 << 19
 """Bytes of candidates that `locate_boundary` asks for at a time."""
 
-_TRIALS: Final = (16 << 10, LOOKAHEAD)  # bytes of input
 _MAX_TRIAL_OUTPUT: Final = 64 << 20  # of a trial; more output than that needs no more proof
 _PIECE_SIZE: Final = 1 << 20
-_BLOCK_BYTES: Final = 64 << 10  # tested at once: about 10 MB of arrays
+_BLOCK_BYTES: Final = 32 << 10  # tested at once: about 6 MB of arrays
 
 _HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
 _WORD_BYTES: Final = 8
+
+
+class _Trial(NamedTuple):
+    """An inflate of `size` bytes from a candidate on."""
+
+    size: int
+    strict: bool  # by zlib, else by ISA-L
+
+
+_TRIALS: Final = (
+    _Trial(16 << 10, strict=True),
+    _Trial(128 << 10, strict=True),
+    _Trial(LOOKAHEAD, strict=False),
+)
 
 
 def _header_table() -> NDArray[np.bool_]:
@@ -66,6 +82,8 @@ def _kraft_table() -> NDArray[np.uint16]:
     return total
 
 
+_LENGTH_BITS: Final = (1 << 3 * np.arange(4, 20)) - 1
+"""For each HCLEN, the bits of the code lengths: 3 to a length, HCLEN + 4 lengths."""
 _IS_HEADER: Final = _header_table()
 _KRAFT: Final = _kraft_table()
 
@@ -87,7 +105,7 @@ def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -
     if not 0 <= start_bit <= stop_bit or len(data) < needed:
         raise ValueError(f"{len(data)} bytes do not decide on bits {start_bit} to {stop_bit}")
     for bit in _candidates(data, start_bit, stop_bit):
-        if all(_inflates(data, bit, size, at_end=at_end) for size in _TRIALS):
+        if all(_inflates(data, bit, trial, at_end=at_end) for trial in _TRIALS):
             return bit
     return None
 
@@ -126,12 +144,13 @@ def _candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
 def _headers(block: bytes, size: int) -> NDArray[np.int64]:
     """Return the bit offsets of possible headers in the first `size` bytes of `block`."""
     octets = np.frombuffer(block, np.uint8)
-    start = octets[: size + 2].astype(np.uint32)
-    words = start[:size] | start[1 : size + 1] << 8 | octets[2 : size + 2].astype(np.uint32) << 16
-    hits = [np.flatnonzero(_IS_HEADER[words >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
+    every = np.lib.stride_tricks.sliding_window_view(octets, _WORD_BYTES)
+    words = np.ascontiguousarray(every).view("<u8")[:, 0]  # 64 bits from each byte on
+    start = words[:size].astype(np.uint32)
+    hits = [np.flatnonzero(_IS_HEADER[start >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
     offsets = np.sort(np.concatenate(hits))
-    count = _field(octets, offsets + _HEADER_BITS - 4) & 15
-    lengths = _field(octets, offsets + _HEADER_BITS) & ((1 << 3 * (count + 4)) - 1)
+    count = _field(words, offsets + _HEADER_BITS - 4) & 15
+    lengths = _field(words, offsets + _HEADER_BITS) & _LENGTH_BITS[count]
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
         total += _KRAFT[lengths >> shift & 0xFFF]
@@ -139,19 +158,21 @@ def _headers(block: bytes, size: int) -> NDArray[np.int64]:
     return complete
 
 
-def _field(octets: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the 56 bits or more from each bit offset on."""
-    words = np.lib.stride_tricks.sliding_window_view(octets, _WORD_BYTES)[offsets >> 3]
-    values = np.ascontiguousarray(words).view("<u8")[:, 0] >> (offsets & 7).astype(np.uint64)
-    return values.astype(np.int64)
+def _field(words: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return 57 bits from each bit offset on, and up to 6 more."""
+    values: NDArray[np.int64] = (words[offsets >> 3] >> (offsets & 7).view(np.uint64)).view(
+        np.int64
+    )
+    return values
 
 
-def _inflates(data: bytes, bit: int, size: int, *, at_end: bool) -> bool:
-    """Return whether `size` bytes from `bit` on inflate, or all to the member's very end."""
+def _inflates(data: bytes, bit: int, trial: _Trial, *, at_end: bool) -> bool:
+    """Return whether the trial's bytes inflate, or all up to the member's very end."""
     start = bit // 8
-    chunk = align(data[start : start + size], bit % 8)
-    last = at_end and start + size >= len(data)
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
+    chunk = align(data[start : start + trial.size], bit % 8)
+    last = at_end and start + trial.size >= len(data)
+    decompressobj = zlib.decompressobj if trial.strict else isal_zlib.decompressobj
+    inflate = decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
     length = 0
     try:
         while length < _MAX_TRIAL_OUTPUT:
@@ -160,6 +181,6 @@ def _inflates(data: bytes, bit: int, size: int, *, at_end: bool) -> bool:
             chunk = inflate.unconsumed_tail
             if inflate.eof or (not chunk and len(piece) < _PIECE_SIZE):
                 return inflate.eof == last and not inflate.unused_data
-    except zlib.error:
+    except (zlib.error, InflateError):
         return False
     return True

@@ -54,12 +54,28 @@ def _digit_shift(digit: int, value: int) -> int:
     return _ONE >> 8  # x**8
 
 
+def _times_x(a: int) -> int:
+    return a >> 1 ^ _POLYNOMIAL if a & 1 else a >> 1
+
+
+def _times_x4(a: int) -> int:
+    return _times_x(_times_x(_times_x(_times_x(a))))
+
+
+_CARRIED: Final = tuple(_times_x4(four) for four in range(16))  # what four bits shifted out leave
+
+
 def _multiply(a: int, b: int) -> int:
-    """Return the product of two polynomials modulo the polynomial."""
+    """Return the product of two polynomials modulo the polynomial, four bits of `a` at a time."""
+    c = _times_x(b)
+    d = _times_x(c)
+    e = _times_x(d)
+    bc, de = b ^ c, d ^ e
+    multiples = (
+        *(0, e, d, de, c, c ^ e, c ^ d, c ^ de),
+        *(b, b ^ e, b ^ d, b ^ de, bc, bc ^ e, bc ^ d, bc ^ de),
+    )
     product = 0
-    while a:
-        if a & _ONE:
-            product ^= b
-        a = a << 1 & 0xFFFFFFFF
-        b = b >> 1 ^ _POLYNOMIAL if b & 1 else b >> 1
+    for shift in range(0, 32, 4):
+        product = product >> 4 ^ _CARRIED[product & 15] ^ multiples[a >> shift & 15]
     return product

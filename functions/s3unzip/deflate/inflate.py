@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 PIECE_SIZE: Final = 1 << 18
 """No piece of output is longer, in bytes."""
 
-_InflateError = cast("type[Exception]", isal_zlib.error)  # the stubs declare an instance
+InflateError: Final = cast("type[Exception]", isal_zlib.error)  # the stubs declare an instance
+"""What ISA-L raises; no kin of `zlib.error`."""
 
 _INPUT_SIZE: Final = 1 << 16  # each call copies what it leaves of its input: keep that small
 
@@ -138,7 +139,7 @@ class SegmentInflater:
         while True:
             try:
                 piece = self._inflate.decompress(data, PIECE_SIZE)
-            except _InflateError as error:
+            except InflateError as error:
                 self._fault = Finding(
                     "corrupt-stream", f"{error}, before byte {self._position} of the member's data"
                 )

@@ -117,7 +117,7 @@ class SegmentScan:
         return ScannedSegment(self._start_bit, self._stop_bit, arrival, SymbolicTail(tail, second))
 
 
-_STRIDE = 1 << 18  # how far the first inflate may be ahead of the second, in bytes of input
+_STRIDE = 1 << 16  # how far the first inflate may be ahead of the second, in bytes of input
 
 
 class _Track:
