@@ -119,7 +119,7 @@ INFLATE_RATE = 809.0 * MB  # uncompressed bytes a second, isal on mixed files
 SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # to find one segment boundary
 PLAN_SECONDS = 0.15  # tail, probe, small writes
-PLAN_MEMBER_SECONDS = 15e-6
+PLAN_MEMBER_SECONDS = 10e-6
 REPORT_SECONDS = 0.3
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
@@ -129,4 +129,4 @@ FIRST_PUTS = 4  # at once when a task begins; doubled while all goes well (pipel
 # Bytes an index entry takes: in the central directory (46 and a name, APPNOTE 4.3.12) and as a
 # row of members.jsonl. Only for archives that do not exist yet.
 DIRECTORY_ENTRY = 90
-MEMBER_ROW = 110
+MEMBER_ROW = 100

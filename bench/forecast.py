@@ -1,0 +1,197 @@
+"""Forecast against measured: the real pipeline on shaped stores, and the published fixtures.
+
+    uv run python -m bench.forecast
+
+For each case an archive is made, planned and extracted by threads on stores
+with known latencies, links and rates (`bench.shaped`); the forecast is given
+the same numbers. Prints one JSON line a metric: `forecast.error.<case>` is
+forecast over measured, less one, for the tasks' part of the run. The aim is 0.2.
+Then the fixtures of others are forecast for AWS, beside what they measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import threading
+import time
+import zipfile
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from bench.shaped import Prefix, ShapedStores, WallClock, World
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.extract import run_task
+from s3unzip.pipeline.forecast import (
+    FIXTURES,
+    Latency,
+    Platform,
+    aws,
+    local,
+    make_fixture,
+    make_forecast,
+    make_workload,
+)
+from s3unzip.pipeline.model import (
+    Location,
+    PlanSummary,
+    Request,
+    Requests,
+    Task,
+    TaskReport,
+    decode,
+)
+from s3unzip.pipeline.plan import make_plan
+from s3unzip.settings import KIB, MIB, Tuning
+
+if TYPE_CHECKING:
+    from s3unzip.pipeline.model import Run
+
+S3_LIKE = Latency(0.030, 0.200)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An archive of equal members, and the world it is extracted in."""
+
+    name: str
+    members: int
+    size: int
+    platform: Platform
+    stored: bool = True
+    changes: tuple[tuple[str, float], ...] = ()
+
+
+def machine(workers: int, **changes: float) -> Platform:
+    """Return a machine with S3's latencies; links are a worker's own, as a Lambda's are."""
+    plain = local(workers=workers, put=S3_LIKE)
+    unlimited = replace(plain, total_bandwidth=float("inf"), start_seconds=0.0)
+    return replace(unlimited, **changes)  # type: ignore[arg-type]  # numeric fields only
+
+
+CASES = (
+    Case("latency", 8_000, KIB, machine(2)),
+    Case("throttled", 5_000, KIB, machine(3, prefix_writes=700.0, efficiency=0.9)),
+    Case("read", 60, MIB, machine(1, bandwidth_in=10e6)),
+    Case("write", 60, MIB, machine(2, bandwidth_out=5e6)),
+    Case("stream", 2, 48 * MIB, machine(2, bandwidth_out=8e6), stored=False),
+    Case("copy", 4, 64 * MIB, machine(2, copy_rate=8e6), changes=(("copy_part_bytes", 16 * MIB),)),
+)
+
+
+def make_archive(case: Case) -> bytes:
+    """Return an archive of random members."""
+    made = BytesIO()
+    rng = random.Random(1)
+    method = zipfile.ZIP_STORED if case.stored else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(made, "w", method, compresslevel=1) as archive:
+        for number in range(case.members):
+            archive.writestr(f"member-{number:06d}.bin", rng.randbytes(case.size))
+    return made.getvalue()
+
+
+def measure(run: Run, tasks: list[Task], world: World, tuning: Tuning) -> tuple[float, Requests]:
+    """Do `tasks` with as many threads as the platform has workers; return seconds and calls."""
+    waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    for task in tasks:
+        waiting.put(task)
+    reports: list[TaskReport] = []
+
+    def work(seed: int) -> None:
+        context = Context(ShapedStores(world, seed), WallClock(), tuning=tuning)
+        while True:
+            try:
+                task = waiting.get_nowait()
+            except queue.Empty:
+                return
+            reports.append(run_task(run, task, context))
+
+    threads = [
+        threading.Thread(target=work, args=(seed,)) for seed in range(world.platform.workers)
+    ]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.monotonic() - started
+    assert sum(report.unfinished + report.failed for report in reports) == 0
+    return seconds, sum((report.requests for report in reports), Requests())
+
+
+def compare(case: Case) -> None:
+    """Run one case and print what was forecast and what was measured."""
+    tuning = replace(
+        Tuning(max_workers=case.platform.workers),
+        **dict(case.changes),  # type: ignore[arg-type]
+    )
+    world = World(make_archive(case), case.platform, Prefix(case.platform.prefix_writes))
+    context = Context(ShapedStores(world, 99), WallClock(), tuning=tuning)
+    summary = make_plan(
+        Request(Location("s3", "from", "bench.zip"), Location("s3", "to", "")), context
+    )
+    assert isinstance(summary, PlanSummary)
+    tasks = [decode(line, Task) for line in world.work["plan.jsonl"].splitlines()]
+    workload = make_workload(tasks, tuning, title=case.name)
+    workload = replace(workload, at_once=case.platform.workers)
+    forecast = make_forecast(workload, case.platform, tuning)
+    seconds, calls = measure(summary.run, tasks, world, tuning)
+    tell(
+        f"forecast.error.{case.name}",
+        round(forecast.tasks_seconds / seconds - 1, 3),
+        forecast=round(forecast.tasks_seconds, 2),
+        measured=round(seconds, 2),
+        tasks=len(tasks),
+        gets=calls.get,
+        writes=calls.put
+        + calls.part
+        + calls.copy
+        + calls.create
+        + calls.complete
+        - calls.throttled,
+        throttled=calls.throttled,
+    )
+
+
+def published() -> None:
+    """Print the forecasts of the fixtures, beside what others measured."""
+    tuning = Tuning()
+    for name, fixture in FIXTURES.items():
+        started = time.process_time()
+        forecast = make_forecast(make_fixture(fixture, tuning), aws(), tuning)
+        others = fixture.published
+        tell(
+            f"forecast.aws.{name}",
+            round(forecast.duration.expected, 1),
+            low=round(forecast.duration.low, 1),
+            high=round(forecast.duration.high, 1),
+            dollars=round(forecast.cost.total, 4),
+            bound=forecast.bounds[0].name,
+            bound_seconds=round(forecast.bounds[0].seconds, 1),
+            times_the_bound=round(forecast.tasks_seconds / forecast.bounds[0].seconds, 2),
+            others=others.seconds if others else None,
+            others_by=others.by if others else None,
+            cpu_seconds=round(time.process_time() - started, 2),
+        )
+
+
+def tell(metric: str, value: float, **more: object) -> None:
+    """Print one metric."""
+    print(json.dumps({"metric": metric, "value": value, **more}), flush=True)
+
+
+def main() -> None:
+    """Run all cases, or those named in S3UNZIP_BENCH_CASES, comma-separated."""
+    wanted = os.environ.get("S3UNZIP_BENCH_CASES")
+    for case in CASES:
+        if wanted is None or case.name in wanted.split(","):
+            compare(case)
+    if wanted is None or "published" in wanted.split(","):
+        published()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""Stores in memory with the latencies, links and limits of a platform, behind the real ports.
+
+The pipeline runs on them as on S3: same threads, same pacing, same retries.
+Each worker has a link of its own; the destination's rate is shared.
+"""
+
+# ruff: noqa: ARG002 - a store takes what its port takes
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from isal.isal_zlib import crc32
+
+from s3unzip.errors import NotFoundError, ThrottledError
+from s3unzip.pipeline.model import Location, Part, Pin
+from s3unzip.pipeline.ports import PartLimits, StoredObject, Tail, Upload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from s3unzip.pipeline.forecast import Latency, Platform
+    from s3unzip.pipeline.ports import Buffer, ObjectFacts
+    from s3unzip.zipformat.ranges import ByteRange
+
+PIECE = 1024 * 1024  # bytes a stream hands out at once
+REFUSED_SECONDS = 0.010  # until a 503 is there
+
+
+class Link:
+    """A wire of so many bytes a second: who comes later waits for who came before."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._free = 0.0
+
+    def carry(self, size: int) -> None:
+        """Wait until `size` bytes are through."""
+        with self._lock:
+            self._free = max(self._free, time.monotonic()) + size / self._rate
+            until = self._free
+        time.sleep(max(0.0, until - time.monotonic()))
+
+
+class Prefix:
+    """Takes so many writes a second and refuses more; a tenth of a second may be saved up."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._tokens = self._most = max(1.0, rate / 10)
+        self._at = time.monotonic()
+
+    def ask(self) -> None:
+        """Count one write.
+
+        Raises:
+            ThrottledError: the rate is used up.
+        """
+        if self._rate == float("inf"):
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
+            self._at = now
+            if self._tokens >= 1:
+                self._tokens -= 1
+                return
+        time.sleep(REFUSED_SECONDS)
+        raise ThrottledError("slow down")
+
+
+@dataclass
+class World:
+    """What all workers share: the archive, the work objects, the destination."""
+
+    archive: bytes
+    platform: Platform
+    prefix: Prefix
+    work: dict[str, bytes] = field(default_factory=dict)
+    objects: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, dict[int, Part]] = field(default_factory=dict)
+
+
+class ShapedStores:
+    """The stores of one worker."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self._random = random.Random(seed)
+        self._in = Link(world.platform.bandwidth_in)
+        self._out = Link(world.platform.bandwidth_out)
+
+    def wait(self, latency: Latency) -> None:
+        """Wait as long as a request of that latency takes."""
+        time.sleep(latency.p50 * self._random.lognormvariate(0.0, latency.sigma))
+
+    def receive(self, size: int) -> None:
+        """Wait for the first byte and for `size` bytes."""
+        self.wait(self.world.platform.get)
+        self._in.carry(size)
+
+    def flow(self, size: int) -> None:
+        """Wait for `size` more bytes of an answer."""
+        self._in.carry(size)
+
+    def send(self, size: int) -> None:
+        """Wait for `size` bytes to go out and be answered."""
+        self._out.carry(size)
+        self.wait(self.world.platform.put)
+
+    def source(self, location: Location) -> ShapedSource:
+        """Return the archive's store."""
+        return ShapedSource(self)
+
+    def destination(self, location: Location) -> ShapedDestination:
+        """Return the destination."""
+        return ShapedDestination(self)
+
+    def work(self, run: str) -> ShapedWork:
+        """Return the work store of the one run."""
+        return ShapedWork(self)
+
+
+class ShapedSource:
+    """One archive."""
+
+    def __init__(self, stores: ShapedStores) -> None:
+        self._stores = stores
+        self._raw = stores.world.archive
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the end of the archive."""
+        data = self._raw[-length:]
+        self._stores.receive(len(data))
+        return Tail(data, self.head(location))
+
+    def head(self, location: Location) -> Pin:
+        """Return the archive's version."""
+        return Pin(len(self._raw), '"shaped"')
+
+    def pinned(self, location: Location, pin: Pin) -> ShapedArchive:
+        """Return the reader."""
+        return ShapedArchive(self._stores)
+
+
+class ShapedArchive:
+    """Ranges of the archive at the link's speed."""
+
+    def __init__(self, stores: ShapedStores) -> None:
+        self._stores = stores
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return one range."""
+        self._stores.receive(want.stop - want.start)
+        return self._stores.world.archive[want.start : want.stop]
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield one range as it arrives."""
+        self._stores.receive(0)
+        for start in range(want.start, want.stop, PIECE):
+            piece = self._stores.world.archive[start : min(start + PIECE, want.stop)]
+            self._stores.flow(len(piece))
+            yield piece
+
+
+class ShapedDestination:
+    """Keeps sizes, not bytes."""
+
+    def __init__(self, stores: ShapedStores) -> None:
+        self._stores = stores
+        self._world = stores.world
+        self.part_limits = PartLimits()
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+        """Take one object."""
+        self._world.prefix.ask()
+        self._stores.send(len(body))
+        self._world.objects[key] = len(body)
+
+    def head(self, key: str) -> StoredObject | None:
+        """Return the size of what is there."""
+        self._stores.receive(0)
+        size = self._world.objects.get(key)
+        return None if size is None else StoredObject(key, size, None)
+
+    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
+        """Yield what is there."""
+        yield from sorted(self._world.objects.items())
+
+    def read(self, key: str) -> Iterator[bytes]:
+        """Refuse: no bytes are kept."""
+        raise NotFoundError(key)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Forget objects."""
+        for key in keys:
+            self._world.objects.pop(key, None)
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Begin an upload."""
+        self._world.prefix.ask()
+        self._stores.send(0)
+        self._world.parts[key] = {}
+        return key
+
+    def upload_part(self, upload: Upload, number: int, offset: int, body: Buffer, crc: int) -> Part:
+        """Take one part."""
+        self._world.prefix.ask()
+        self._stores.send(len(body))
+        part = Part(number, f'"{number}"', len(body), crc32(body))
+        self._world.parts[upload.key][number] = part
+        return part
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy at the platform's rate of a copy."""
+        self._world.prefix.ask()
+        self._stores.send(0)
+        size = span.stop - span.start
+        time.sleep(size / self._world.platform.copy_rate)
+        part = Part(number, f'"{number}"', size, crc32(self._world.archive[span.start : span.stop]))
+        self._world.parts[upload.key][number] = part
+        return part
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+        """Make the object."""
+        self._world.prefix.ask()
+        self._stores.send(0)
+        self._world.objects[upload.key] = sum(part.size for part in parts)
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Drop the parts."""
+        self._stores.send(0)
+        self._world.parts.pop(upload.key, None)
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield nothing: every upload is completed or aborted."""
+        return iter(())
+
+    def parts(self, upload: Upload) -> Sequence[Part]:
+        """Return the parts of an upload."""
+        return list(self._world.parts.get(upload.key, {}).values())
+
+    def copies_from(self, source: Location, pin: Pin) -> bool:
+        """Say yes."""
+        return True
+
+
+class ShapedWork:
+    """The run's own objects."""
+
+    def __init__(self, stores: ShapedStores) -> None:
+        self._stores = stores
+        self._objects = stores.world.work
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write one object."""
+        data = b"".join(pieces)
+        self._stores.send(len(data))
+        self._objects[name] = data
+        return len(data)
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Read one object.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        data = self._objects.get(name)
+        if data is None:
+            self._stores.receive(0)
+            raise NotFoundError(name)
+        wanted = data if span is None else data[span[0] : span[1]]
+        self._stores.receive(len(wanted))
+        return wanted
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield one object."""
+        yield self.read(name)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield names in order."""
+        return iter(sorted(name for name in self._objects if name.startswith(prefix)))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects."""
+        for name in names:
+            self._objects.pop(name, None)
+
+
+class WallClock:
+    """Real time, without a limit."""
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def remaining(self) -> float:
+        """Return infinity."""
+        return float("inf")
