@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from s3unzip.pipeline.forecast import Cost, CostLine, Forecast, Range
 from s3unzip.pipeline.model import (
     Failure,
     Location,
@@ -18,15 +19,7 @@ from s3unzip.pipeline.model import (
     TaskReport,
     Verdict,
 )
-from s3unzip.pipeline.page import (
-    CostLine,
-    Forecast,
-    PageData,
-    Phase,
-    SizeBin,
-    bin_sizes,
-    collect,
-)
+from s3unzip.pipeline.page import PageData, Phase, SizeTable, collect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,13 +57,15 @@ def make_run(name: str, options: Options) -> Run:
     )
 
 
-def batches(count: int, members: int, workers: int, seed: int = 7) -> Iterator[TaskReport]:
-    """Yield batch tasks as `workers` lanes would do them, a few of them slow."""
+def batches(
+    count: int, members: int, workers: int, *, rate: float = 520, seed: int = 7
+) -> Iterator[TaskReport]:
+    """Yield batch tasks as `workers` lanes of `rate` members/s would do them, a few slowly."""
     rng = random.Random(seed)
     free = sorted(BEGAN + 1.1 + 0.001 * lane for lane in range(workers))
     for number in range(count):
         lane = number % workers
-        seconds = rng.lognormvariate(0.0, 0.16) * members / 520
+        seconds = rng.lognormvariate(0.0, 0.16) * members / rate
         if rng.random() < 0.004:
             seconds *= 2.6
         started = free[lane] + (rng.random() * 0.8 if number < workers else 0.02)
@@ -98,7 +93,7 @@ def make_page(
     failures: tuple[Failure, ...] = (),
     failed: int = 0,
     missing: int = 0,
-    sizes: tuple[SizeBin, ...] = (),
+    sizes: SizeTable | None = None,
     steps: tuple[Phase, ...] = (),
     scans: int = 0,
     warnings: dict[str, int] | None = None,
@@ -154,24 +149,62 @@ def make_page(
         started=BEGAN,
         plan_seconds=0.9,
     )
-    puts = requests.put * 5e-6
-    memory = report.task_seconds * 1.769 * 1.33334e-5
-    costs = (
-        CostLine("S3 PUT", puts * 0.99, puts, f"{requests.put:,} requests"),
-        CostLine("Lambda", memory * 0.95, memory, f"{report.task_seconds:,.0f} s of 1,769 MB"),
-        CostLine("Step Functions", len(tasks) * 1e-6, len(tasks) * 1e-6, f"{len(tasks):,} items"),
-        CostLine("S3 GET", requests.get * 4e-7, requests.get * 4e-7, f"{requests.get:,} requests"),
+    cost = make_cost(requests, report.task_seconds, len(tasks))
+    expected = make_cost(requests, report.task_seconds * 0.9, len(tasks))
+    forecast = make_forecast(report, expected, summary.longest_task)
+    return collect(report, summary, tasks, sizes or (), forecast, cost=cost, steps=steps)
+
+
+def make_cost(requests: Requests, seconds: float, tasks: int) -> Cost:
+    """Return a bill at the prices of us-east-1 in 2025."""
+    lines = (
+        CostLine("S3", "PUT, COPY, POST, LIST", requests.put, "request", requests.put * 5e-6),
+        CostLine("S3", "GET, HEAD", requests.get, "request", requests.get * 4e-7),
+        CostLine("Lambda", "duration", seconds * 1.769, "GB-s", seconds * 1.769 * 1.33334e-5),
+        CostLine("Step Functions", "Express", tasks, "request", tasks * 1e-6),
     )
-    forecast = Forecast(took * 0.93, took * 0.78, took * 1.2, sum(c.forecast or 0 for c in costs))
-    return collect(report, summary, tasks, sizes, forecast, costs=costs, steps=steps)
+    total = sum(line.dollars for line in lines)
+    return Cost(lines, total, requests.put * 5e-6, requests.put * 5e-6 / total)
 
 
-def log_sizes(count: int, median: float, seed: int = 3) -> tuple[SizeBin, ...]:
+def make_forecast(report: Report, cost: Cost, longest: float = 4.0) -> Forecast:
+    """Return a forecast that the run has nearly met."""
+    took = report.finished - report.started
+    return Forecast(
+        title=report.run,
+        platform="aws",
+        members=report.members,
+        kinds={},
+        sizes=(),
+        bytes_in=report.bytes_in,
+        bytes_out=report.bytes_out,
+        tasks=report.tasks,
+        at_once=400,
+        duration=Range(took * 0.78, took * 0.93, took * 1.2),
+        first_object=Range(1.4, 1.9, 2.6),
+        members_per_second=report.members / took,
+        steps=(),
+        chain=(),
+        bounds=(),
+        tasks_seconds=took * 0.8,
+        throttled_seconds=0.0,
+        longest_task=Range(longest * 0.7, longest, longest * 1.4),
+        requests=report.requests,
+        cost=cost,
+        dollars=Range(cost.total * 0.95, cost.total, cost.total * 1.1),
+        warnings=(),
+        seed=1,
+    )
+
+
+def log_sizes(count: int, median: float, seed: int = 3) -> SizeTable:
     """Return a histogram of `count` sizes around `median` bytes."""
     rng = random.Random(seed)
     some = min(count, 20_000)
-    bins = bin_sizes(int(median * rng.lognormvariate(0, 0.9)) for _ in range(some))
-    return tuple(SizeBin(b.bits, b.members * count // some, b.bytes * count // some) for b in bins)
+    table = SizeTable()
+    for _ in range(some):
+        table.add(int(median * rng.lognormvariate(0, 0.9)), count // some)
+    return table
 
 
 def small() -> PageData:
@@ -180,10 +213,9 @@ def small() -> PageData:
 
 
 def million(tasks: int = 2_000) -> PageData:
-    """Return a run of 500 members a task on 400 workers."""
-    return make_page(
-        "events-2025-10-09", list(batches(tasks, 500, 400)), sizes=log_sizes(tasks * 500, 8_000)
-    )
+    """Return a run of 500 members a task, at the 3,500 PUT/s of one prefix of a bucket."""
+    done = list(batches(tasks, 500, 32, rate=112))
+    return make_page("made-up-million", done, sizes=log_sizes(tasks * 500, 8_000))
 
 
 def hostile_failures(count: int = 1_000) -> tuple[Failure, ...]:
@@ -309,9 +341,9 @@ def split() -> PageData:
         for number in range(10)
     ]
     return make_page(
-        "telemetry-archive",
+        "made-up-telemetry",
         segments + streams + small_ones,
-        sizes=bin_sizes([10_050] * 5_000 + [180_000_000] * 20 + [22_000_000_000]),
+        sizes=SizeTable([10_050] * 5_000 + [180_000_000] * 20 + [22_000_000_000]),
         steps=(
             Phase("scan", BEGAN + 1.2, BEGAN + 5.1),
             Phase("link", BEGAN + 5.1, BEGAN + 5.9),

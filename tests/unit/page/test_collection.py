@@ -9,18 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s3unzip.pipeline.model import Failure, Options, Report, TaskKind, TaskReport, Verdict
-from s3unzip.pipeline.page import (
-    CostLine,
-    Forecast,
-    Phase,
-    SizeBin,
-    bin_sizes,
-    collect,
-    timeline,
+from s3unzip.pipeline.model import (
+    Failure,
+    Options,
+    Report,
+    Requests,
+    TaskKind,
+    TaskReport,
+    Verdict,
 )
-from s3unzip.pipeline.page.collection import CODES, NAME_CHARS, SLOWEST, clip
-from tests.unit.page.samples import BEGAN, DESTINATION, million, source, split
+from s3unzip.pipeline.page import Phase, SizeTable, TaskTable, collect, timeline
+from s3unzip.pipeline.page.collection import CODES, NAME_CHARS
+from s3unzip.pipeline.page.data import SizeBin
+from s3unzip.pipeline.page.encoding import clip
+from s3unzip.pipeline.page.tables import SLOWEST
+from tests.unit.page.samples import (
+    BEGAN,
+    DESTINATION,
+    make_cost,
+    make_forecast,
+    million,
+    source,
+    split,
+)
 
 REPORT = Report(
     run="r",
@@ -124,7 +135,7 @@ def test_task_that_never_began_has_no_place_in_time() -> None:
 
 def test_sizes_by_powers_of_two() -> None:
     """An empty member has its own bin; a power of two begins the next."""
-    assert bin_sizes([0, 1, 2, 3, 4, 1_023, 1_024]) == (
+    assert SizeTable([0, 1, 2, 3, 4, 1_023, 1_024]).bins() == (
         SizeBin(0, 1, 0),
         SizeBin(1, 1, 1),
         SizeBin(2, 2, 5),
@@ -162,14 +173,36 @@ def test_query_of_a_source_is_not_shown() -> None:
 
 
 def test_costs_and_forecast_are_compared() -> None:
-    """Actual costs are summed and stand beside the forecast."""
-    costs = (CostLine("S3 PUT", 5.0, 5.5), CostLine("Lambda", 1.0, 0.5))
-    page = collect(REPORT, None, [], forecast=Forecast(90, 80, 110, 6.0), costs=costs)
-    assert page.totals.cost == 6.0
-    assert [(line.name, line.forecast, line.actual) for line in page.comparisons] == [
-        ("Duration", 90, 100),
-        ("Cost", 6.0, 6.0),
-    ]
+    """Each item of the bill stands beside what was expected of it, and so do the totals."""
+    report = msgspec.structs.replace(REPORT, requests=Requests(put=1_000_000, get=10))
+    cost = make_cost(report.requests, 100, 4)
+    forecast = make_forecast(report, make_cost(Requests(put=900_000), 100, 4))
+    page = collect(report, None, [], forecast=forecast, cost=cost)
+    puts = page.costs[0]
+    assert (puts.forecast, puts.actual, puts.basis) == (4.5, 5.0, "1,000,000 requests")
+    assert page.totals.cost == cost.total
+    lines = {line.name: line for line in page.comparisons}
+    assert lines["Duration"].forecast == pytest.approx(93)
+    assert lines["Duration"].actual == 100
+    assert lines["Cost"].actual == cost.total
+
+
+def test_report_alone_carries_a_forecast() -> None:
+    """Without a simulation, the figures that the report carries are compared."""
+    report = msgspec.structs.replace(REPORT, forecast_seconds=80.0, forecast_cost=2.0)
+    lines = {line.name: line for line in collect(report, None, []).comparisons}
+    assert (lines["Duration"].forecast, lines["Duration"].actual) == (80, 100)
+    assert (lines["Cost"].forecast, lines["Cost"].actual) == (2, None)
+
+
+def test_tables_fed_on_the_way_give_the_same_page() -> None:
+    """A report step may feed the tables task by task instead of keeping a list."""
+    tasks = [task(n, n, 3) for n in range(30)]
+    table, sizes = TaskTable(), SizeTable()
+    for one in tasks:
+        table.add(one)
+        sizes.add(4_096)
+    assert collect(REPORT, None, table, sizes) == collect(REPORT, None, tasks, [4_096] * 30)
 
 
 def test_page_data_survives_json() -> None:

@@ -1,110 +1,47 @@
 """Reduces a run's report and task reports to the values of its page.
 
-Memory: 41 bytes a task, whatever the members; what leaves here is bounded by
-the constants below. Nothing here knows HTML.
+What leaves here is bounded by the constants below and those of `page.tables`
+and `page.timeline`, whatever the archive. Nothing here knows HTML.
 """
 
 from __future__ import annotations
 
-import heapq
-from array import array
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from s3unzip.pipeline.model import TaskKind
 from s3unzip.pipeline.page import timeline
 from s3unzip.pipeline.page.data import (
     Comparison,
-    CostLine,
+    CostRow,
     FailedMember,
-    Forecast,
     PageData,
-    Phase,
-    SizeBin,
-    SlowTask,
     Totals,
 )
-from s3unzip.pipeline.page.encoding import encode_safely
+from s3unzip.pipeline.page.encoding import clip, encode_safely
+from s3unzip.pipeline.page.tables import SizeTable, TaskTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from s3unzip.pipeline.forecast import Cost, Forecast, Range
     from s3unzip.pipeline.model import PlanSummary, Report, TaskReport
+    from s3unzip.pipeline.page.data import Phase
 
-KINDS = tuple(TaskKind)
-SLOWEST = 12  # tasks listed by name
 CODES = 50  # reasons and warnings listed
 NAME_CHARS = 1_024  # of a key: S3's own limit
 TEXT_CHARS = 400  # of a message or an option
 FAILURE_BYTES = 1_000_000  # of all listed failures, as the page encodes them
 
 
-class TaskTable:
-    """Columns of numbers, one row a task, in the order of arrival."""
-
-    def __init__(self) -> None:
-        self.kind = array("b")  # index in KINDS
-        self.start = array("d")  # Unix seconds
-        self.seconds = array("d")
-        self.members = array("d")
-        self.written = array("d")  # bytes
-        self._slowest: list[tuple[float, str, TaskReport]] = []
-
-    def add(self, task: TaskReport) -> None:
-        """Take one task; tasks that never began have no place in time and are left out."""
-        if task.started <= 0:
-            return
-        self.kind.append(KINDS.index(task.kind))
-        self.start.append(task.started)
-        self.seconds.append(max(0.0, task.seconds))
-        self.members.append(task.extracted + task.unchanged)
-        self.written.append(task.bytes_written)
-        entry = (task.seconds, task.task, task)
-        if len(self._slowest) < SLOWEST:
-            heapq.heappush(self._slowest, entry)
-        elif entry[:2] > self._slowest[0][:2]:
-            heapq.heapreplace(self._slowest, entry)
-
-    def slowest(self, origin: float) -> tuple[SlowTask, ...]:
-        """Return the tasks that took longest, the longest first."""
-        ranked = sorted(self._slowest, key=lambda entry: (-entry[0], entry[1]))
-        return tuple(
-            SlowTask(
-                task=clip(task.task, TEXT_CHARS),
-                kind=task.kind.value,
-                start=round(task.started - origin, 3),
-                seconds=round(task.seconds, 3),
-                members=task.members,
-                bytes_written=task.bytes_written,
-                failed=task.failed,
-                retries=task.requests.retries,
-                throttled=task.requests.throttled,
-            )
-            for _, _, task in ranked
-        )
-
-
-def bin_sizes(sizes: Iterable[int]) -> tuple[SizeBin, ...]:
-    """Return the histogram of member sizes (bytes, uncompressed) by powers of two."""
-    members: Counter[int] = Counter()
-    total: Counter[int] = Counter()
-    for size in sizes:
-        bits = size.bit_length()
-        members[bits] += 1
-        total[bits] += size
-    return tuple(SizeBin(bits, members[bits], total[bits]) for bits in sorted(members))
-
-
 def collect(  # noqa: PLR0913  # one argument for each thing the page shows
     report: Report,
     summary: PlanSummary | None,
-    tasks: Iterable[TaskReport],
-    sizes: Sequence[SizeBin] = (),
+    tasks: TaskTable | Iterable[TaskReport],
+    sizes: SizeTable | Iterable[int] = (),
     forecast: Forecast | None = None,
     *,
-    costs: Sequence[CostLine] = (),
+    cost: Cost | None = None,
     steps: Sequence[Phase] = (),
 ) -> PageData:
     """Return what the page of a run shows.
@@ -112,20 +49,18 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
     Args:
         report: the run's end.
         summary: what the plan found; None where a refusal came before it.
-        tasks: the first lines of the outcomes, in any order; read once.
-        sizes: from `bin_sizes`, or counted elsewhere.
+        tasks: the first lines of the outcomes, in any order; or a table that was fed with them.
+        sizes: of the members, uncompressed bytes; or a table that was fed with them.
         forecast: None: the figures that the report and the summary carry.
-        costs: by service.
+        cost: what the run's counted requests and seconds cost.
         steps: measured times of scan and link in Unix seconds; those of plan, extract and
             report follow from the report and the tasks.
     """
-    table = TaskTable()
-    for task in tasks:
-        table.add(task)
+    table = tasks if isinstance(tasks, TaskTable) else TaskTable(tasks)
+    bins = (sizes if isinstance(sizes, SizeTable) else SizeTable(sizes)).bins()
     origin = _origin(report, summary, table)
     spans = timeline.phases(report, summary, table, steps, origin)
-    totals = _totals(report, summary, table, costs)
-    expected = forecast or _forecast(report, summary)
+    totals = _totals(report, summary, table, cost)
     return PageData(
         run=report.run,
         archive=clip(report.source.key.split("?", 1)[0].rsplit("/", 1)[-1], NAME_CHARS),
@@ -143,23 +78,14 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         rates=timeline.rates(table, origin),
         durations=timeline.durations(table),
         slowest=table.slowest(origin),
-        sizes=tuple(sizes),
+        sizes=bins,
         reasons=_ranked(report.reasons),
         warnings=_ranked(report.warnings),
         failures=_failures(report),
-        comparisons=_comparisons(expected, totals, summary, table),
-        costs=tuple(costs),
+        comparisons=_comparisons(report, summary, totals, table, forecast),
+        costs=_cost_rows(forecast.cost if forecast else None, cost),
         details=_details(report, summary),
     )
-
-
-def clip(text: str, most: int) -> str:
-    """Return `text` as valid UTF-8 of at most `most` characters, cut in the middle."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
-    if len(text) <= most:
-        return text
-    head = most // 2
-    return f"{text[:head]}…{text[head + 1 - most :]}"
 
 
 def _origin(report: Report, summary: PlanSummary | None, table: TaskTable) -> float:
@@ -168,11 +94,10 @@ def _origin(report: Report, summary: PlanSummary | None, table: TaskTable) -> fl
 
 
 def _totals(
-    report: Report, summary: PlanSummary | None, table: TaskTable, costs: Sequence[CostLine]
+    report: Report, summary: PlanSummary | None, table: TaskTable, cost: Cost | None
 ) -> Totals:
     stops = [start + seconds for start, seconds in zip(table.start, table.seconds, strict=True)]
     since = report.event_time or report.started
-    actual = [line.actual for line in costs if line.actual is not None]
     return Totals(
         members=report.members or (summary.members if summary else 0),
         directories=report.directories,
@@ -192,34 +117,60 @@ def _totals(
         extract_seconds=round(max(stops) - min(table.start), 3) if stops else 0.0,
         first_object=None if report.first_object is None else round(report.first_object - since, 3),
         first_object_since="the upload" if report.event_time else "the start",
-        cost=sum(actual) if actual else None,
+        cost=cost.total if cost else None,
     )
 
 
-def _forecast(report: Report, summary: PlanSummary | None) -> Forecast | None:
-    seconds = report.forecast_seconds or (summary.seconds if summary else 0.0)
-    return Forecast(seconds=seconds, cost=report.forecast_cost) if seconds else None
-
-
 def _comparisons(
-    forecast: Forecast | None, totals: Totals, summary: PlanSummary | None, table: TaskTable
+    report: Report,
+    summary: PlanSummary | None,
+    totals: Totals,
+    table: TaskTable,
+    forecast: Forecast | None,
 ) -> tuple[Comparison, ...]:
-    if forecast is None:
-        return ()
-    lines = [
-        Comparison(
-            "Duration", "seconds", forecast.seconds, totals.seconds, forecast.low, forecast.high
-        )
-    ]
-    if summary is not None and summary.longest_task:
-        longest = max(table.seconds, default=None)
-        lines.append(Comparison("Longest task", "seconds", summary.longest_task, longest))
-    if forecast.cost is not None:
-        lines.append(Comparison("Cost", "dollars", forecast.cost, totals.cost))
+    longest = max(table.seconds, default=None)
+    if forecast is not None:
+        lines = [
+            _compare("Duration", "seconds", forecast.duration, totals.seconds),
+            _compare("First object", "seconds", forecast.first_object, totals.first_object),
+            _compare("Longest task", "seconds", forecast.longest_task, longest),
+            _compare("Cost", "dollars", forecast.dollars, totals.cost),
+        ]
+    else:
+        seconds = report.forecast_seconds or (summary.seconds if summary else 0.0)
+        task_seconds = summary.longest_task if summary else 0.0
+        lines = [
+            Comparison("Duration", "seconds", seconds, totals.seconds),
+            Comparison("Longest task", "seconds", task_seconds, longest),
+            Comparison("Cost", "dollars", report.forecast_cost or 0.0, totals.cost),
+        ]
     if summary is not None:
         lines.append(Comparison("Members", "count", summary.selected, totals.extracted))
         lines.append(Comparison("Written", "bytes", summary.bytes_out, totals.bytes_out))
-    return tuple(lines)
+    return tuple(line for line in lines if line.forecast)
+
+
+def _compare(name: str, unit: str, forecast: Range, actual: float | None) -> Comparison:
+    return Comparison(name, unit, forecast.expected, actual, forecast.low, forecast.high)
+
+
+def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...]:
+    """Return the bill's items, each with what was expected and what was counted."""
+    expected = {(line.service, line.item): line for line in forecast.lines} if forecast else {}
+    counted = {(line.service, line.item): line for line in actual.lines} if actual else {}
+    found = []
+    for place in expected | counted:
+        line = counted.get(place) or expected[place]
+        plural = "" if line.unit.endswith("s") or round(line.quantity) == 1 else "s"
+        found.append(
+            CostRow(
+                *place,
+                basis=f"{line.quantity:,.0f} {line.unit}{plural}",
+                forecast=expected[place].dollars if place in expected else None,
+                actual=counted[place].dollars if place in counted else None,
+            )
+        )
+    return tuple(found)
 
 
 def _ranked(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -29,22 +29,14 @@ class Phase(Struct, frozen=True, array_like=True):
     stop: float
 
 
-class Forecast(Struct, frozen=True, omit_defaults=True):
-    """What was expected before the run began."""
+class CostRow(Struct, frozen=True, array_like=True):
+    """What one item of a bill costs, in dollars."""
 
-    seconds: float
-    low: float | None = None  # of the range in which `seconds` was expected
-    high: float | None = None
-    cost: float | None = None
-
-
-class CostLine(Struct, frozen=True, omit_defaults=True):
-    """What one service costs."""
-
-    service: str  # "S3 PUT", "Lambda"
-    forecast: float | None = None
-    actual: float | None = None  # from counted requests and seconds; not a bill
-    basis: str = ""  # what was counted: "400,000 requests at $5 a million"
+    service: str
+    item: str
+    basis: str  # "1,000,450 requests"
+    forecast: float | None
+    actual: float | None
 
 
 class TaskRow(Struct, frozen=True, array_like=True):
@@ -162,5 +154,5 @@ class PageData(Struct, frozen=True):
     warnings: tuple[tuple[str, int], ...]
     failures: tuple[FailedMember, ...]
     comparisons: tuple[Comparison, ...]
-    costs: tuple[CostLine, ...]
+    costs: tuple[CostRow, ...]
     details: tuple[tuple[str, str], ...]  # name and value: pin, options

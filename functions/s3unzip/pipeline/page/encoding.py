@@ -1,4 +1,4 @@
-"""JSON that may stand inside an HTML script element, whatever its strings say."""
+"""Text and JSON that may stand inside an HTML script element, whatever they say."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def encode_safely(value: object) -> bytes:
     for raw, escaped in _ESCAPES.items():
         text = text.replace(raw, escaped)
     return text
+
+
+def clip(text: str, most: int) -> str:
+    """Return `text` as valid UTF-8 of at most `most` characters, cut in the middle."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    if len(text) <= most:
+        return text
+    head = most // 2
+    return f"{text[:head]}…{text[head + 1 - most :]}"

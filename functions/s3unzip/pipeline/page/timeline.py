@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s3unzip.pipeline.model import PlanSummary, Report
-    from s3unzip.pipeline.page.collection import TaskTable
+    from s3unzip.pipeline.page.tables import TaskTable
 
     Floats = NDArray[np.float64]
 

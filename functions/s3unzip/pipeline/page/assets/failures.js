@@ -6,7 +6,7 @@ const PAGE = 100; // rows shown at a time
 function showFailures(data) {
   const { failures, reasons, totals } = data;
   const lost = totals.failed + totals.missing;
-  if (!lost && !failures.length && !reasons.length) { return false; }
+  if (!failures.length && !reasons.length) { return false; }
   const query = document.getElementById("query");
   const choice = document.getElementById("reason");
   const matches = document.getElementById("matches");

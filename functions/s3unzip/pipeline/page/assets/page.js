@@ -206,26 +206,26 @@ function showForecast({ comparisons, costs, totals }) {
     ], comparisons.map(([name, unit, forecast, actual, low, high]) => [
       name,
       make("span", {}, units[unit](forecast), low !== null && high !== null
-        ? make("span", { className: "quiet" }, ` (${units[unit](low)} to ${units[unit](high)})`) : null),
+        ? make("span", { className: "quiet below" }, `${units[unit](low)} to ${units[unit](high)}`) : null),
       actual === null ? "" : units[unit](actual), change(forecast, actual),
     ])).element);
   }
   if (costs.length) {
-    const sum = (name) => {
-      const known = costs.map((line) => line[name]).filter((value) => value !== undefined);
+    const sum = (column) => {
+      const known = costs.map((line) => line[column]).filter((value) => value !== null);
       return known.length ? known.reduce((a, b) => a + b, 0) : null;
     };
-    const money = (value) => (value === undefined || value === null ? "" : dollars(value));
-    const most = Math.max(...costs.map(({ actual, forecast }) => actual ?? forecast ?? 0));
+    const money = (value) => (value === null ? "" : dollars(value));
+    const most = Math.max(...costs.map(([, , , forecast, actual]) => actual ?? forecast));
     document.getElementById("costs").append(table("Cost by service", [
-      { name: "Service", head: true }, { name: "", className: "wide" }, { name: "Forecast", className: "number" },
+      { name: "Service", head: true }, { name: "", className: "part" }, { name: "Forecast", className: "number" },
       { name: "Actual", className: "number" },
-    ], costs.map(({ service, basis, forecast, actual }) => [
-      make("span", {}, service, basis ? make("span", { className: "quiet" }, make("br"), basis) : null),
-      bar(actual ?? forecast ?? 0, most, "segment"), money(forecast), money(actual),
+    ], costs.map(([service, item, basis, forecast, actual]) => [
+      make("span", {}, `${service} `, make("span", { className: "item" }, item), make("span", { className: "quiet below" }, basis)),
+      bar(actual ?? forecast, most, "segment"), money(forecast), money(actual),
     ]), {
       note: totals.cost === null ? "" : "Counted requests and seconds at list prices; not a bill.",
-      foot: ["Total", "", money(sum("forecast")), money(sum("actual"))],
+      foot: ["Total", "", money(sum(3)), money(sum(4))],
     }).element);
   }
   return comparisons.length > 0 || costs.length > 0;

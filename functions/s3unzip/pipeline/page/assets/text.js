@@ -130,7 +130,7 @@ function table(caption, columns, rows, { note = "", cards = false, foot = null }
     if (head) { made.scope = "row"; }
     if (cards) {
       made.setAttribute("role", head ? "rowheader" : "cell");
-      if (at && content !== "") { made.dataset.label = name; }
+      if (at && name && content !== "") { made.dataset.label = name; }
     }
     return made;
   };
