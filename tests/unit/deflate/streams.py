@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable
+from functools import cache
 
 from hypothesis import strategies as st
 from isal import isal_zlib
@@ -57,6 +58,7 @@ ENCODERS: dict[str, Encoder] = {
 }
 
 
+@cache
 def log_lines(count: int, seed: int = 0) -> bytes:
     """Return log lines, about 60 bytes each: copies reach back for ever."""
     rng = random.Random(seed)
