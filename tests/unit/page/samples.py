@@ -357,7 +357,15 @@ def unfinished() -> PageData:
     return make_page("nightly", list(batches(40, 500, 20)), verdict=Verdict.FAILED, missing=1_500)
 
 
+def changed() -> PageData:
+    """Return a run whose archive was replaced after some members were written."""
+    return make_page(
+        "moving-target", list(batches(9, 500, 4)), verdict=Verdict.SOURCE_CHANGED, missing=2_000
+    )
+
+
 SAMPLES = {
+    "changed": changed,
     "small": small,
     "million": million,
     "failing": failing,

@@ -77,7 +77,10 @@ function showFacts({ totals, rates, phases, sizes }) {
       ? `${plural(requests.retries, "retry").replace("retrys", "retries")}, ${count(requests.throttled || 0)} throttled` : "none retried");
   }
   if (totals.cost !== null) {
-    fact("Cost", dollars(totals.cost), extracted ? `${dollars((totals.cost / extracted) * 1e6)} a million members` : "");
+    // Small members cost by the PUT, large ones by the byte.
+    const large = totals.bytes_out > extracted * 1e6;
+    const each = large ? `${dollars((totals.cost / totals.bytes_out) * 1e12)} a TB written` : `${dollars((totals.cost / extracted) * 1e6)} a million members`;
+    fact("Cost", dollars(totals.cost), extracted ? each : "");
   }
 }
 
