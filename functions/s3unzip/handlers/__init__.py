@@ -1,0 +1,1 @@
+"""The Lambda functions: event -> value -> pipeline call -> JSON, and nothing else."""

@@ -1,0 +1,25 @@
+"""Function `extract`: one task of the plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.aws.environment import open_worker, take
+from s3unzip.aws.telemetry import follow, logger, metrics, record_task, tracer
+from s3unzip.pipeline.extract import run_task
+from s3unzip.pipeline.model import Run, Task
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+@logger.inject_lambda_context(clear_state=True)
+@tracer.capture_lambda_handler(capture_response=False)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Do the task and write its outcomes; raise what the state machine should retry."""
+    run, task = take(event, "run", Run), take(event, "task", Task)
+    follow(run)
+    report = run_task(run, task, open_worker().context(context))
+    record_task(report)
+    return {"task": report.task, "failed": report.failed, "unfinished": report.unfinished}

@@ -1,0 +1,35 @@
+"""Function `report`: settles a run, by a state of it or after its execution failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.aws.environment import open_client, open_worker, take
+from s3unzip.aws.events import announce
+from s3unzip.aws.telemetry import follow, logger, metrics, record_archive, tracer
+from s3unzip.pipeline.model import Run, decode
+from s3unzip.pipeline.report import settle
+from s3unzip.pipeline.stopping import STOP
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+@logger.inject_lambda_context(clear_state=True)
+@tracer.capture_lambda_handler(capture_response=False)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Settle the run; announce it unless tasks are left that the execution does once more."""
+    worker = open_worker()
+    step = worker.context(context)
+    failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
+    work = worker.stores.work(failure["name"]) if failure else None
+    run = decode(work.read("run.json"), Run) if work else take(event, "run", Run)
+    follow(run)
+    settled = settle(run, step)
+    if work is not None:
+        work.delete([STOP])  # or no task of a redrive would begin
+    if work is not None or not settled.left:
+        record_archive(settled.report)
+        announce(open_client("events"), worker, settled.report)
+    return {"verdict": settled.report.verdict.value, "left": settled.left}

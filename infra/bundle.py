@@ -1,0 +1,125 @@
+"""The Lambda asset: the package and its dependencies from the lock file, without docker.
+
+``python -m infra.bundle`` writes `BUILT` for Lambda (arm64, Python 3.13). The
+same inputs give the same bytes: wheels come from the lock file, installer
+metadata is left out, and CDK's asset hash sees content only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "functions" / "s3unzip"
+BUILT = ROOT / "build" / "lambda"
+MOST_BYTES = 130 * 1024**2  # unpacked; Lambda takes 250 MiB, a cold start pays for each
+
+# The command line is not in the asset, nor what only it needs.
+CLI_ONLY = ("typer", "rich")
+# Tests, headers and stubs inside of wheels, which no function imports.
+UNUSED = (
+    "**/__pycache__",
+    "*.dist-info/RECORD",
+    "bin",
+    "numpy*/**/tests",
+    "numpy/_core/include",
+    "numpy/_core/lib",
+    "numpy/f2py",
+    "**/*.pyi",
+)
+
+
+class BundleError(Exception):
+    """The asset could not be built; the message names the command and its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What machine the asset's wheels are for; `platform` is uv's name, None is this machine."""
+
+    python: str  # version, or the interpreter's path
+    platform: str | None = None
+
+
+# glibc 2.34 of Amazon Linux 2023, which Python 3.12 and later run on.
+LAMBDA = Target("3.13", "aarch64-manylinux_2_28")
+
+
+def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> int:
+    """Write the asset into `folder`, whole or not at all; return its size in bytes.
+
+    Raises:
+        BundleError: uv failed, or the asset is too large.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
+        made = Path(scratch) / "asset"
+        _install(made, target, Path(scratch) / "requirements.txt")
+        shutil.copytree(
+            PACKAGE, made / "s3unzip", ignore=shutil.ignore_patterns("__pycache__", "cli")
+        )
+        _prune(made)
+        size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
+        if size > MOST_BYTES:
+            raise BundleError(
+                f"the asset has {size / 1024**2:.0f} MiB unpacked, more than "
+                f"{MOST_BYTES // 1024**2}: see what grew with `du -s {folder}/*`"
+            )
+        if folder.exists():
+            shutil.rmtree(folder)
+        made.rename(folder)
+    return size
+
+
+def _install(made: Path, target: Target, requirements: Path) -> None:
+    # --color never: the CDK CLI forces colour, and uv would write it into the requirements.
+    export = ["uv", "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
+    prune = [option for name in CLI_ONLY for option in ("--prune", name)]
+    _run([*export, "--no-emit-project", *prune, "--output-file", str(requirements)])
+    platform = ["--python-platform", target.platform] if target.platform else []
+    _run(
+        [
+            *("uv", "pip", "install", "--color", "never", "--quiet"),
+            *("--target", str(made), "--python-version" if target.platform else "--python"),
+            *(target.python, *platform),
+            *("--only-binary", ":all:", "--no-installer-metadata", "--no-compile-bytecode"),
+            *("--no-deps", "--require-hashes", "--requirements", str(requirements)),
+        ]
+    )
+
+
+def _prune(made: Path) -> None:
+    for pattern in UNUSED:
+        for path in sorted(made.glob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
+    if done.returncode != 0:
+        raise BundleError(f"`{' '.join(command)}` failed:\n{done.stderr.strip()}")
+
+
+def main() -> None:
+    """Build the asset; print where it is and how large."""
+    parser = argparse.ArgumentParser(description="Build the Lambda asset.")
+    parser.add_argument("--folder", type=Path, default=BUILT)
+    folder: Path = parser.parse_args().folder
+    try:
+        size = build_bundle(folder)
+    except BundleError as error:
+        sys.exit(str(error))
+    sys.stderr.write(f"{folder}: {size / 1024**2:.1f} MiB unpacked\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The five functions: one asset, a role each, every right by exact action and ARN."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.reasons import acknowledge
+from infra.rights import function_rights
+from s3unzip.settings import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from infra.environment import Environment, FunctionSection
+    from infra.storage import Storage
+
+NAMESPACE = "s3unzip"  # of the metrics
+SERVICE = "s3unzip"
+PURPOSES = {
+    "plan": "Reads an archive's directory, cuts the work into tasks and starts the run",
+    "scan": "Looks for places where one huge deflated member can be cut",
+    "link": "Fits the scanned segments of huge members together",
+    "extract": "Does one task: ranged reads, inflate, verify, put",
+    "report": "Settles a run and writes its report",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A function's role and its log group, made before the function."""
+
+    role: iam.Role
+    log_group: logs.LogGroup
+
+
+class Functions(Construct):
+    """The functions by name: plan, scan, link, extract, report."""
+
+    def __init__(
+        self, scope: Construct, *, environment: Environment, storage: Storage, code: lambda_.Code
+    ) -> None:
+        super().__init__(scope, "Functions")
+        self._environment = environment
+        self._code = code
+        self._variables = _variables(environment, storage)
+        rights = function_rights(environment, storage, cdk.Stack.of(self))
+        self.by_name: Mapping[str, lambda_.Function] = {
+            name: self._function(name, rights[name]) for name in PURPOSES
+        }
+        self.plan = self.by_name["plan"]
+        self.scan = self.by_name["scan"]
+        self.link = self.by_name["link"]
+        self.extract = self.by_name["extract"]
+        self.report = self.by_name["report"]
+
+    def _function(self, name: str, rights: list[iam.PolicyStatement]) -> lambda_.Function:
+        section: FunctionSection = getattr(self._environment.functions, name)
+        made = self._role(name, rights)
+        function = lambda_.Function(
+            self,
+            name.capitalize(),
+            description=PURPOSES[name],
+            code=self._code,
+            handler=f"s3unzip.handlers.{name}.handler",
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            memory_size=section.memory,
+            timeout=cdk.Duration.seconds(section.timeout),
+            reserved_concurrent_executions=section.reserved_concurrency,
+            environment=self._variables,
+            role=made.role,
+            log_group=made.log_group,
+            logging_format=lambda_.LoggingFormat.JSON,
+            system_log_level_v2=lambda_.SystemLogLevel.WARN,
+            tracing=lambda_.Tracing.ACTIVE,
+        )
+        acknowledge(
+            function,
+            "AwsSolutions-L1",
+            "The asset's wheels are built and tested for Python 3.13; the next minor version "
+            "follows when every dependency has aarch64 wheels for it.",
+        )
+        return function
+
+    def _role(self, name: str, rights: list[iam.PolicyStatement]) -> Role:
+        log_group = logs.LogGroup(
+            self,
+            f"{name.capitalize()}Logs",
+            retention=_retention(self._environment.logs.days),
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        role = iam.Role(
+            self,
+            f"{name.capitalize()}Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"{SERVICE} {self._environment.name}: the {name} function",
+        )
+        for statement in rights:
+            role.add_to_policy(statement)
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+                resources=[log_group.log_group_arn],
+            )
+        )
+        return Role(role, log_group)
+
+
+def _retention(days: int) -> logs.RetentionDays:
+    """Return CDK's name of so many days."""
+    names = {30: "ONE_MONTH", 60: "TWO_MONTHS", 90: "THREE_MONTHS", 120: "FOUR_MONTHS"}
+    names |= {150: "FIVE_MONTHS", 180: "SIX_MONTHS", 365: "ONE_YEAR", 400: "THIRTEEN_MONTHS"}
+    names |= {545: "EIGHTEEN_MONTHS", 731: "TWO_YEARS", 1: "ONE_DAY", 3: "THREE_DAYS"}
+    names |= {5: "FIVE_DAYS", 7: "ONE_WEEK", 14: "TWO_WEEKS"}
+    return logs.RetentionDays[names[days]]
+
+
+def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
+    """Return what every function is told; the plan's state machine is added by the workflow."""
+    destination = environment.destination
+    limits = environment.limits.model_dump(exclude_none=True)
+    tuning = environment.tuning | {"max_workers": environment.runs.max_workers}
+    maximum = environment.runs.max_cost
+    return {
+        Variable.ENVIRONMENT: environment.name,
+        Variable.WORK_BUCKET: storage.work.bucket_name,
+        Variable.WORK_PREFIX: environment.work.prefix,
+        Variable.DESTINATION: f"s3://{storage.destination.bucket_name}/{destination.prefix}",
+        Variable.DESTINATION_OWNER: destination.owner or "",
+        Variable.DESTINATION_KMS_KEY: environment.kms_key or "",
+        Variable.TRIGGER_BUCKET: storage.ingest.bucket_name,
+        Variable.TRIGGER_PREFIX: environment.ingest.prefix,
+        Variable.TRIGGER_SUFFIX: environment.ingest.suffix,
+        Variable.EVENT_BUS: environment.event_bus,
+        Variable.OPTIONS: json.dumps(environment.options.model_dump(exclude_defaults=True)),
+        Variable.TUNING: json.dumps(tuning, sort_keys=True),
+        Variable.LIMITS: json.dumps(limits, sort_keys=True),
+        Variable.MAX_COST: "" if maximum is None else str(maximum),
+        "POWERTOOLS_SERVICE_NAME": SERVICE,
+        "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
+        "POWERTOOLS_LOG_LEVEL": environment.logs.level,
+    }

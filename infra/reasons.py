@@ -1,0 +1,106 @@
+"""Why a rule of cdk-nag does not hold at one place: the rule and the reason, together."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from constructs import IConstruct
+
+
+@dataclass(frozen=True, slots=True)
+class Wildcard:
+    """A form of resource that may end in ``*``: which actions on what, and why."""
+
+    actions: str  # a pattern that each action of the statement matches whole
+    resource: str  # a pattern that the resource's text matches whole
+    reason: str
+
+
+WILDCARDS = (
+    Wildcard(
+        r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject)",
+        r"(?!\*).+/\*|(?!\*).+/runs/\*(/(scan|plan|redo)\.jsonl)?",
+        "Keys below a prefix have no ARNs of their own before they exist; the bucket and the "
+        "prefix are exact.",
+    ),
+    Wildcard(
+        r"xray:(PutTraceSegments|PutTelemetryRecords|GetSamplingRules|GetSamplingTargets)",
+        r"\*",
+        "X-Ray's actions take no resource.",
+    ),
+    Wildcard(
+        r"logs:((Create|Get|Update|Delete)LogDelivery|ListLogDeliveries|PutResourcePolicy"
+        r"|DescribeResourcePolicies|DescribeLogGroups)",
+        r"\*",
+        "Step Functions' log delivery takes no resource (Step Functions guide, cw-logs).",
+    ),
+    Wildcard(
+        r"lambda:InvokeFunction",
+        r"<Functions\w+\.Arn>:\*",
+        "CDK grants a function together with its versions; the function is exact.",
+    ),
+    Wildcard(
+        r"states:(DescribeExecution|StopExecution|RedriveExecution)",
+        r"arn:.+:execution:(?!\*).+:\*",
+        "Executions and map runs have no ARNs before they exist; the state machine is exact.",
+    ),
+)
+
+
+def acknowledge(construct: IConstruct, rule: str, reason: str) -> None:
+    """Accept what `rule` finds on `construct` and below, for `reason`."""
+    cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=rule, reason=reason))
+
+
+def acknowledge_wildcards(stack: cdk.Stack) -> None:
+    """Accept the wildcards that `WILDCARDS` gives a reason for, and no other."""
+    for construct in stack.node.find_all():
+        if not isinstance(construct, iam.CfnPolicy):
+            continue
+        document: dict[str, Any] = stack.resolve(construct.policy_document)
+        for statement in document["Statement"]:
+            for resource in resources_of(statement):
+                reason = reason_for(_listed(statement["Action"]), resource)
+                if "*" in resource and reason is not None:
+                    acknowledge(construct, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
+
+
+def reason_for(actions: list[str], resource: str) -> str | None:
+    """Return why `actions` may have a wildcard in `resource`, None if nothing says so."""
+    for wildcard in WILDCARDS:
+        if re.fullmatch(wildcard.resource, resource) and all(
+            re.fullmatch(wildcard.actions, action) for action in actions
+        ):
+            return wildcard.reason
+    return None
+
+
+def resources_of(statement: dict[str, Any]) -> Iterator[str]:
+    """Yield the statement's resources as cdk-nag writes them: ``<LogicalId.Arn>/*``."""
+    yield from (_text(resource) for resource in _listed(statement["Resource"]))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _text(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case {"Fn::Join": [separator, parts]}:
+            return str(separator).join(_text(part) for part in parts)
+        case {"Fn::GetAtt": [name, attribute]}:
+            return f"<{name}.{attribute}>"
+        case {"Ref": name}:
+            return f"<{name}>"
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,93 @@
+"""What each function may do: exact actions on exact ARNs, in one table.
+
+The suite with ``AUTH=true`` runs the pipeline with these roles and shows, one
+S3 action at a time, that none of them can go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import aws_iam as iam
+
+if TYPE_CHECKING:
+    import aws_cdk as cdk
+
+    from infra.environment import Environment
+    from infra.storage import Storage
+
+
+def function_rights(
+    environment: Environment, storage: Storage, stack: cdk.Stack
+) -> dict[str, list[iam.PolicyStatement]]:
+    """Return the statements of each function's role by the function's name."""
+    archive = storage.ingest.arn_for_objects(f"{environment.ingest.prefix}*")
+    members = storage.destination.arn_for_objects(f"{environment.destination.prefix}*")
+    runs = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*")
+    bus = stack.format_arn(
+        service="events", resource="event-bus", resource_name=environment.event_bus
+    )
+    # A pinned read names the version where the bucket has versions.
+    versions = environment.ingest.existing is None or environment.ingest.versioned
+    pinned = "s3:GetObjectVersion" if versions else "s3:GetObject"
+    read_archive = _allow([pinned], archive)
+    # Without the right to list, S3 answers 403 for an object that is not there, not 404.
+    # It asks for it without a prefix, so a condition on the prefix would refuse it.
+    list_runs = _allow(["s3:ListBucket"], storage.work.bucket_arn)
+    announce = _announce(bus)
+    rights = {
+        "plan": [
+            _allow(sorted({"s3:GetObject", pinned}), archive),
+            _allow(["s3:ListBucket"], storage.ingest.bucket_arn),
+            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
+            _allow(["s3:PutObject"], runs),
+            announce,
+        ],
+        "scan": [
+            read_archive,
+            _allow(["s3:GetObject", "s3:PutObject"], runs),
+        ],
+        "link": [
+            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
+            _allow(["s3:GetObject", "s3:PutObject"], runs),
+            list_runs,
+        ],
+        "extract": [
+            read_archive,
+            _allow(_extract_actions(environment), members),
+            _allow(["s3:GetObject", "s3:PutObject"], runs),
+            list_runs,
+        ],
+        "report": [
+            read_archive,
+            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
+            _allow(["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], runs),
+            list_runs,
+            announce,
+        ],
+    }
+    if environment.options.on_conflict == "skip-unchanged":
+        rights["extract"].append(_allow(["s3:ListBucket"], storage.destination.bucket_arn))
+    if environment.kms_key is not None:
+        for statements in rights.values():
+            statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))
+    return rights
+
+
+def _extract_actions(environment: Environment) -> list[str]:
+    actions = ["s3:PutObject", "s3:AbortMultipartUpload"]
+    if environment.options.on_conflict == "skip-unchanged":
+        actions.append("s3:GetObject")  # HEAD of what is there
+    return actions
+
+
+def _allow(actions: list[str], resource: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(actions=actions, resources=[resource])
+
+
+def _announce(bus: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(
+        actions=["events:PutEvents"],
+        resources=[bus],
+        conditions={"StringEquals": {"events:source": "s3unzip"}},
+    )

@@ -1,0 +1,66 @@
+"""The whole pipeline of one environment, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+
+from infra.alarms import Alarms
+from infra.dashboard import Dashboard
+from infra.functions import Functions
+from infra.intake import Intake
+from infra.storage import Storage
+from infra.workflow import Workflow
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_lambda as lambda_
+    from constructs import Construct
+
+    from infra.environment import Environment
+
+
+class S3UnzipStack(cdk.Stack):
+    """Buckets, queue, functions, state machine, alarms, dashboard; it takes values only."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        name: str,
+        *,
+        environment: Environment,
+        code: lambda_.Code,
+        env: cdk.Environment,
+    ) -> None:
+        super().__init__(
+            scope,
+            name,
+            env=env,
+            description=f"s3unzip: ZIP archives in S3 to objects in S3 ({environment.name})",
+            termination_protection=environment.stack.retain,
+        )
+        storage = Storage(self, environment=environment)
+        functions = Functions(self, environment=environment, storage=storage, code=code)
+        workflow = Workflow(self, environment=environment, storage=storage, functions=functions)
+        intake = Intake(self, environment=environment, storage=storage, plan=functions.plan)
+        workflow.report_failures(functions, intake)
+        dashboard = Dashboard(
+            self, environment=environment, functions=functions, workflow=workflow, intake=intake
+        )
+        Alarms(self, environment=environment, functions=functions, workflow=workflow, intake=intake)
+        for key, value in {
+            "s3unzip:environment": environment.name,
+            **environment.stack.tags,
+        }.items():
+            cdk.Tags.of(self).add(key, value)
+        outputs = {
+            "IngestBucket": storage.ingest.bucket_name,
+            "DestinationBucket": storage.destination.bucket_name,
+            "WorkBucket": storage.work.bucket_name,
+            "StateMachineArn": workflow.state_machine.state_machine_arn,
+            "QueueUrl": intake.queue.queue_url,
+            "DeadLettersUrl": intake.dead_letters.queue_url,
+            "DashboardName": dashboard.name,
+        }
+        for key, value in outputs.items():
+            cdk.CfnOutput(self, key, value=value)

@@ -1,0 +1,123 @@
+"""The three buckets: archives, members, and the runs' own objects.
+
+Each is created, or an existing one by the environment's word. An existing
+bucket is read and written, never configured: docs/deploy.md says what it needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.reasons import acknowledge
+
+if TYPE_CHECKING:
+    from infra.environment import BucketSection, Environment
+
+ABANDONED_DAYS = 7  # parts of a run that never finished; ample for a redrive, which 14 days allow
+
+
+class Storage(Construct):
+    """The buckets; `key` encrypts the created ones, None is SSE-S3."""
+
+    def __init__(self, scope: Construct, *, environment: Environment) -> None:
+        super().__init__(scope, "Storage")
+        self._retain = environment.stack.retain
+        self.key = (
+            kms.Key.from_key_arn(self, "Key", environment.kms_key) if environment.kms_key else None
+        )
+        self.ingest = self._bucket(
+            "Ingest",
+            environment.ingest,
+            versioned=True,
+            lifecycle_rules=_ingest_rules(environment.ingest.expire_days),
+        )
+        self.destination = self._bucket(
+            "Destination",
+            environment.destination,
+            lifecycle_rules=[_abandoned(ABANDONED_DAYS)],
+        )
+        self.work = self._bucket(
+            "Work",
+            environment.work,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="forget-runs", expiration=cdk.Duration.days(environment.work.expire_days)
+                ),
+                _abandoned(1),
+            ],
+        )
+        if isinstance(self.ingest, s3.Bucket):
+            _send_events(self.ingest)
+
+    def _bucket(
+        self,
+        name: str,
+        section: BucketSection,
+        *,
+        lifecycle_rules: list[s3.LifecycleRule],
+        versioned: bool = False,
+    ) -> s3.IBucket:
+        if section.existing is not None:
+            return s3.Bucket.from_bucket_name(self, name, section.existing)
+        bucket = s3.Bucket(
+            self,
+            name,
+            versioned=versioned,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            encryption=s3.BucketEncryption.KMS if self.key else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=self.key,
+            bucket_key_enabled=True if self.key else None,
+            lifecycle_rules=lifecycle_rules,
+            removal_policy=cdk.RemovalPolicy.RETAIN if self._retain else cdk.RemovalPolicy.DESTROY,
+        )
+        acknowledge(
+            bucket,
+            "AwsSolutions-S1",
+            "One run makes thousands of requests a second: server access logs would cost more than "
+            "the extraction. The work bucket holds every run's outcomes; CloudTrail data events "
+            "answer who else came.",
+        )
+        return bucket
+
+
+def _send_events(bucket: s3.Bucket) -> None:
+    """Switch the bucket's EventBridge events on.
+
+    By the bucket's own property: `event_bridge_enabled` of CDK brings a custom
+    resource with a function, which only an existing bucket would need.
+    """
+    resource = bucket.node.default_child
+    assert isinstance(resource, s3.CfnBucket)  # noqa: S101 - narrows a type that CDK leaves open
+    resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+        event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(
+            event_bridge_enabled=True
+        )
+    )
+
+
+def _ingest_rules(expire_days: int | None) -> list[s3.LifecycleRule]:
+    rules = [_abandoned(1)]
+    if expire_days is not None:
+        rules.append(
+            s3.LifecycleRule(
+                id="forget-archives",
+                expiration=cdk.Duration.days(expire_days),
+                noncurrent_version_expiration=cdk.Duration.days(expire_days),
+            )
+        )
+    return rules
+
+
+def _abandoned(days: int) -> s3.LifecycleRule:
+    return s3.LifecycleRule(
+        id="abort-incomplete-uploads",
+        abort_incomplete_multipart_upload_after=cdk.Duration.days(days),
+    )
