@@ -36,9 +36,19 @@ LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store in the same house
 
 
 def choose_platform(
-    on: str, *, workers: int | None = None, memory_mb: int | None = None
+    on: str,
+    *,
+    workers: int | None = None,
+    memory_mb: int | None = None,
+    priced_requests: bool = False,
 ) -> Platform:
     """Return the platform called `on`, aws or local, with its usual limits.
+
+    Args:
+        on: aws or local.
+        workers: tasks at once; None: 1,000 on AWS, 2 on one machine.
+        memory_mb: of a Lambda.
+        priced_requests: whether one machine writes to Amazon S3, whose requests cost money.
 
     Raises:
         UsageError: `on` is neither, or there are no workers.
@@ -50,7 +60,8 @@ def choose_platform(
             memory_mb=round(usual.memory_gb * 1024) if memory_mb is None else memory_mb,
         )
     if on == "local":
-        return local(workers=2 if workers is None else workers, put=LOCAL_PUT)
+        count = 2 if workers is None else workers
+        return local(workers=count, put=LOCAL_PUT, priced_requests=priced_requests)
     raise UsageError(f"--on takes aws or local, not {on!r}")
 
 

@@ -75,6 +75,14 @@ def test_the_budget_guards_a_simulation_too() -> None:
         simulate("49k", choose_platform("aws"), TUNING, max_cost=0.01)
 
 
+def test_one_machine_that_writes_to_s3_has_a_budget_too() -> None:
+    """The requests of a local run against S3 are guarded; against another store they are free."""
+    paid = choose_platform("local", workers=2, priced_requests=True)
+    with pytest.raises(BudgetError):
+        simulate("49k", paid, TUNING, max_cost=0.01)
+    simulate("49k", choose_platform("local", workers=2), TUNING, max_cost=0.01)
+
+
 def test_platforms_are_aws_and_local() -> None:
     """Any other is refused by name; workers and memory are taken over."""
     assert choose_platform("aws", workers=7, memory_mb=2048).workers == 7
