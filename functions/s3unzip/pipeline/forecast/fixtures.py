@@ -55,7 +55,7 @@ FIXTURES: dict[str, Fixture] = {
             400_000,
             10_000,
             4_000,
-            published=Published(24 * 60.0, "one function, members one after the other"),
+            published=Published(24 * 60.0, "another tool; its setup is not published"),
         ),
         Fixture(
             "49k",

@@ -37,7 +37,7 @@ LAMBDA_VCPU_MB = 1_769  # memory that gives one vCPU
 # https://aws.amazon.com/about-aws/whats-new/2026/08/aws-lambda-network-bandwidth/
 LAMBDA_BANDWIDTH = 78.0 * MB  # bytes a second
 
-# What AWS's own transfer manager for Rust plans with for each request.
+# Estimates that a transfer manager plans with for each request; by its code AWS's own for Rust.
 # https://github.com/awslabs/aws-s3-transfer-manager-rs
 S3_LATENCY_P50 = 0.030  # seconds
 S3_REQUEST_DOWNLOAD = 90.0 * MB  # bytes a second
@@ -84,7 +84,7 @@ S3_LATENCY_P99 = 0.200
 S3_THROTTLED_EFFICIENCY = 0.9
 
 # Assumption: a prefix that is asked for more doubles after so many seconds of it. AWS says only
-# "gradually"; people report 15 to 30 minutes, and some five.
+# "gradually"; 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
 S3_GROWTH_SECONDS = 900.0
 S3_GROWTH_BEST = 300.0
 
