@@ -19,12 +19,18 @@ class S3Stores:
 
     `work` is the prefix that runs are kept below. `writing` says how members
     are stored; the run's own objects follow the work bucket's defaults.
+    A `session` that exists already shares its clients.
     """
 
     def __init__(
-        self, work: Location, *, access: S3Access | None = None, writing: Writing | None = None
+        self,
+        work: Location,
+        *,
+        access: S3Access | None = None,
+        writing: Writing | None = None,
+        session: Session | None = None,
     ) -> None:
-        self.session = Session(access or S3Access())
+        self.session = session or Session(access or S3Access())
         self._work = work
         self._writing = writing or Writing()
         self._source = S3Source(self.session)

@@ -1,0 +1,70 @@
+"""The servers, started once a session, and the places on them, empty for each test."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from embedded.ministack import PYTHON, EmbeddedAws
+from s3unzip.aws.session import S3Access, Session
+from tests.contract.places import Place, folder_place, memory_place, s3_place
+from tests.servers import VERSITY, find_versitygw, run_versitygw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def ministack() -> Iterator[str]:
+    """Run MiniStack; yield its URL."""
+    if not PYTHON.exists():
+        pytest.skip("MiniStack is not installed: uv sync --project embedded --frozen")
+    with EmbeddedAws() as aws:
+        yield aws.endpoint
+
+
+@pytest.fixture(scope="session")
+def versitygw() -> Iterator[str]:
+    """Run VersityGW; yield its URL."""
+    if find_versitygw() is None:
+        pytest.skip("VersityGW is not installed: go install github.com/versity/versitygw/...")
+    with run_versitygw() as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def aws_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Give every test the local servers' credentials and no one's configuration."""
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in VERSITY.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=["memory", "folder", "ministack", "versitygw"])
+def place(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    aws_variables: None,
+) -> Place:
+    """An empty place of each kind."""
+    kind: str = request.param
+    if kind == "memory":
+        return memory_place()
+    if kind == "folder":
+        return folder_place(tmp_path_factory.mktemp(kind))
+    url: str = request.getfixturevalue(kind)
+    return s3_place(kind, session_of(url), takes_any_key=kind == "ministack")
+
+
+@cache
+def session_of(url: str) -> Session:
+    """Return the session of one server: making clients takes longer than most tests."""
+    return Session(S3Access(endpoint_url=url))

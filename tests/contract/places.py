@@ -1,0 +1,90 @@
+"""The places that the contract suite runs over: what a port's implementations have in common."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip.aws.stores import S3Stores
+from s3unzip.cli.stores import StoreConfig, open_stores
+from s3unzip.pipeline.model import Location
+from s3unzip.pipeline.ports import ObjectFacts
+from tests.memory import MemoryStores
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from s3unzip.aws.session import Session
+    from s3unzip.pipeline.ports import Destination, Source, Stores, Work
+
+FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One store under test, empty; `prefix` begins every key in it."""
+
+    name: str
+    stores: Stores
+    root: Location
+    keeps_metadata: bool = True  # a folder computes the CRC instead
+    copies: bool = True
+    takes_any_key: bool = True  # a file system has names it cannot take
+
+    @property
+    def destination(self) -> Destination:
+        """The writing side."""
+        return self.stores.destination(self.root)
+
+    @property
+    def source(self) -> Source:
+        """The reading side."""
+        return self.stores.source(self.root)
+
+    @property
+    def work(self) -> Work:
+        """A run's objects."""
+        return self.stores.work("run-1")
+
+    def at(self, key: str) -> Location:
+        """Return where `key` is."""
+        return Location(self.root.scheme, self.root.bucket, self.key(key))
+
+    def key(self, key: str) -> str:
+        """Return the whole key of `key`."""
+        return self.root.key + key
+
+    def fill(self, key: str, data: bytes, facts: ObjectFacts = FACTS) -> Location:
+        """Store an object; return where."""
+        self.destination.put(self.key(key), data, facts, if_absent=False)
+        return self.at(key)
+
+
+_numbers = itertools.count(1)
+
+
+def memory_place() -> Place:
+    """Return the store in memory that other tests stand on."""
+    return Place("memory", MemoryStores(), Location("mem", "bucket", ""))
+
+
+def folder_place(scratch: Path) -> Place:
+    """Return a folder."""
+    work = Location("file", "", f"{scratch}/work/")
+    return Place(
+        "folder",
+        open_stores(StoreConfig(work)),
+        Location("file", "", f"{scratch}/out/"),
+        keeps_metadata=False,
+        copies=False,
+        takes_any_key=False,
+    )
+
+
+def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
+    """Return an empty bucket of a running server."""
+    bucket = f"bucket-{next(_numbers)}"
+    stores = S3Stores(Location("s3", bucket, "work/"), session=session)
+    stores.session.control.create_bucket(Bucket=bucket)
+    return Place(name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key)

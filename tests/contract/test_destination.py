@@ -1,0 +1,160 @@
+"""What every destination promises of single objects."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import ConflictError
+from s3unzip.pipeline.ports import ObjectFacts
+from tests.contract.places import FACTS
+
+if TYPE_CHECKING:
+    from tests.contract.places import Place
+
+KEYS = [
+    "plain.txt",
+    "sp ace/and  two.txt",
+    "ünïcödé/文件/😀.txt",
+    "pl+us&amp=1?x#y.txt",
+    "per%25cent%zz.txt",
+    "quo'te\"<>.txt",
+    "star*[a]{b}~!$(),;:@.txt",
+    "back\\slash.txt",
+    "-dash/.hidden/...three",
+]
+ODD_KEYS = ["double//slash", "/leading", "trailing/", "a/./b", "a/../b", "new\nline", "\x01"]
+
+
+def body_of(place: Place, key: str) -> bytes:
+    """Return what is stored under `key`."""
+    return b"".join(place.destination.read(place.key(key)))
+
+
+def test_bytes_come_back(place: Place) -> None:
+    """What was put is what is read, from nothing to megabytes."""
+    for size in (0, 1, 11_000, 9_000_000):
+        data = random.Random(size).randbytes(size)
+        place.fill(f"file-{size}", data)
+        assert body_of(place, f"file-{size}") == data
+
+
+def test_any_buffer_can_be_put(place: Place) -> None:
+    """A slice of a memoryview and a bytearray are bodies as good as bytes."""
+    place.destination.put(place.key("a"), memoryview(b"abcdef")[2:4], FACTS, if_absent=False)
+    place.destination.put(place.key("b"), bytearray(b"abcdef"), FACTS, if_absent=False)
+    assert (body_of(place, "a"), body_of(place, "b")) == (b"cd", b"abcdef")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_unusual_keys(place: Place, key: str) -> None:
+    """Keys are kept to the letter."""
+    place.fill(key, b"body")
+    assert body_of(place, key) == b"body"
+    listed = list(place.destination.sizes(place.root.key, "", place.key("\U0010ffff")))
+    assert listed == [(place.key(key), 4)]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_keys_that_are_no_paths(place: Place, key: str) -> None:
+    """Where the store takes any key, so does the adapter, for reading too."""
+    if not place.takes_any_key:
+        pytest.skip("a file system cannot store such a name")
+    where = place.fill(key, b"body")
+    assert body_of(place, key) == b"body"
+    assert place.source.tail(where, 2).data == b"dy"
+    with pytest.raises(ConflictError):
+        place.destination.put(where.key, b"", FACTS, if_absent=True)
+
+
+def test_head(place: Place) -> None:
+    """Size and CRC of what is there, None of what is not."""
+    place.fill("a", b"123456789", ObjectFacts("text/plain", {"zip-crc32": "cbf43926"}))
+    found = place.destination.head(place.key("a"))
+    assert found == (place.key("a"), 9, 0xCBF43926)
+    assert place.destination.head(place.key("b")) is None
+    assert place.destination.head(place.key("a/b")) is None
+
+
+def test_an_object_without_our_crc(place: Place) -> None:
+    """Somebody else's object has no CRC; a folder computes it."""
+    place.fill("a", b"123456789", ObjectFacts("text/plain", {}))
+    found = place.destination.head(place.key("a"))
+    assert found is not None
+    assert found.crc32 == (None if place.keeps_metadata else 0xCBF43926)
+
+
+def test_put_if_absent(place: Place) -> None:
+    """The second of two conditional writes is refused, and changes nothing."""
+    place.destination.put(place.key("a"), b"first", FACTS, if_absent=True)
+    with pytest.raises(ConflictError):
+        place.destination.put(place.key("a"), b"second", FACTS, if_absent=True)
+    assert body_of(place, "a") == b"first"
+    place.destination.put(place.key("a"), b"third", FACTS, if_absent=False)
+    assert body_of(place, "a") == b"third"
+
+
+def test_eight_threads_race_for_one_key(place: Place) -> None:
+    """Exactly one conditional write wins, and the object is the winner's."""
+    won: list[bytes] = []
+    lost: list[ConflictError] = []
+    start = threading.Barrier(8)
+
+    def race(body: bytes) -> None:
+        start.wait()
+        try:
+            place.destination.put(place.key("prize"), body, FACTS, if_absent=True)
+            won.append(body)
+        except ConflictError as error:
+            lost.append(error)
+
+    threads = [threading.Thread(target=race, args=(b"%d" % n * 10_000,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(won), len(lost)) == (1, 7)
+    assert body_of(place, "prize") == won[0]
+
+
+def test_sizes_are_in_utf8_order(place: Place) -> None:
+    """Keys come in the order of their bytes, from first to last, both included."""
+    names = ["a.txt", "a/b", "a0", "b/c/d", "b/c.d", "z", "é", "文", "😀"]
+    for number, name in enumerate(names):
+        place.fill(name, b"x" * number)
+    ordered = sorted(place.key(name) for name in names)
+    sizes = dict(zip((place.key(name) for name in names), range(9), strict=True))
+    everything = list(place.destination.sizes(place.root.key, ordered[0], ordered[-1]))
+    assert everything == [(key, sizes[key]) for key in ordered]
+    some = list(place.destination.sizes(place.root.key, ordered[2], ordered[5]))
+    assert some == [(key, sizes[key]) for key in ordered[2:6]]
+    below = list(place.destination.sizes(place.key("b/"), place.key("b/"), place.key("b/z")))
+    assert [key for key, _ in below] == [place.key("b/c.d"), place.key("b/c/d")]
+
+
+def test_sizes_of_nothing(place: Place) -> None:
+    """An empty prefix lists nothing."""
+    assert list(place.destination.sizes(place.key("no/"), "", place.key("no/zzz"))) == []
+
+
+def test_many_pages(place: Place) -> None:
+    """A listing goes on over pages."""
+    if place.name == "versitygw":
+        pytest.skip("1,100 PUTs to disk take longer than they prove")
+    for number in range(1_100):
+        place.fill(f"n/{number:05d}", b"")
+    listed = place.destination.sizes(place.key("n/"), place.key("n/00050"), place.key("n/z"))
+    assert [key for key, _ in listed] == [place.key(f"n/{n:05d}") for n in range(50, 1_100)]
+
+
+def test_delete(place: Place) -> None:
+    """What is deleted is gone; what is gone can be deleted."""
+    place.fill("a", b"1")
+    place.fill("b", b"2")
+    place.destination.delete([place.key("a"), place.key("never")])
+    place.destination.delete([])
+    assert place.destination.head(place.key("a")) is None
+    assert body_of(place, "b") == b"2"

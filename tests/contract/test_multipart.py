@@ -1,0 +1,143 @@
+"""What every destination promises of objects that come in parts."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import pytest
+
+from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
+from s3unzip.pipeline.ports import Upload
+from s3unzip.zipformat.ranges import ByteRange
+from tests.contract.places import FACTS
+
+if TYPE_CHECKING:
+    from s3unzip.pipeline.model import Part
+    from tests.contract.places import Place
+
+MIB = 1024**2
+DATA = random.Random(3).randbytes(12 * MIB)
+CUTS = [(1, 0, 5 * MIB), (2, 5 * MIB, 10 * MIB), (3, 10 * MIB, 12 * MIB)]
+
+
+def begin(place: Place, key: str = "whole") -> Upload:
+    """Begin an upload."""
+    return Upload(place.key(key), place.destination.create_upload(place.key(key), FACTS))
+
+
+def add(place: Place, upload: Upload, number: int, start: int, stop: int) -> Part:
+    """Upload a slice of DATA."""
+    body = DATA[start:stop]
+    return place.destination.upload_part(upload, number, start, body, crc32(body))
+
+
+def body_of(place: Place, key: str = "whole") -> bytes:
+    """Return what is stored."""
+    return b"".join(place.destination.read(place.key(key)))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_parts_in_any_order(place: Place, order: tuple[int, ...]) -> None:
+    """The order of arrival does not matter, and each part tells its CRC."""
+    upload = begin(place)
+    parts = [add(place, upload, *CUTS[n]) for n in order]
+    assert place.destination.head(upload.key) is None
+    in_order = sorted(parts, key=lambda part: part.number)
+    place.destination.complete_upload(upload, in_order, if_absent=False)
+    assert body_of(place) == DATA
+    assert [part.crc32 for part in in_order] == [crc32(DATA[a:b]) for _, a, b in CUTS]
+    found = place.destination.head(upload.key)
+    assert found is not None
+    assert found.crc32 == (10 if place.keeps_metadata else crc32(DATA))
+
+
+def test_a_part_sent_twice(place: Place) -> None:
+    """The last one counts."""
+    upload = begin(place)
+    body = b"\0" * (5 * MIB)
+    place.destination.upload_part(upload, 1, 0, body, crc32(body))
+    parts = [add(place, upload, *cut) for cut in CUTS]
+    place.destination.complete_upload(upload, parts, if_absent=False)
+    assert body_of(place) == DATA
+
+
+def test_listings(place: Place) -> None:
+    """An incomplete upload and its parts can be found by somebody who knows only the prefix."""
+    upload = begin(place)
+    sent = [add(place, upload, *cut) for cut in CUTS[:2]]
+    assert list(place.destination.uploads(place.root.key)) == [upload]
+    assert list(place.destination.uploads(place.key("other/"))) == []
+    listed = place.destination.parts(upload)
+    assert [(p.number, p.etag, p.size) for p in listed] == [
+        (p.number, p.etag, p.size) for p in sent
+    ]
+    place.destination.abort_upload(upload)
+    assert list(place.destination.uploads(place.root.key)) == []
+
+
+def test_abort(place: Place) -> None:
+    """An aborted upload is gone, and may be aborted again."""
+    upload = begin(place)
+    part = add(place, upload, *CUTS[0])
+    place.destination.abort_upload(upload)
+    place.destination.abort_upload(upload)
+    with pytest.raises(NotFoundError):
+        place.destination.complete_upload(upload, [part], if_absent=False)
+    assert place.destination.head(upload.key) is None
+
+
+def test_complete_twice(place: Place) -> None:
+    """The second time is either fine or finds no upload, as in S3; the object stays."""
+    upload = begin(place)
+    parts = [add(place, upload, *cut) for cut in CUTS]
+    place.destination.complete_upload(upload, parts, if_absent=False)
+    with contextlib.suppress(NotFoundError):
+        place.destination.complete_upload(upload, parts, if_absent=False)
+    assert body_of(place) == DATA
+
+
+def test_complete_if_absent(place: Place) -> None:
+    """An object that came in between is not overwritten."""
+    upload = begin(place)
+    parts = [add(place, upload, *cut) for cut in CUTS]
+    place.fill("whole", b"somebody else's")
+    with pytest.raises(ConflictError):
+        place.destination.complete_upload(upload, parts, if_absent=True)
+    place.destination.abort_upload(upload)
+    assert body_of(place) == b"somebody else's"
+
+
+def test_copied_parts(place: Place) -> None:
+    """Ranges of a pinned source become parts without a byte going through here."""
+    where = place.fill("source.zip", b"head" + DATA + b"tail")
+    pin = place.source.head(where)
+    if not place.copies:
+        assert not place.destination.copies_from(where, pin)
+        with pytest.raises(StorageError):
+            place.destination.copy_part(Upload("k", "u"), 1, 0, where, pin, ByteRange(0, 1))
+        return
+    assert place.destination.copies_from(where, pin)
+    upload = begin(place)
+    parts = [
+        place.destination.copy_part(upload, n, a, where, pin, ByteRange(a + 4, b + 4))
+        for n, a, b in CUTS
+    ]
+    assert [part.size for part in parts] == [b - a for _, a, b in CUTS]
+    place.destination.complete_upload(upload, parts, if_absent=False)
+    assert body_of(place) == DATA
+
+
+def test_copy_of_an_overwritten_source(place: Place) -> None:
+    """A copy carries the pin, too."""
+    if not place.copies:
+        pytest.skip("a folder does not copy")
+    where = place.fill("source.zip", DATA)
+    pin = place.source.head(where)
+    place.fill("source.zip", DATA[::-1])
+    upload = begin(place)
+    with pytest.raises(SourceChangedError, match=r"source\.zip"):
+        place.destination.copy_part(upload, 1, 0, where, pin, ByteRange(0, 6 * MIB))
+    place.destination.abort_upload(upload)

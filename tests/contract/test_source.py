@@ -1,0 +1,94 @@
+"""What every source promises: exact bytes of one version, or an error that says why not."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import NotFoundError, SourceChangedError
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from tests.contract.places import Place
+
+DATA = random.Random(1).randbytes(3_000_001)
+
+
+def test_tail_gives_the_end_and_the_pin(place: Place) -> None:
+    """The last bytes and the size come together."""
+    where = place.fill("a.zip", DATA)
+    tail = place.source.tail(where, 1_000)
+    assert tail.data == DATA[-1_000:]
+    assert tail.pin.size == len(DATA)
+    assert tail.pin.etag
+
+
+def test_tail_of_less_than_was_asked(place: Place) -> None:
+    """A small archive comes whole."""
+    where = place.fill("a.zip", b"0123456789")
+    assert place.source.tail(where, 1_000).data == b"0123456789"
+
+
+def test_tail_of_an_empty_object(place: Place) -> None:
+    """An empty object has an empty tail, not an error about its range."""
+    where = place.fill("a.zip", b"")
+    tail = place.source.tail(where, 1_000)
+    assert (tail.data, tail.pin.size) == (b"", 0)
+
+
+def test_head_agrees_with_tail(place: Place) -> None:
+    """Both name the same version."""
+    where = place.fill("a.zip", DATA)
+    assert place.source.head(where) == place.source.tail(where, 10).pin
+
+
+def test_ranges_are_exact(place: Place) -> None:
+    """Every range is the slice it names."""
+    where = place.fill("a.zip", DATA)
+    archive = place.source.pinned(where, place.source.head(where))
+    size = len(DATA)
+    spans = [(0, 1), (0, size), (size - 1, size), (1_000, 1_001), (5, 2_000_000), (7, 7)]
+    for start, stop in spans:
+        assert archive.read(ByteRange(start, stop)) == DATA[start:stop]
+        pieces = list(archive.stream(ByteRange(start, stop)))
+        assert b"".join(pieces) == DATA[start:stop]
+        assert all(len(piece) <= 4 * 1024**2 for piece in pieces)
+
+
+def test_a_large_stream(place: Place) -> None:
+    """Tens of MiB come in order, in pieces."""
+    data = random.Random(2).randbytes(24 * 1024**2)
+    where = place.fill("large.zip", data)
+    archive = place.source.pinned(where, place.source.head(where))
+    assert b"".join(archive.stream(ByteRange(11, len(data)))) == data[11:]
+
+
+def test_overwritten_between_two_reads(place: Place) -> None:
+    """The second range is refused, never mixed in."""
+    where = place.fill("a.zip", DATA)
+    archive = place.source.pinned(where, place.source.head(where))
+    assert archive.read(ByteRange(0, 4)) == DATA[:4]
+    place.fill("a.zip", DATA[::-1])
+    with pytest.raises(SourceChangedError, match=r"a\.zip"):
+        archive.read(ByteRange(4, 8))
+    with pytest.raises(SourceChangedError):
+        list(archive.stream(ByteRange(4, 8)))
+
+
+def test_deleted_between_two_reads(place: Place) -> None:
+    """A deleted archive has changed."""
+    where = place.fill("a.zip", DATA)
+    archive = place.source.pinned(where, place.source.head(where))
+    place.destination.delete([where.key])
+    with pytest.raises(SourceChangedError, match=r"a\.zip"):
+        archive.read(ByteRange(0, 4))
+
+
+def test_an_archive_that_is_not_there(place: Place) -> None:
+    """The error names it."""
+    with pytest.raises(NotFoundError, match="nothing"):
+        place.source.tail(place.at("nothing.zip"), 10)
+    with pytest.raises(NotFoundError, match="nothing"):
+        place.source.head(place.at("nothing.zip"))

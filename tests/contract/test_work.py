@@ -1,0 +1,90 @@
+"""What every work store promises a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.contract.places import Place
+
+LINE = b'{"member": 1}\n'
+
+
+def test_write_and_read(place: Place) -> None:
+    """Pieces become one object, read whole, by range and as a stream."""
+    work = place.work
+    assert work.write("plan.jsonl", (LINE for _ in range(1_000))) == 1_000 * len(LINE)
+    assert work.read("plan.jsonl") == LINE * 1_000
+    assert work.read("plan.jsonl", (len(LINE), 2 * len(LINE))) == LINE
+    assert work.read("plan.jsonl", (3, 3)) == b""
+    assert b"".join(work.stream("plan.jsonl")) == LINE * 1_000
+
+
+def test_nothing_to_write(place: Place) -> None:
+    """An empty object is an object."""
+    assert place.work.write("outcomes/index.jsonl", []) == 0
+    assert place.work.read("outcomes/index.jsonl") == b""
+    assert list(place.work.names("outcomes/")) == ["outcomes/index.jsonl"]
+
+
+def test_larger_than_one_request(place: Place) -> None:
+    """The rows of a million members go in parts, and come back by range."""
+    piece = bytes(range(256)) * 4_096
+    assert place.work.write("members.jsonl", (piece for _ in range(36))) == 36 * len(piece)
+    assert (
+        place.work.read("members.jsonl", (20_000_000, 20_000_256))
+        == piece[:0] + (piece * 20)[20_000_000:20_000_256]
+    )
+    assert sum(len(part) for part in place.work.stream("members.jsonl")) == 36 * len(piece)
+
+
+def test_whole_or_not_at_all(place: Place) -> None:
+    """A writer that fails leaves what was there, and no upload behind."""
+    work = place.work
+    work.write("report.json", [b"old"])
+
+    def broken(count: int) -> Iterator[bytes]:
+        yield from (b"x" * 1024**2 for _ in range(count))
+        raise RuntimeError("the writer failed")
+
+    for count in (1, 40):
+        with pytest.raises(RuntimeError):
+            work.write("report.json", broken(count))
+    assert work.read("report.json") == b"old"
+    assert list(work.names("")) == ["report.json"]
+    assert list(place.destination.uploads("")) == []
+
+
+def test_names(place: Place) -> None:
+    """Names begin with the prefix and come in order; other runs are not seen."""
+    work = place.work
+    for name in ("outcomes/b.jsonl", "outcomes/a.jsonl", "plan.jsonl", "outcomes-not.json"):
+        work.write(name, [b"1"])
+    place.stores.work("run-2").write("outcomes/c.jsonl", [b"1"])
+    assert list(work.names("outcomes/")) == ["outcomes/a.jsonl", "outcomes/b.jsonl"]
+    assert list(work.names("outcomes/a")) == ["outcomes/a.jsonl"]
+    assert len(list(work.names(""))) == 4
+    assert list(place.stores.work("run-3").names("")) == []
+
+
+def test_missing(place: Place) -> None:
+    """What is not there says so by name."""
+    with pytest.raises(NotFoundError, match=r"stop\.json"):
+        place.work.read("stop.json")
+    with pytest.raises(NotFoundError, match=r"stop\.json"):
+        place.work.read("stop.json", (0, 1))
+    with pytest.raises(NotFoundError, match=r"stop\.json"):
+        list(place.work.stream("stop.json"))
+
+
+def test_delete(place: Place) -> None:
+    """What is deleted is gone; what is gone can be deleted."""
+    place.work.write("a.json", [b"1"])
+    place.work.delete(["a.json", "b.json"])
+    assert list(place.work.names("")) == []

@@ -1,0 +1,214 @@
+"""Real servers on 127.0.0.1 for the tests: S3 gateways as processes, scripted HTTP as threads."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Self
+
+HOST = "127.0.0.1"
+VERSITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testtest"}
+
+
+def find_versitygw() -> str | None:
+    """Return the path of VersityGW, an S3 gateway to a folder, None where it is not installed."""
+    return shutil.which("versitygw") or shutil.which(str(Path.home() / "go/bin/versitygw"))
+
+
+@contextlib.contextmanager
+def run_versitygw() -> Iterator[str]:
+    """Run VersityGW on an empty folder; yield its URL. Its credentials are `VERSITY`."""
+    binary = find_versitygw()
+    assert binary is not None
+    with tempfile.TemporaryDirectory(prefix="s3unzip-versity-") as home:
+        objects, versions = Path(home, "objects"), Path(home, "versions")
+        objects.mkdir()
+        versions.mkdir()
+        port = free_port()
+        arguments = [binary, "--access", "test", "--secret", "testtest"]
+        arguments += ["--port", f"{HOST}:{port}", "--keep-alive", "--quiet"]
+        arguments += ["posix", "--versioning-dir", str(versions), str(objects)]
+        with Path(home, "log").open("wb") as log:
+            process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            await_http(port)
+            yield f"http://{HOST}:{port}"
+        finally:
+            process.kill()  # its own way out waits for every idle connection
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def await_http(port: int, seconds: float = 10.0) -> None:
+    """Wait until something answers HTTP on `port`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=2)) as client:
+                client.request("GET", "/")
+                client.getresponse()
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer; what it promises and what it does may differ."""
+
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None  # hang up after so many bytes of the body
+    stall: float = 0.0  # seconds of silence before the rest of the body
+
+
+def s3_error(status: int, code: str, message: str = "said so", **headers: str) -> Reply:
+    """Return an error as S3 words it."""
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status, body.encode(), {"Content-Type": "application/xml", **named})
+
+
+class HttpServer:
+    """A server whose answers a function makes; `asked` has every request."""
+
+    def __init__(self, answer: Callable[[Asked], Reply]) -> None:
+        self.asked: list[Asked] = []
+        owner = self
+
+        class Handler(_Handler):
+            def answer(self, asked: Asked) -> Reply:
+                owner.asked.append(asked)
+                return answer(asked)
+
+        self._server = ThreadingHTTPServer((HOST, 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+        return f"http://{HOST}:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout: ClassVar[float] = 30.0
+    # One segment an answer: else a small one waits for the client's delayed ACK.
+    wbufsize = 64 * 1024
+
+    def answer(self, asked: Asked) -> Reply:
+        raise NotImplementedError
+
+    def handle_any(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        names = {name.lower(): value for name, value in self.headers.items()}
+        reply = self.answer(Asked(self.command, self.path, names, self.rfile.read(length)))
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        if "Content-Length" not in reply.headers:
+            self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        sent = reply.body[: reply.cut]
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(sent)
+            self.wfile.flush()
+            if reply.stall:
+                time.sleep(reply.stall)
+        if reply.cut is not None:
+            self.close_connection = True
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815 - so called
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
+        """Say nothing."""
+
+
+@dataclass(slots=True)
+class WebFiles:
+    """Files on the web, and which parts of HTTP their server knows."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    ranges: bool = True
+    suffixes: bool = True
+    conditions: bool = True
+    etags: bool = True
+    weak: bool = False
+
+    def __call__(self, asked: Asked) -> Reply:
+        """Answer one request."""
+        data = self.files.get(asked.path.lstrip("/").partition("?")[0])
+        if data is None:
+            return Reply(HTTPStatus.NOT_FOUND)
+        headers = self._validators(data)
+        wanted = asked.headers.get("if-match")
+        if self.conditions and wanted is not None and wanted != headers.get("ETag"):
+            return Reply(HTTPStatus.PRECONDITION_FAILED)
+        span = self._span(asked.headers.get("range", ""), len(data))
+        if span is None:
+            return Reply(HTTPStatus.OK, data, headers)
+        start, stop = span
+        if start >= len(data):
+            return Reply(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
+        return Reply(HTTPStatus.PARTIAL_CONTENT, data[start:stop], headers)
+
+    def _validators(self, data: bytes) -> dict[str, str]:
+        if not self.etags:
+            return {}
+        return {"ETag": f'{"W/" if self.weak else ""}"{hash(data):x}"'}
+
+    def _span(self, text: str, size: int) -> tuple[int, int] | None:
+        found = re.fullmatch(r"bytes=(\d*)-(\d*)", text)
+        if not self.ranges or found is None or (not found[1] and not self.suffixes):
+            return None
+        if not found[1]:
+            return max(0, size - int(found[2])), size
+        return int(found[1]), min(int(found[2]) + 1 if found[2] else size, size)
