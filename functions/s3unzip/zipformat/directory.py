@@ -45,6 +45,7 @@ _ROW = Struct("<12sIIIIHHH8sI")
 _HEAD = Struct("<4sHHHH")
 _TRAITS = Struct("<HHI")
 _MOST_KNOWN = 4096
+_MOST_TIMES = 1 << 16
 
 # Flag bits 1 and 2 (compression effort), 3 (descriptor) and 11 (UTF-8) ask for nothing.
 _PLAIN_FLAGS = frozenset(a | b | c for a in (0, 2, 4, 6) for b in (0, 8) for c in (0, FLAG_UTF8))
@@ -146,7 +147,9 @@ class DirectoryReader:
             raise RejectedError(Finding("count-mismatch", message, at))
 
     # The only code that runs once a header: hence no calls that can be avoided.
-    def _walk(self, data: bytes, at: int, room: int) -> _Run:
+    def _walk(  # noqa: C901, PLR0915 (as said)
+        self, data: bytes, at: int, room: int
+    ) -> _Run:
         """Cut up to `room` whole headers from `at` on, and tell plain ones from odd ones."""
         run, end = _Run(at), len(data)
         unpack, heads, modes, extras = _ROW.unpack_from, self._heads, self._modes, self._extras
@@ -306,7 +309,7 @@ class DirectoryReader:
         if None not in mtimes:
             return mtimes
         times = self._times
-        if len(times) > _MOST_KNOWN:
+        if len(times) > _MOST_TIMES:
             times.clear()
         for stamp in set(stamps).difference(times):
             times[stamp] = read_dos_time(stamp)

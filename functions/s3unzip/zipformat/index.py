@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from operator import gt, le
-from typing import TYPE_CHECKING, NamedTuple, overload
+from operator import add, gt, le
+from struct import pack
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from s3unzip.errors import Finding, RejectedError
 from s3unzip.zipformat.member import Member
@@ -78,6 +79,8 @@ class _Columns:
         self.mtime: array[int] = array("q")
         self.mode: array[int] = array("i")
         self.kind = bytearray()
+        self.lacks_mtime = False
+        self.lacks_mode = False
 
     def sort(self) -> None:
         """Put everything into the order of the local headers; most archives are in it."""
@@ -86,7 +89,7 @@ class _Columns:
             return
         order = sorted(range(len(offsets)), key=offsets.__getitem__)
         for name, column in vars(self).items():
-            if len(column) != len(order):
+            if isinstance(column, bool) or not column:
                 continue
             taken = map(column.__getitem__, order)
             if isinstance(column, array):
@@ -126,15 +129,29 @@ class Members(Sequence[Member]):
             member for member, kind in zip(made, self._columns.kind, strict=True) if kind == _MEMBER
         )
 
+    def rows(self, key_of: Callable[[str], str]) -> Iterator[tuple[Any, ...]]:
+        """Yield each member's fields as a plain tuple, its key in place of its path."""
+        columns = self._columns
+        rows = self._zip(0, len(columns.kind), map(key_of, columns.path))
+        if self._plain:
+            return rows
+        return (row for row, kind in zip(rows, columns.kind, strict=True) if kind == _MEMBER)
+
     def _make(self, start: int, stop: int) -> Iterator[Member]:
+        rows = self._zip(start, stop, islice(self._columns.path, start, stop))
+        return map(partial(tuple.__new__, Member), rows)
+
+    def _zip(self, start: int, stop: int, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         columns = self._columns
         mtime: Iterable[int | None] = islice(columns.mtime, start, stop)
         mode: Iterable[int | None] = islice(columns.mode, start, stop)
-        mtime = (None if value == _UNKNOWN_TIME else value for value in mtime)
-        mode = (None if value == _UNKNOWN_MODE else value for value in mode)
-        rows = zip(
+        if columns.lacks_mtime:
+            mtime = (None if value == _UNKNOWN_TIME else value for value in mtime)
+        if columns.lacks_mode:
+            mode = (None if value == _UNKNOWN_MODE else value for value in mode)
+        return zip(
             islice(columns.index, start, stop),
-            islice(columns.path, start, stop),
+            names,
             islice(columns.raw_name, start, stop),
             islice(columns.offset, start, stop),
             islice(columns.stop, start, stop),
@@ -147,7 +164,6 @@ class Members(Sequence[Member]):
             mode,
             strict=True,
         )
-        return map(partial(tuple.__new__, Member), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,18 +230,20 @@ class IndexBuilder:
         columns.compressed_size.extend(compressed)
         columns.size.extend(sizes)
         columns.crc32.extend(crcs)
-        columns.method.extend(methods)
-        columns.flags.extend(flags)
-        columns.mtime.extend([_UNKNOWN_TIME if value is None else value for value in mtimes])
-        columns.mode.extend([_UNKNOWN_MODE if value is None else value for value in modes])
-        self._ends.extend(
-            [
-                offset + length + (LOCAL_LENGTH + len(path if raw is None else raw))
-                for offset, length, path, raw in zip(
-                    offsets, compressed, paths, raw_names, strict=True
-                )
-            ]
-        )
+        # Arrays of 16 bits take items one by one three times as slowly as packed.
+        columns.method.frombytes(pack(f"{len(methods)}H", *methods))
+        columns.flags.frombytes(pack(f"{len(flags)}H", *flags))
+        if None in mtimes:
+            columns.lacks_mtime = True
+            mtimes = tuple(_UNKNOWN_TIME if value is None else value for value in mtimes)
+        if None in modes:
+            columns.lacks_mode = True
+            modes = tuple(_UNKNOWN_MODE if value is None else value for value in modes)
+        columns.mtime.extend(mtimes)
+        columns.mode.frombytes(pack(f"{len(modes)}i", *modes))
+        names = map(_choose, raw_names, paths) if any(raw_names) else paths
+        lengths = map(LOCAL_LENGTH.__add__, map(len, names))
+        self._ends.extend(map(add, map(add, offsets, compressed), lengths))
         kinds, named = bytearray(b"\1") * len(headers), bytearray(b"\1") * len(headers)
         if any(notes):
             for place, note in enumerate(notes):
@@ -414,6 +432,10 @@ class IndexBuilder:
                     f" {following[:200]!r} begins at {offsets[place + 1]}"
                 )
                 raise RejectedError(Finding("overlap", message, offsets[place], path[:200]))
+
+
+def _choose(raw_name: bytes | None, path: str) -> bytes | str:
+    return path if raw_name is None else raw_name
 
 
 def fold_key(key: str) -> str:
