@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from s3unzip.errors import InterruptedRunError
+from s3unzip.errors import InterruptedRunError, RunStoppedError
+from s3unzip.pipeline.leftovers import abort_run
 from s3unzip.pipeline.linking import link_members
 from s3unzip.pipeline.model import PlanSummary, Report, ScanTask, Settled, Task, decode
 from s3unzip.pipeline.outcomes import iterate_lines
 from s3unzip.pipeline.plan import make_plan
 from s3unzip.pipeline.report import settle
-from s3unzip.pipeline.stopping import STOP
+from s3unzip.pipeline.retrying import plan_retry
+from s3unzip.pipeline.stopping import RUN_FAULTS, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +27,16 @@ if TYPE_CHECKING:
 T = TypeVar("T", Task, ScanTask)
 
 # What an earlier run of the same archive and options left; a new run begins anew.
-LEAVINGS = ("outcomes/", "scans/", "links/", "uploads/", "stop.json", "redo.jsonl", "report.")
+LEAVINGS = (
+    "outcomes/",
+    "scans/",
+    "links/",
+    "uploads/",
+    "stop.json",
+    "redo.jsonl",
+    "retry-",
+    "report.",
+)
 
 
 class Pool(Protocol):
@@ -84,12 +96,15 @@ def work_off(
     """
     run = summary.run
     work = context.stores.work(run.id)
+    if fresh:  # what is forgotten could not be dropped any more
+        abort_run(run, context)
     forget(work, LEAVINGS if fresh else (STOP,), keep="outcomes/index.jsonl")
     pool = make_pool(run)
     try:
         if summary.scans:
             pool.work(_lines(work, "scan.jsonl", ScanTask))
-            link_members(run, context)
+        if summary.split_members:
+            _link(run, context)
         pool.work(_lines(work, "plan.jsonl", Task))
         settled = settle(run, context)
         if _worth_another_pass(settled):
@@ -108,15 +123,44 @@ def work_off(
     return settled.report
 
 
-def redrive(
-    summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]
-) -> Report:
+def redrive(summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]) -> Report:
     """Do what a run left; tasks that ended are not done again.
 
     Raises:
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
     return work_off(summary, context, make_pool, fresh=False)
+
+
+def retry_failed(
+    summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]
+) -> Report:
+    """Try the members that failed again, after a fix; the others are not touched.
+
+    Raises:
+        InterruptedRunError: Ctrl-C; what is done is on record.
+    """
+    run = summary.run
+    work = context.stores.work(run.id)
+    forget(work, (STOP,), keep="")
+    name = plan_retry(work)
+    if name is not None:
+        pool = make_pool(run)
+        try:
+            pool.work(_lines(work, name, Task))
+        except KeyboardInterrupt as interrupt:
+            settle(run, context)
+            message = f"stopped: continue with: s3unzip redrive {run.id}"
+            raise InterruptedRunError(message) from interrupt
+        finally:
+            pool.close()
+    return settle(run, context).report
+
+
+def _link(run: Run, context: Context) -> None:
+    """Link; what stops the run is on record, and settling tells it."""
+    with contextlib.suppress(RunStoppedError, *RUN_FAULTS):
+        link_members(run, context)
 
 
 def _worth_another_pass(settled: Settled) -> bool:

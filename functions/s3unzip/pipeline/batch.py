@@ -53,10 +53,11 @@ def extract_batch(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
     try:
         for group in group_rows(rows, context.tuning.gap_bytes):
             _extract_group(run, group, archive, pool, log)
+        pool.close()
     except BaseException:
+        log.calls.end()
         pool.abandon()
         raise
-    pool.close()
 
 
 def group_rows(rows: Sequence[MemberRow], gap: int) -> Iterator[list[MemberRow]]:

@@ -26,15 +26,17 @@ Kind = Literal["get", "put", "head", "list", "create", "part", "copy", "complete
 
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
 LONGEST_DELAY = 10.0
-GROWTH = 64  # successes in a row for one more call at once: cut fast, grow slowly
+CUT = 0.7  # of the calls at once that are left after a throttled one
 
 
 class Pace:
-    """How many calls may run at once: halved when throttled, grown slowly.
+    """How many calls may run at once: cut when throttled, grown slowly.
 
     It starts at a few and doubles while all goes well, so that a destination
-    that refuses everything is asked a few times, not once a thread. Halving
-    on congestion and growing by one is TCP's rule (Chiu and Jain, 1989).
+    that refuses everything is asked a few times, not once a thread. Then it
+    is TCP's rule (Chiu and Jain, 1989): one more after as many successes as
+    there are calls at once, and a cut by a share, once a round: calls that
+    began before the last cut say nothing new.
     """
 
     def __init__(self, most: int) -> None:
@@ -43,6 +45,7 @@ class Pace:
         self._starting = True
         self._active = 0
         self._successes = 0
+        self._cuts = 0
         self._changed = threading.Condition(threading.Lock())
 
     @property
@@ -50,27 +53,29 @@ class Pace:
         """How many calls may run at once now."""
         return self._limit
 
-    def enter(self) -> None:
-        """Wait for a place."""
+    def enter(self) -> int:
+        """Wait for a place; return the round, which `leave` wants to know."""
         with self._changed:
             while self._active >= self._limit:
                 self._changed.wait()
             self._active += 1
+            return self._cuts
 
-    def leave(self, *, throttled: bool, succeeded: bool) -> None:
+    def leave(self, entered: int, *, throttled: bool, succeeded: bool) -> None:
         """Give the place back, and learn from how the call went."""
         with self._changed:
             self._active -= 1
-            if throttled:
+            if throttled and entered == self._cuts:
+                self._cuts += 1
                 self._starting = False
-                self._limit = max(1, self._limit // 2)
+                self._limit = max(1, int(self._limit * CUT))
                 self._successes = 0
             elif succeeded and self._limit < self._most:
                 self._successes += 1
-                if self._successes >= (1 if self._starting else GROWTH):
+                if self._successes >= (1 if self._starting else self._limit):
                     self._successes = 0
                     self._limit += 1
-            self._changed.notify()
+            self._changed.notify(2)  # the place given back, and maybe one more
 
 
 class Calls:
@@ -82,15 +87,20 @@ class Calls:
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._ended = threading.Event()
         self.pace = Pace(at_once)
 
     def run(self, kind: Kind, call: Callable[[], T]) -> T:
         """Return what `call` returns, trying again while the budget lasts.
 
+        The budget is of seconds since the first fault, the failing calls
+        included: a store that lets every call time out ends it as soon as one
+        that refuses them.
+
         Raises:
-            ServiceFaultError: the last one, when the budget of seconds is spent.
+            ServiceFaultError: the last one, when the budget is spent.
         """
-        spent = 0.0
+        began: float | None = None
         attempt = 0
         while True:
             self._count(kind)
@@ -98,19 +108,20 @@ class Calls:
                 return call()
             except ServiceFaultError as fault:
                 self._note(fault)
-                delay = self._delay(attempt)
-                spent += delay
-                if spent > self._budget or self._clock.remaining() < delay:
+                began = self._clock.now() if began is None else began
+                if not self._may_retry(attempt, began):
                     raise
-                self._clock.sleep(delay)
                 attempt += 1
-                self._count("retries")
+
+    def end(self) -> None:
+        """Let no call be tried again: the step has failed, its other threads need not wait."""
+        self._ended.set()
 
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
         """Like `run`, at most `pace.limit` at once over all threads."""
 
         def once() -> T:
-            self.pace.enter()
+            entered = self.pace.enter()
             throttled, succeeded = False, False
             try:
                 value = call()
@@ -119,7 +130,7 @@ class Calls:
                 throttled = True
                 raise
             finally:
-                self.pace.leave(throttled=throttled, succeeded=succeeded)
+                self.pace.leave(entered, throttled=throttled, succeeded=succeeded)
             return value
 
         return self.run(kind, once)
@@ -127,23 +138,21 @@ class Calls:
     def stream(self, archive: Archive, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want`; a broken body is resumed where it broke."""
         position = want.start
-        spent, attempt = 0.0, 0
+        began: float | None = None
+        attempt = 0
         while position < want.stop:
             self._count("get")
             try:
                 for piece in archive.stream(want._replace(start=position)):
                     position += len(piece)
                     yield piece
-                    spent, attempt = 0.0, 0
+                    began, attempt = None, 0
             except ServiceFaultError as fault:
                 self._note(fault)
-                delay = self._delay(attempt)
-                spent += delay
-                if spent > self._budget or self._clock.remaining() < delay:
+                began = self._clock.now() if began is None else began
+                if not self._may_retry(attempt, began):
                     raise
-                self._clock.sleep(delay)
                 attempt += 1
-                self._count("retries")
 
     def count(self, kind: Kind, times: int = 1) -> None:
         """Count calls that an adapter made on its own (pages of a listing)."""
@@ -162,6 +171,18 @@ class Calls:
     def _note(self, fault: ServiceFaultError) -> None:
         if isinstance(fault, ThrottledError):
             self._count("throttled")
+
+    def _may_retry(self, attempt: int, began: float) -> bool:
+        """Wait and say yes, or say no: the budget, the worker's time or the step is over."""
+        delay = self._delay(attempt)
+        spent = self._clock.now() - began + delay
+        if self._ended.is_set() or spent > self._budget or self._clock.remaining() < delay:
+            return False
+        self._clock.sleep(delay)
+        if self._ended.is_set():
+            return False
+        self._count("retries")
+        return True
 
     def _delay(self, attempt: int) -> float:
         # Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from isal.isal_zlib import crc32
 
-from s3unzip.errors import MemberError, StorageError
+from s3unzip.errors import Finding, MemberError, NotFoundError, StorageError
 from s3unzip.pipeline.linking import read_link
 from s3unzip.pipeline.memberdata import open_data
 from s3unzip.pipeline.model import Part
@@ -23,7 +23,13 @@ from s3unzip.pipeline.ports import Upload
 from s3unzip.pipeline.readahead import read_ahead
 from s3unzip.pipeline.stopping import RUN_FAULTS
 from s3unzip.pipeline.stream import stream_whole
-from s3unzip.pipeline.uploading import MemberUpload, check_whole, combine_parts
+from s3unzip.pipeline.uploading import (
+    MemberUpload,
+    UploadGoneError,
+    check_whole,
+    combine_parts,
+    upload_gone,
+)
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -100,15 +106,20 @@ def _copy_slice(run: Run, row: MemberRow, log: OutcomeLog, destination: Destinat
     piece = mine[0]
     data = open_data(run, row, log)
     sizes = copy_sizes(piece.size, math.ceil(piece.size / piece.count), destination.part_limits)
-    parts = _copy_parts(
-        destination,
-        Upload(row.key, link.upload_id),
-        data,
-        log,
-        sizes=sizes,
-        offset=piece.offset,
-        first_number=piece.first_number,
-    )
+    try:
+        parts = _copy_parts(
+            destination,
+            Upload(row.key, link.upload_id),
+            data,
+            log,
+            sizes=sizes,
+            offset=piece.offset,
+            first_number=piece.first_number,
+        )
+    except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
+        log.failed(row, Finding("slice-refused", str(refusal), row.offset, row.key))
+        log.slice_done = True
+        return
     log.uploaded = _with_crcs(parts, data, piece.offset)
     log.upload_id = link.upload_id
     log.slice_done = True
@@ -134,6 +145,8 @@ def _copy_parts(  # noqa: PLR0913 - where from, where to, and which parts
                 "copy",
                 lambda: destination.copy_part(upload, number, at, run.source, run.pin, span),
             )
+        except NotFoundError as gone:
+            raise upload_gone(gone) from gone
         except RUN_FAULTS:
             raise
         except StorageError as refusal:

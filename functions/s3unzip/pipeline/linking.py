@@ -12,9 +12,17 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip import deflate
-from s3unzip.errors import Finding, MemberError, NotFoundError, UsageError
+from s3unzip.errors import (
+    Finding,
+    MemberError,
+    NotFoundError,
+    RunStoppedError,
+    SourceChangedError,
+    UsageError,
+)
 from s3unzip.pipeline.content import facts_of
 from s3unzip.pipeline.existing import exists_finding
+from s3unzip.pipeline.leftovers import begin_upload
 from s3unzip.pipeline.memberdata import open_data
 from s3unzip.pipeline.model import (
     Link,
@@ -24,11 +32,13 @@ from s3unzip.pipeline.model import (
     Status,
     Task,
     TaskKind,
+    Verdict,
     decode,
     encode,
 )
 from s3unzip.pipeline.outcomes import OutcomeLog, iterate_lines
 from s3unzip.pipeline.rows import read_rows
+from s3unzip.pipeline.stopping import RUN_FAULTS, read_stop, write_stop
 from s3unzip.pipeline.uploading import choose_part_size
 
 if TYPE_CHECKING:
@@ -87,12 +97,28 @@ def split_tasks(work: Work) -> Iterator[Task]:
 def link_members(run: Run, context: Context) -> LinkReport:
     """Write the links of all split members of the run; those that exist are kept.
 
+    An archive that changed is a verdict: it is written down, and nothing more
+    is linked.
+
     Raises:
-        SourceChangedError, AccessDeniedError, ...: what stops the run.
+        AccessDeniedError, NotFoundError, StoreFullError: what stops the run; it is written down.
+        RunStoppedError: a scan met what stops the run.
         ServiceFaultError: try again later.
     """
     work = context.stores.work(run.id)
-    links = [_link_once(run, task, context) for task in split_tasks(work)]
+    stop = context.calls().run("get", lambda: read_stop(work))
+    if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
+        return LinkReport(0, 0, 0)
+    if stop is not None:
+        raise RunStoppedError(f"nothing linked, for the run met {stop.reason}")
+    try:
+        links = [_link_once(run, task, context) for task in split_tasks(work)]
+    except SourceChangedError as change:
+        write_stop(work, change)
+        return LinkReport(0, 0, 0)
+    except RUN_FAULTS as fault:
+        write_stop(work, fault)
+        raise
     return LinkReport(
         linked=sum(link.upload_id is not None for link in links),
         streamed=sum(link.stream for link in links),
@@ -136,8 +162,9 @@ def _make_link(run: Run, row: MemberRow, log: OutcomeLog) -> Link:
     except MemberError:
         return Link(row.index, row.key, None, stream=True)
     facts = facts_of(row.key, row, run)
-    upload_id = log.calls.run("create", lambda: destination.create_upload(row.key, facts))
-    return Link(row.index, row.key, upload_id, data.span.start, tuple(slices))
+    work = log.context.stores.work(run.id)
+    upload = begin_upload(f"link-{row.index:08d}", row.key, facts, destination, work, log.calls)
+    return Link(row.index, row.key, upload.upload_id, data.span.start, tuple(slices))
 
 
 def _settled_outcome(

@@ -47,7 +47,14 @@ class Location(Struct, frozen=True):
     def __str__(self) -> str:
         if self.scheme == "file":
             return self.key
-        return f"{self.scheme}://{self.bucket}/{self.key}"
+        return f"{self.scheme}://{self.bucket}/{self.public.key}"
+
+    @property
+    def public(self) -> Location:
+        """The location fit to be shown: the query of a presigned URL is a credential."""
+        if self.scheme in {"http", "https"} and "?" in self.key:
+            return Location(self.scheme, self.bucket, self.key.partition("?")[0] + "?...")
+        return self
 
 
 class Pin(Struct, frozen=True):

@@ -9,16 +9,17 @@ the workers: ``members.jsonl``, ``plan.jsonl``, ``scan.jsonl`` and, last,
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from s3unzip.errors import RejectedError
 from s3unzip.pipeline.content import facts_of
 from s3unzip.pipeline.keys import parse_template
+from s3unzip.pipeline.leftovers import begin_upload
 from s3unzip.pipeline.model import (
-    MemberRow,
     Outcome,
     PlanSummary,
     Report,
@@ -29,14 +30,13 @@ from s3unzip.pipeline.model import (
     encode,
     run_id,
 )
-from s3unzip.pipeline.ports import Upload
 from s3unzip.pipeline.readahead import read_ahead
 from s3unzip.pipeline.selection import selector
 from s3unzip.pipeline.tasks import TaskCutter, Work, choose_concurrency, order_tasks
-from s3unzip.zipformat import DirectoryReader, IndexBuilder, drive, locate_directory
+from s3unzip.zipformat import DirectoryReader, IndexBuilder, Members, drive, locate_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from s3unzip.pipeline import ports
     from s3unzip.pipeline.calls import Calls
@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from s3unzip.zipformat import DirectoryLocation, Index, Member
     from s3unzip.zipformat.ranges import ByteRange
 
+Row = tuple[Any, ...]  # the columns of model.MemberRow
 INDEX_TASK = "index"  # outcomes of members that fail before any worker sees them
+ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
 LINES_PIECE = 1024 * 1024  # bytes of JSON lines gathered before they are handed on
 
 
@@ -175,7 +177,7 @@ def _reject(
     report = Report(
         run=run.id,
         verdict=Verdict.REJECTED,
-        source=run.source,
+        source=run.source.public,
         pin=run.pin,
         destination=run.destination,
         options=run.options,
@@ -206,8 +208,9 @@ def _probe(run: Run, reading: Reading, context: Context, calls: Calls) -> None:
     key = reading.template.key_of()(member.path)
     destination = context.stores.destination(run.destination)
     facts = facts_of(key, member, run)
-    upload = calls.run("create", lambda: destination.create_upload(key, facts))
-    calls.run("abort", lambda: destination.abort_upload(Upload(key, upload)))
+    work = context.stores.work(run.id)
+    upload = begin_upload("probe", key, facts, destination, work, calls)
+    calls.run("abort", lambda: destination.abort_upload(upload))
 
 
 def _write_plan(
@@ -252,9 +255,7 @@ def _write_plan(
     return summary
 
 
-def make_cutter(
-    request: Request | Run, reading: Reading, context: Context
-) -> TaskCutter:
+def make_cutter(request: Request | Run, reading: Reading, context: Context) -> TaskCutter:
     """Return a cutter for what `reading` selected."""
     destination = context.stores.destination(request.destination)
     copies = destination.copies_from(request.source, reading.pin)
@@ -263,49 +264,41 @@ def make_cutter(
 
 
 def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
-    """Yield the rows of the selected members in pieces, cutting tasks on the way."""
+    """Yield the rows of the selected members in pieces, cutting tasks on the way.
+
+    A `Member` has the columns of a `MemberRow`, its path in place of the key,
+    so that a row is one tuple and never an object of ours: of a million
+    members each microsecond is a second.
+    """
     key_of = reading.template.key_of()
-    plain = reading.template.plain
+    rows = _rows(reading, key_of)
     encode_row = msgspec.json.Encoder().encode
-    gathered: list[bytes] = []
-    position = pending = 0
-    for member in reading.selected:
-        path = member.path
-        raw = path.encode() if member.raw_name is None else member.raw_name
-        row = MemberRow(
-            member.index,
-            key_of(path),
-            None if plain and (member.raw_name is None or raw == path.encode()) else raw,
-            member.offset,
-            member.stop,
-            member.compressed_size,
-            member.size,
-            member.crc32,
-            member.method,
-            member.flags,
-            member.mtime,
-            member.mode,
-        )
-        line = encode_row(row) + b"\n"
-        stop = position + len(line)
-        facts = (
-            member.offset,
-            member.stop,
-            member.compressed_size,
-            member.size,
-            member.method,
-            member.flags,
-        )
-        cutter.add(member.index, facts, (position, stop))
-        gathered.append(line)
-        pending += len(line)
-        position = stop
-        if pending >= LINES_PIECE:
-            yield b"".join(gathered)
-            gathered.clear()
-            pending = 0
+    position = 0
+    while chunk := list(itertools.islice(rows, ROWS_PIECE)):
+        lines = [encode_row(row) for row in chunk]
+        lengths = itertools.accumulate(map(len, lines), initial=position)
+        starts = [length + line for line, length in enumerate(lengths)]  # a newline a line
+        cutter.add(chunk, starts)
+        position = starts[-1]
+        lines.append(b"")
+        yield b"\n".join(lines)
     cutter.finish(position)
-    yield b"".join(gathered)
+
+
+def _rows(reading: Reading, key_of: Callable[[str], str]) -> Iterator[Row]:
+    """Yield members as rows; the raw name stays out where the key tells it."""
+    rows: Iterator[Row]
+    if isinstance(reading.selected, Members):
+        rows = reading.selected.rows(key_of)
+    else:
+        rows = ((m.index, key_of(m.path), *m[2:]) for m in reading.selected)
+    if reading.template.plain:
+        return rows
+    names = (member.name_bytes for member in reading.selected)
+    return (
+        (index, key, name, *rest)
+        for (index, key, _, *rest), name in zip(rows, names, strict=True)
+    )
 
 
 def _index_outcomes(reading: Reading) -> Iterator[bytes]:

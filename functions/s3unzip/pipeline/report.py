@@ -8,12 +8,12 @@ members whose slices did not hold.
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import NotFoundError
 from s3unzip.pipeline.finishing import finish_members
+from s3unzip.pipeline.leftovers import abort_leftovers
 from s3unzip.pipeline.model import (
     Failure,
     Outcome,
@@ -25,26 +25,26 @@ from s3unzip.pipeline.model import (
     Status,
     Stop,
     Task,
-    TaskKind,
     TaskReport,
     Verdict,
     decode,
     encode,
 )
-from s3unzip.pipeline.outcomes import TaskOutcomes, iterate_lines, read_outcomes
+from s3unzip.pipeline.outcomes import iterate_lines, read_outcomes
 from s3unzip.pipeline.ports import ObjectFacts
-from s3unzip.pipeline.rows import read_rows
+from s3unzip.pipeline.records import planned_tasks, read_records
+from s3unzip.pipeline.retrying import read_retries
 from s3unzip.pipeline.stopping import read_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from s3unzip.pipeline.calls import Calls
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.ports import Work
+    from s3unzip.pipeline.retrying import Retries
 
 INDEX_TASK = "index"
-READERS = 16  # outcomes read at once
 MARKER = "_SUCCESS"
 
 
@@ -61,9 +61,13 @@ def settle(run: Run, context: Context) -> Settled:
     summary = decode(calls.run("get", lambda: work.read("summary.json")), PlanSummary)
     tally = Tally(context.tuning.failures_listed)
     stop = read_stop(work)
+    retries = read_retries(work)
+    tally.retried = retries.outcomes.keys()
     left = _tally_tasks(work, tally)
     if stop is None or stop.verdict is not Verdict.SOURCE_CHANGED:
         left = _tally_split(run, work, tally, left, context, calls)
+    _tally_retries(retries, tally)
+    left += retries.left
     changed = stop is not None and stop.verdict is Verdict.SOURCE_CHANGED
     if left and not changed:
         work.write("redo.jsonl", [encode(task) + b"\n" for task in left])
@@ -112,6 +116,7 @@ class Tally:
     bytes_written: int = 0
     task_seconds: float = 0.0
     first_object: float | None = None
+    retried: Collection[int] = ()  # members whose outcome in the plan's tasks is not the last
 
     def add_task(self, report: TaskReport) -> None:
         """Add what one task cost."""
@@ -126,7 +131,12 @@ class Tally:
             self.first_object = first
 
     def add(self, outcome: Outcome, task: str) -> None:
-        """Add one member."""
+        """Add one member; one that was retried counts by its last outcome."""
+        if outcome.index not in self.retried:
+            self.add_last(outcome, task)
+
+    def add_last(self, outcome: Outcome, task: str) -> None:
+        """Add one member by its last outcome."""
         self.counts[outcome.status] += 1
         if outcome.status is not Status.FAILED:
             return
@@ -150,28 +160,6 @@ class Tally:
         return self.counts.total()
 
 
-def planned_tasks(work: Work) -> Iterator[Task]:
-    """Yield the tasks of the plan."""
-    for line in iterate_lines(work.stream("plan.jsonl")):
-        yield decode(line, Task)
-
-
-def _read_many(work: Work, tasks: Iterable[Task]) -> Iterator[tuple[Task, TaskOutcomes | None]]:
-    """Yield tasks with what is on record of them; a few are read at once."""
-    with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
-        gathered: list[Task] = []
-        for task in tasks:
-            gathered.append(task)
-            if len(gathered) == READERS:
-                yield from zip(
-                    gathered, pool.map(lambda t: read_outcomes(work, t.id), gathered), strict=True
-                )
-                gathered = []
-        yield from zip(
-            gathered, pool.map(lambda t: read_outcomes(work, t.id), gathered), strict=True
-        )
-
-
 def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
     """Add up the tasks of the plan; return those that are not complete."""
     index = read_outcomes(work, INDEX_TASK)
@@ -179,7 +167,7 @@ def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
         for outcome in index.outcomes:
             tally.add(outcome, INDEX_TASK)
     left: list[Task] = []
-    for task, found in _read_many(work, planned_tasks(work)):
+    for task, found in read_records(work, planned_tasks(work)):
         if found is not None:
             tally.add_task(found.report)
             if task.parts == 1:
@@ -188,6 +176,13 @@ def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
         if found is None or not found.complete:
             left.append(task)
     return left
+
+
+def _tally_retries(retries: Retries, tally: Tally) -> None:
+    for report in retries.reports:
+        tally.add_task(report)
+    for task, outcome in retries.outcomes.values():
+        tally.add_last(outcome, task)
 
 
 def _tally_split(
@@ -203,7 +198,7 @@ def _tally_split(
             continue
         streams.append(found)
     done_whole: set[tuple[int, int]] = set()
-    for task, record in _read_many(work, streams):
+    for task, record in read_records(work, streams):
         done_whole.add(task.rows)
         if record is not None:
             tally.add_task(record.report)
@@ -228,7 +223,7 @@ def _judge(
     return Report(
         run=run.id,
         verdict=verdict,
-        source=run.source,
+        source=run.source.public,
         pin=run.pin,
         destination=run.destination,
         options=run.options,
@@ -278,18 +273,3 @@ def _write_marker(run: Run, report: Report, context: Context, calls: Calls) -> N
     facts = ObjectFacts("application/json", {})
     destination = context.stores.destination(run.destination)
     calls.run("put", lambda: destination.put(key, body, facts, if_absent=False))
-
-
-def abort_leftovers(run: Run, work: Work, context: Context, calls: Calls) -> int:
-    """Abort what killed workers left of this run's multipart uploads; return how many."""
-    large = {TaskKind.STREAM, TaskKind.COPY, TaskKind.SEGMENT}
-    spans = [task.rows for task in planned_tasks(work) if task.kind in large]
-    if not spans:
-        return 0
-    keys = {row.key for span in set(spans) for row in read_rows(work, span)}
-    destination = context.stores.destination(run.destination)
-    uploads = calls.run("list", lambda: list(destination.uploads(run.key_prefix)))
-    ours = [upload for upload in uploads if upload.key in keys]
-    for upload in ours:
-        calls.run("abort", lambda upload=upload: destination.abort_upload(upload))  # type: ignore[misc]
-    return len(ours)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from s3unzip import deflate
 from s3unzip.deflate.boundary import locate_boundary
-from s3unzip.errors import MemberError
+from s3unzip.errors import MemberError, NotFoundError, RunStoppedError, SourceChangedError
 from s3unzip.pipeline.linking import scan_name
 from s3unzip.pipeline.memberdata import open_data
-from s3unzip.pipeline.model import ScanReport, Task, TaskKind, encode
+from s3unzip.pipeline.model import ScanReport, Task, TaskKind, decode, encode
 from s3unzip.pipeline.outcomes import OutcomeLog
 from s3unzip.pipeline.rows import read_rows
+from s3unzip.pipeline.stopping import RUN_FAULTS, read_stop, write_stop
 
 if TYPE_CHECKING:
+    from s3unzip.pipeline.calls import Calls
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.memberdata import MemberData
     from s3unzip.pipeline.model import Run, ScanTask
@@ -25,12 +27,38 @@ if TYPE_CHECKING:
 def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
     """Scan one segment and write what it leaves behind to the work store.
 
+    A scan that is done is not done again. An archive that changed is a
+    verdict: it is written down, and nothing is found.
+
     Raises:
-        SourceChangedError, AccessDeniedError, ...: what stops the run.
+        AccessDeniedError, NotFoundError, ...: what stops the run; it is written down.
+        RunStoppedError: another task met what stops the run.
         ServiceFaultError: try again later.
     """
-    started = context.clock.now()
+    work = context.stores.work(run.id)
     calls = context.calls()
+    name = f"scans/{scan.id}.json"
+    try:
+        return decode(calls.run("get", lambda: work.read(name)), ScanReport)
+    except NotFoundError:
+        pass
+    stop = calls.run("get", lambda: read_stop(work))
+    if stop is not None:
+        raise RunStoppedError(f"{scan.id}: not begun, for the run met {stop.reason}")
+    try:
+        report = _scan(run, scan, context, calls)
+    except SourceChangedError as change:
+        write_stop(work, change)
+        return ScanReport(scan.id, scan.member, scan.part, found=False)
+    except RUN_FAULTS as fault:
+        write_stop(work, fault)
+        raise
+    work.write(name, [encode(report)])
+    return report
+
+
+def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanReport:
+    started = context.clock.now()
     work = context.stores.work(run.id)
     row = calls.run("get", lambda: read_rows(work, scan.row))[0]
     task = Task(
@@ -53,7 +81,7 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
         scanned = scan_segment(data, deflate.Layout(row.compressed_size, scan.step), scan.part)
     if scanned is not None:
         work.write(scan_name(row.index, scan.part), [scanned.to_bytes()])
-    report = ScanReport(
+    return ScanReport(
         scan=scan.id,
         member=scan.member,
         part=scan.part,
@@ -63,8 +91,6 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
         bytes_read=log.bytes_read,
         requests=calls.requests,
     )
-    work.write(f"scans/{scan.id}.json", [encode(report)])
-    return report
 
 
 def scan_segment(

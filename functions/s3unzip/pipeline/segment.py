@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip import deflate
-from s3unzip.errors import DeadlineError, MemberError
+from s3unzip.errors import DeadlineError, Finding, MemberError
 from s3unzip.pipeline.linking import read_link, segment_name
 from s3unzip.pipeline.ports import Upload
 from s3unzip.pipeline.readahead import read_ahead
-from s3unzip.pipeline.uploading import PartPlace, PartWriter, parts_at_once
+from s3unzip.pipeline.uploading import (
+    PartPlace,
+    PartWriter,
+    UploadGoneError,
+    parts_at_once,
+)
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -37,6 +42,8 @@ def extract_segment(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
                 _upload_slice(run, row, log, link, mine[0])
             except MemberError as error:
                 log.failed(row, error.finding)
+            except UploadGoneError as gone:
+                log.failed(row, Finding("slice-refused", str(gone), row.offset, row.key))
         log.slice_done = True
 
 

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from isal.isal_zlib import crc32
 
 from s3unzip.deflate import crc32_combine
-from s3unzip.errors import ConflictError, Finding, MemberError, NotFoundError, S3UnzipError
+from s3unzip.errors import (
+    ConflictError,
+    Finding,
+    MemberError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+)
 from s3unzip.pipeline.content import facts_of
 from s3unzip.pipeline.existing import exists_finding, is_unchanged
-from s3unzip.pipeline.model import OnConflict, decode, encode
-from s3unzip.pipeline.ports import Upload
+from s3unzip.pipeline.leftovers import begin_upload, record_prefix
+from s3unzip.pipeline.model import OnConflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from s3unzip.pipeline.calls import Calls
     from s3unzip.pipeline.model import MemberRow, Part, Run
     from s3unzip.pipeline.outcomes import OutcomeLog
-    from s3unzip.pipeline.ports import Buffer, Destination, PartLimits, Work
+    from s3unzip.pipeline.ports import Buffer, Destination, PartLimits, Upload, Work
     from s3unzip.settings import Tuning
 
 MIB = 1024 * 1024
@@ -75,6 +82,15 @@ def check_whole(parts: Iterable[Part], row: MemberRow) -> None:
             f"the directory says {row.size} and {row.crc32:08x}"
         )
         raise MemberError(Finding("crc-mismatch", message, row.offset, row.key))
+
+
+def upload_gone(error: NotFoundError) -> UploadGoneError:
+    """Return what to raise where an upload of ours is not there any more."""
+    return UploadGoneError(f"{error}; the upload was dropped by somebody else")
+
+
+class UploadGoneError(ServiceFaultError):
+    """Somebody dropped the upload: the task begins another one."""
 
 
 class PartPlace(NamedTuple):
@@ -153,10 +169,13 @@ class PartWriter:
         self._wanted = next(self._sizes, self._wanted)
 
     def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
-        return self._calls.run(
-            "part",
-            lambda: self._destination.upload_part(self._upload, number, offset, body, crc),
-        )
+        try:
+            return self._calls.run(
+                "part",
+                lambda: self._destination.upload_part(self._upload, number, offset, body, crc),
+            )
+        except NotFoundError as gone:
+            raise upload_gone(gone) from gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,30 +188,19 @@ class MemberUpload:
     destination: Destination
 
     @property
-    def _record(self) -> str:
-        return f"uploads/{self.log.task.id}.json"
-
-    @property
     def _work(self) -> Work:
         return self.log.context.stores.work(self.run.id)
 
     def settle_earlier(self) -> bool:
-        """Look at what an earlier attempt left; say whether the member is done.
+        """Say whether an earlier attempt made the member whole.
 
-        An upload on record was begun by a worker that is gone. Either its
-        Complete went through and only the answer was lost, which the object
-        tells, or the upload is dropped.
+        There was one if an upload is on record. Its Complete may have gone
+        through with the answer lost, or the outcome: the object tells. The
+        upload is let be, for its worker may be alive; settling drops it.
         """
         calls = self.log.calls
-        try:
-            record = calls.run("get", lambda: self._work.read(self._record))
-        except NotFoundError:
-            return False
-        if is_unchanged(self.row, self.destination, calls):
-            return True
-        upload = Upload(*decode(record, tuple[str, str]))
-        calls.run("abort", lambda: self.destination.abort_upload(upload))
-        return False
+        names = calls.run("list", lambda: list(self._work.names(record_prefix(self.log.task.id))))
+        return bool(names) and is_unchanged(self.row, self.destination, calls)
 
     def wanted(self) -> bool:
         """Say whether the member is to be written at all; note its outcome if not."""
@@ -209,13 +217,12 @@ class MemberUpload:
         return True
 
     def begin(self) -> Upload:
-        """Create the upload, and write its id down before the first part."""
+        """Begin the upload; it is on record."""
         facts = facts_of(self.row.key, self.row, self.run)
-        calls = self.log.calls
-        upload_id = calls.run("create", lambda: self.destination.create_upload(self.row.key, facts))
-        upload = Upload(self.row.key, upload_id)
-        self._work.write(self._record, [encode(tuple(upload))])
-        return upload
+        log = self.log
+        return begin_upload(
+            log.task.id, self.row.key, facts, self.destination, self._work, log.calls
+        )
 
     def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
         """Make the member visible and note it."""
@@ -223,6 +230,8 @@ class MemberUpload:
         started = clock.now()
         try:
             complete_once(self.run, self.row, self.destination, upload, parts, calls)
+        except NotFoundError as gone:
+            raise upload_gone(gone) from gone
         except ConflictError:
             self.abort(upload)
             if is_unchanged(self.row, self.destination, calls):

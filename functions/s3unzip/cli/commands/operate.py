@@ -22,8 +22,9 @@ from s3unzip.cli.home import known_runs
 from s3unzip.cli.output import print_report, printable
 from s3unzip.cli.progress import show_seconds
 from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.pipeline.leftovers import abort_leftovers
 from s3unzip.pipeline.model import PlanSummary, Status, decode, encode
-from s3unzip.pipeline.report import abort_leftovers, each_outcome, read_report
+from s3unzip.pipeline.report import each_outcome, read_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,33 @@
+"""The tasks of a plan and what is on record of each, read a few at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from s3unzip.pipeline.model import Task, decode
+from s3unzip.pipeline.outcomes import iterate_lines, read_outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from s3unzip.pipeline.outcomes import TaskOutcomes
+    from s3unzip.pipeline.ports import Work
+
+READERS = 16  # outcomes read at once
+
+
+def planned_tasks(work: Work, name: str = "plan.jsonl") -> Iterator[Task]:
+    """Yield the tasks of the plan, or of another list."""
+    for line in iterate_lines(work.stream(name)):
+        yield decode(line, Task)
+
+
+def read_records(work: Work, tasks: Iterable[Task]) -> Iterator[tuple[Task, TaskOutcomes | None]]:
+    """Yield tasks with what is on record of them, None: nothing."""
+    coming = iter(tasks)
+    with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
+        while some := list(islice(coming, READERS)):
+            found = pool.map(lambda task: read_outcomes(work, task.id), some)
+            yield from zip(some, found, strict=True)
