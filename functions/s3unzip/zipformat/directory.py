@@ -9,7 +9,6 @@ what is particular; so does a whole run in which anything does not hold.
 from __future__ import annotations
 
 import re
-from functools import partial
 from itertools import compress, repeat
 from operator import le, mul
 from struct import Struct
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from s3unzip.errors import Finding, RejectedError
 from s3unzip.zipformat.extras import EXTENDED_TIMESTAMP, UNICODE_PATH, ZIP64
-from s3unzip.zipformat.headers import CentralHeader, read_header
+from s3unzip.zipformat.headers import CentralHeader, Columns, Headers, read_header
 from s3unzip.zipformat.names import PLAIN_NAME, is_plain_name
 from s3unzip.zipformat.records import (
     CENTRAL_LENGTH,
@@ -32,7 +31,7 @@ from s3unzip.zipformat.records import (
 from s3unzip.zipformat.times import read_dos_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from s3unzip.zipformat.locate import DirectoryLocation
     from s3unzip.zipformat.policy import Policy
@@ -57,7 +56,6 @@ _INFO_ZIP_TAG, _INFO_ZIP_REST = b"UT\x05\x00\x03", b"ux\x0b\x00"
 
 _RUN = 1024
 _are_plain = re.compile(rb"(?:%s\n)++" % PLAIN_NAME).fullmatch
-_make_header = partial(tuple.__new__, CentralHeader)
 
 
 class _Run:
@@ -103,7 +101,7 @@ class DirectoryReader:
         self._extras: dict[bytes, int] = {}
         self._times: dict[int, int | None] = {}
 
-    def feed(self, chunk: bytes) -> list[CentralHeader]:
+    def feed(self, chunk: bytes) -> Headers:
         """Return the headers that `chunk` completes.
 
         Raises:
@@ -111,7 +109,7 @@ class DirectoryReader:
                 member that cannot lie before the directory.
         """
         data = self._rest + chunk if self._rest else bytes(chunk)
-        headers: list[CentralHeader] = []
+        headers = Headers()
         at = 0
         while len(data) - at >= CENTRAL_LENGTH:
             room = min(_RUN, self._policy.limits.members - self._read)
@@ -121,7 +119,7 @@ class DirectoryReader:
             run = self._walk(data, at, room)
             if not run.starts:
                 break
-            headers += self._read_run(data, run)
+            headers.runs.append(self._read_run(data, run))
             self._read += len(run.starts)
             at = run.stop
         self._rest = data[at:]
@@ -228,31 +226,29 @@ class DirectoryReader:
         self._extras[block[:4]] = len(block)
         return True
 
-    def _read_run(self, data: bytes, run: _Run) -> list[CentralHeader]:
+    def _read_run(self, data: bytes, run: _Run) -> Columns:
         """Return a run's headers, in order."""
         names = b"\n".join((*run.names, b""))
         if not _are_plain(names) or names.count(b"\n") != len(run.names):
             run.set_odd_names_apart()
             names = b"\n".join((*run.names, b""))
         stops = [*run.starts[1:], run.stop]
-        plain = self._read_plain(run, names) if run.rows else []
-        if plain is None:
-            run.odd = list(range(len(stops)))
-            plain = []
-        if not run.odd:
+        plain = self._read_plain(run, names) if run.rows else None
+        if plain and not run.odd:
             return plain
-        headers, following, odd = [], iter(plain), set(run.odd)
+        following = zip(*plain, strict=True) if plain else iter(())
+        headers, odd = [], set(run.odd if plain else range(len(stops)))
         for place, (start, stop) in enumerate(zip(run.starts, stops, strict=True)):
             if place in odd:
                 header = read_header(
                     data[start:stop], self._read + place, self._location, self._policy
                 )
             else:
-                header = next(following)
+                header = CentralHeader._make(next(following))
             headers.append(header)
-        return headers
+        return Columns._make(zip(*headers, strict=True))
 
-    def _read_plain(self, run: _Run, names: bytes) -> list[CentralHeader] | None:
+    def _read_plain(self, run: _Run, names: bytes) -> Columns | None:
         """Return the headers of all rows, or None if anything about them does not hold."""
         heads, stamps, crcs, compressed, sizes, lengths, _, _, traits, offsets = zip(
             *run.rows, strict=True
@@ -280,19 +276,14 @@ class DirectoryReader:
         if prefix:
             offsets = tuple(offset + prefix for offset in offsets)
         first = self._read
-        indexes: Iterable[int] = range(first, first + len(heads))
+        indexes: Sequence[int] = range(first, first + len(heads))
         if run.odd:
             odd = set(run.odd)
             indexes = [first + place for place in range(len(run.starts)) if place not in odd]
-        return list(
-            map(
-                _make_header,
-                zip(
-                    indexes, names.decode("ascii").split("\n")[:-1], repeat(None), offsets,
-                    compressed, sizes, crcs, methods, flags, self._date(run.mtimes, stamps),
-                    modes, repeat(None),
-                ),
-            )
+        nothing = (None,) * len(heads)
+        return Columns(
+            indexes, names.decode("ascii").split("\n")[:-1], nothing, offsets, compressed, sizes,
+            crcs, methods, flags, self._date(run.mtimes, stamps), modes, nothing,
         )  # fmt: skip
 
     def _is_inside(

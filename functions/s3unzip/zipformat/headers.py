@@ -6,8 +6,9 @@ nothing particular, and must give the same for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from s3unzip.errors import Finding, RejectedError
 from s3unzip.zipformat.extras import (
@@ -77,6 +78,51 @@ class HeaderNote:
     finding: Finding | None = None
     is_named: bool = True
     warnings: tuple[Finding, ...] = ()
+
+
+class Columns(NamedTuple):
+    """Headers field by field: one sequence for each field of `CentralHeader`."""
+
+    index: Sequence[int]  # type: ignore[assignment]  # as in CentralHeader
+    path: Sequence[str]
+    raw_name: Sequence[bytes | None]
+    offset: Sequence[int]
+    compressed_size: Sequence[int]
+    size: Sequence[int]
+    crc32: Sequence[int]
+    method: Sequence[int]
+    flags: Sequence[int]
+    mtime: Sequence[int | None]
+    mode: Sequence[int | None]
+    note: Sequence[HeaderNote | None]
+
+    def header(self, place: int) -> CentralHeader:
+        """Return one header."""
+        return CentralHeader._make(column[place] for column in self)
+
+
+class Headers(Sequence[CentralHeader]):
+    """Headers in directory order, kept in columns; each is made when asked for.
+
+    Most are only ever looked at column by column, so making them would cost
+    as much as reading them.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[Columns] = []
+
+    def __len__(self) -> int:
+        return sum(len(run.path) for run in self.runs)
+
+    def __iter__(self) -> Iterator[CentralHeader]:
+        return (run.header(place) for run in self.runs for place in range(len(run.path)))
+
+    @overload
+    def __getitem__(self, place: int) -> CentralHeader: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[CentralHeader]: ...
+    def __getitem__(self, place: int | slice) -> CentralHeader | list[CentralHeader]:
+        return list(self)[place]
 
 
 def read_header(

@@ -12,12 +12,13 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from operator import add, gt, le
 from struct import pack
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from s3unzip.errors import Finding, RejectedError
+from s3unzip.zipformat.headers import Columns, Headers
 from s3unzip.zipformat.member import Member
 from s3unzip.zipformat.records import LOCAL_LENGTH
 
@@ -70,6 +71,7 @@ class _Columns:
         self.path: list[str] = []
         self.raw_name: list[bytes | None] = []
         self.offset: array[int] = array("Q")
+        self.end: array[int] = array("Q")
         self.stop: array[int] = array("Q")
         self.compressed_size: array[int] = array("Q")
         self.size: array[int] = array("Q")
@@ -81,6 +83,28 @@ class _Columns:
         self.kind = bytearray()
         self.lacks_mtime = False
         self.lacks_mode = False
+
+    def take(self, run: Columns) -> None:
+        """Append headers."""
+        self.index.extend(run.index)
+        self.path.extend(run.path)
+        self.raw_name.extend(run.raw_name)
+        self.offset.extend(run.offset)
+        self.compressed_size.extend(run.compressed_size)
+        self.size.extend(run.size)
+        self.crc32.extend(run.crc32)
+        # Arrays of 16 bits take items one by one three times as slowly as packed.
+        self.method.frombytes(pack(f"{len(run.method)}H", *run.method))
+        self.flags.frombytes(pack(f"{len(run.flags)}H", *run.flags))
+        mtime, mode = run.mtime, run.mode
+        self.lacks_mtime |= None in mtime
+        self.mtime.extend([_UNKNOWN_TIME if value is None else value for value in mtime])
+        self.lacks_mode |= None in mode
+        modes = [_UNKNOWN_MODE if value is None else value for value in mode]
+        self.mode.frombytes(pack(f"{len(modes)}i", *modes))
+        names = map(_choose, run.raw_name, run.path) if any(run.raw_name) else run.path
+        lengths = map(LOCAL_LENGTH.__add__, map(len, names))
+        self.end.extend(map(add, map(add, run.offset, run.compressed_size), lengths))
 
     def sort(self) -> None:
         """Put everything into the order of the local headers; most archives are in it."""
@@ -200,7 +224,6 @@ class IndexBuilder:
         self._warnings = Warnings(policy.limits.kept_warnings)
         for finding in location.warnings:
             self._warnings.add(finding)
-        self._ends: array[int] = array("Q")
         self._named = bytearray()
         self._declared = 0
         self._directories: set[str] = set()
@@ -214,51 +237,33 @@ class IndexBuilder:
         Raises:
             RejectedError: the declared sizes pass the limit.
         """
+        if isinstance(headers, Headers):
+            for run in headers.runs:
+                self._add_run(run)
+            return
         for start in range(0, len(headers), _BATCH):
-            self._add_batch(headers[start : start + _BATCH])
+            batch = headers[start : start + _BATCH]
+            self._add_run(Columns._make(zip(*batch, strict=True)))
 
-    def _add_batch(self, headers: Sequence[CentralHeader]) -> None:
-        (
-            index, paths, raw_names, offsets, compressed, sizes,
-            crcs, methods, flags, mtimes, modes, notes,
-        ) = zip(*headers, strict=True)  # fmt: skip
-        columns = self._columns
-        columns.index.extend(index)
-        columns.path.extend(paths)
-        columns.raw_name.extend(raw_names)
-        columns.offset.extend(offsets)
-        columns.compressed_size.extend(compressed)
-        columns.size.extend(sizes)
-        columns.crc32.extend(crcs)
-        # Arrays of 16 bits take items one by one three times as slowly as packed.
-        columns.method.frombytes(pack(f"{len(methods)}H", *methods))
-        columns.flags.frombytes(pack(f"{len(flags)}H", *flags))
-        if None in mtimes:
-            columns.lacks_mtime = True
-            mtimes = tuple(_UNKNOWN_TIME if value is None else value for value in mtimes)
-        if None in modes:
-            columns.lacks_mode = True
-            modes = tuple(_UNKNOWN_MODE if value is None else value for value in modes)
-        columns.mtime.extend(mtimes)
-        columns.mode.frombytes(pack(f"{len(modes)}i", *modes))
-        names = map(_choose, raw_names, paths) if any(raw_names) else paths
-        lengths = map(LOCAL_LENGTH.__add__, map(len, names))
-        self._ends.extend(map(add, map(add, offsets, compressed), lengths))
-        kinds, named = bytearray(b"\1") * len(headers), bytearray(b"\1") * len(headers)
-        if any(notes):
-            for place, note in enumerate(notes):
+    def _add_run(self, run: Columns) -> None:
+        self._columns.take(run)
+        paths = run.path
+        kinds, named = bytearray(b"\1") * len(paths), bytearray(b"\1") * len(paths)
+        if any(run.note):
+            for place, note in enumerate(run.note):
                 if note is not None:
-                    kinds[place], named[place] = self._take_note(headers[place], note)
-            paths = tuple(path for path, has_key in zip(paths, named, strict=True) if has_key)
-        columns.kind += kinds
+                    kinds[place], named[place] = self._take_note(run.header(place), note)
+            paths = tuple(compress(paths, named))
+        base = len(self._columns.kind)
+        self._columns.kind += kinds
         self._named += named
-        self._declared += sum(sizes)
+        self._declared += sum(self._columns.size[base:])
         if self._declared > self._policy.limits.total_size:
             limit = self._policy.limits.total_size
             message = f"{self._declared} bytes declared so far, the limit is {limit}"
             raise RejectedError(Finding("bomb-total", message))
         if paths:
-            self._take_keys(paths, len(columns.kind) - len(headers))
+            self._take_keys(paths, base)
 
     def _take_note(self, header: CentralHeader, note: HeaderNote) -> tuple[int, int]:
         """Count what a note says; return the header's kind, and whether it has a key."""
@@ -405,22 +410,18 @@ class IndexBuilder:
     def _settle_places(self) -> None:
         """Sort by offset; no member may reach the next one, nor the directory."""
         columns, start = self._columns, self._location.start
-        last = max(self._ends, default=0)
+        last = max(columns.end, default=0)
         if last > start:
             message = f"a member would end at {last}, the directory begins at {start}"
             raise RejectedError(Finding("member-out-of-bounds", message, start))
-        offsets, ends = columns.offset, self._ends
-        if not all(map(le, offsets, islice(offsets, 1, None))):
-            order = sorted(range(len(offsets)), key=offsets.__getitem__)
-            ends = array("Q", map(ends.__getitem__, order))
-            columns.sort()
-            offsets = columns.offset
+        columns.sort()
+        offsets, ends = columns.offset, columns.end
         if any(map(gt, ends, islice(offsets, 1, None))):
             self._refuse_overlap(offsets, ends)
         columns.stop = offsets[1:]
         if offsets:
             columns.stop.append(start)
-        self._ends = array("Q")
+        columns.end = array("Q")
 
     def _refuse_overlap(self, offsets: array[int], ends: array[int]) -> None:
         for place in range(len(offsets) - 1):

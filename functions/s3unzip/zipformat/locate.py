@@ -327,6 +327,9 @@ def _check_limits(end: _End, policy: Policy) -> None:
         _reject("cd-too-large", message, end.directory_offset)
     if end.entries > limits.members:
         _reject("too-many-entries", f"{end.entries} declared, the limit is {limits.members}")
+    if end.entries * CENTRAL_LENGTH > end.directory_size:
+        message = f"{end.entries} members declared in {end.directory_size} bytes"
+        _reject("cd-size", message, end.directory_offset)
 
 
 def _place_directory(
