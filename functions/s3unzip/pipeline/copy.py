@@ -65,7 +65,8 @@ def copy_member(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
 def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:
     """Return part sizes of nearly equal length for a copy of `size` bytes."""
     most = max(min(wanted, limits.most), math.ceil(size / limits.parts), limits.least)
-    count = max(1, math.ceil(size / most))
+    count = min(math.ceil(size / most), size // limits.least)  # equal cuts may be too small
+    count = max(1, count, math.ceil(size / limits.most))
     return [size * (n + 1) // count - size * n // count for n in range(count)]
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import RunStoppedError, ServiceFaultError, SourceChangedError
+from s3unzip.errors import (
+    Finding,
+    RunStoppedError,
+    ServiceFaultError,
+    SourceChangedError,
+    StorageError,
+)
 from s3unzip.pipeline.batch import extract_batch
 from s3unzip.pipeline.copy import copy_member
 from s3unzip.pipeline.model import TaskKind
@@ -65,4 +71,15 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     except ServiceFaultError:
         log.write()
         raise
+    except StorageError as refusal:  # of one member; a batch notes it member by member
+        _refuse(rows, refusal, log)
     return log.write()
+
+
+def _refuse(rows: list[MemberRow], refusal: StorageError, log: OutcomeLog) -> None:
+    """Note that the store would not take the members of a task; settling drops the upload."""
+    known = {outcome.index for outcome in log.outcomes}
+    for row in rows:
+        if row.index not in known:
+            log.failed(row, Finding("store-refused", str(refusal), row.offset, row.key))
+    log.slice_done = log.task.parts > 1

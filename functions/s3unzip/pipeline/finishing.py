@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import ConflictError, MemberError, NotFoundError
+from s3unzip.errors import ConflictError, MemberError, NotFoundError, StorageError
 from s3unzip.pipeline.existing import exists_finding, is_unchanged
 from s3unzip.pipeline.linking import link_name, split_tasks
 from s3unzip.pipeline.model import Link, Outcome, Status, Task, TaskKind, TaskReport, decode
 from s3unzip.pipeline.outcomes import TaskOutcomes, read_outcomes
 from s3unzip.pipeline.ports import Upload
 from s3unzip.pipeline.rows import read_rows
+from s3unzip.pipeline.stopping import RUN_FAULTS
 from s3unzip.pipeline.uploading import check_whole, complete_once
 
 if TYPE_CHECKING:
@@ -98,6 +99,10 @@ class _Finish:
             return self._abort(exists_outcome(row))
         except NotFoundError:  # an earlier settling completed it, or somebody aborted it
             return right_outcome(row) if is_unchanged(row, self.destination, self.calls) else None
+        except RUN_FAULTS:
+            raise
+        except StorageError:  # the store will not have these parts; a stream of it may do
+            return self._abort(None)
         return right_outcome(row)
 
     @property

@@ -1,0 +1,162 @@
+"""One S3 server, one proxy, and runs of the product between them.
+
+What a run left is read from the server's disk: the bytes themselves, and the
+metadata beside them, past every layer that could err.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import zipfile
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from s3unzip.local.clock import LocalClock
+from s3unzip.local.pool import SerialPool, WorkerPool
+from s3unzip.local.runner import redrive, run_archive
+from s3unzip.pipeline.model import Location, Options, PlanSummary, Request, decode
+from tests.faults.archives import PREFIX, TUNING
+from tests.faults.stores import DESTINATION, SOURCE, WORK, ContextMaker, open_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s3unzip.local.runner import Pool
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.model import Report, Run
+    from s3unzip.settings import Tuning
+    from s3unzip.zipformat import Policy
+    from tests.faults.proxy import FaultProxy
+    from tests.faults.versity import Versity
+
+KEY = "archive.zip"
+BUCKETS = (SOURCE, DESTINATION, WORK)
+METADATA = "user.metadata"  # the attribute in which VersityGW keeps x-amz-meta-*
+
+
+class Entry(NamedTuple):
+    """One object as it lies on the disk."""
+
+    size: int
+    crc32: int  # of its bytes
+    zip_crc32: int | None  # that it carries as metadata
+
+
+Listing = dict[str, Entry]
+
+
+def expected_listing(archive: bytes) -> Listing:
+    """Return what a clean run of `archive` leaves, by Python's own reader."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        return {
+            PREFIX + info.filename: Entry(info.file_size, info.CRC, info.CRC)
+            for info in opened.infolist()
+        }
+
+
+class World:
+    """A server with three buckets, seen through a proxy by the product."""
+
+    def __init__(self, server: Versity, proxy: FaultProxy) -> None:
+        self.server = server
+        self.proxy = proxy
+        self.client = open_client(server.endpoint)  # past the proxy
+
+    def clear(self) -> None:
+        """Begin anew: empty buckets, no rules, no records."""
+        for bucket in BUCKETS:
+            folder = self.server.objects / bucket
+            if folder.exists():
+                for entry in folder.iterdir():
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            else:
+                self.client.create_bucket(Bucket=bucket)
+        self.proxy.set_rules()
+        self.proxy.take_records()
+
+    def put_archive(self, archive: bytes) -> None:
+        """Put the archive, or put another one over it, past the proxy."""
+        self.client.put_object(Bucket=SOURCE, Key=KEY, Body=archive)
+
+    def maker(self, tuning: Tuning = TUNING, policy: Policy | None = None) -> ContextMaker:
+        """Return what makes a context here and in workers."""
+        if policy is None:
+            return ContextMaker(self.proxy.endpoints, tuning)
+        return ContextMaker(self.proxy.endpoints, tuning, policy)
+
+    def request(self, options: Options | None = None) -> Request:
+        """Return the request for the archive."""
+        source, destination = Location("s3", SOURCE, KEY), Location("s3", DESTINATION, "")
+        return Request(source, destination, options or Options())
+
+    def run(  # noqa: PLR0913 - what differs from run to run
+        self,
+        *,
+        options: Options | None = None,
+        tuning: Tuning = TUNING,
+        policy: Policy | None = None,
+        processes: int = 2,
+        seen: Callable[[WorkerPool], None] | None = None,
+    ) -> Report:
+        """Extract the archive with worker processes, or in this one where `processes` is 0.
+
+        `seen` is told of the pool before it works.
+        """
+        maker = self.maker(tuning, policy)
+        context = maker(LocalClock())
+        make_pool = partial(self._pool, maker, context, processes, seen)
+        return run_archive(self.request(options), context, make_pool, lambda _: None)
+
+    def redrive(self, run: str, processes: int = 2) -> Report:
+        """Do what a run left."""
+        maker = self.maker()
+        context = maker(LocalClock())
+        summary = decode(context.stores.work(run).read("summary.json"), PlanSummary)
+        return redrive(summary, context, partial(self._pool, maker, context, processes, None))
+
+    def listing(self) -> Listing:
+        """Return what lies in the destination."""
+        root = self.server.objects / DESTINATION
+        found: Listing = {}
+        for folder, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if name != ".sgwtmp"]
+            for name in names:
+                path = Path(folder, name)
+                body = path.read_bytes()
+                found[str(path.relative_to(root))] = Entry(
+                    len(body), zlib.crc32(body), _zip_crc(path)
+                )
+        return found
+
+    def uploads(self) -> int:
+        """Return how many multipart uploads are incomplete."""
+        answers = [self.client.list_multipart_uploads(Bucket=bucket) for bucket in BUCKETS]
+        return sum(len(answer.get("Uploads", [])) for answer in answers)
+
+    @staticmethod
+    def _pool(
+        maker: ContextMaker,
+        context: Context,
+        processes: int,
+        seen: Callable[[WorkerPool], None] | None,
+        run: Run,
+    ) -> Pool:
+        if not processes:
+            return SerialPool(run, context)
+        pool = WorkerPool(run, processes, maker, None)
+        if seen is not None:
+            seen(pool)
+        return pool
+
+
+def _zip_crc(path: Path) -> int | None:
+    try:
+        metadata = json.loads(os.getxattr(path, METADATA))
+    except OSError:
+        return None
+    return int(metadata["zip-crc32"], 16)
