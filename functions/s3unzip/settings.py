@@ -60,7 +60,7 @@ class Tuning:
     batch_seconds: float = 20.0  # forecast, at most
     batch_least_seconds: float = 1.0  # below this a task is not worth its dispatch
     gap_bytes: int = 1 * MIB  # a batch reads over unwanted bytes up to here; beyond, a new range
-    copy_task_bytes: int = 64 * GIB  # one copy task
+    copy_task_bytes: int = 4 * GIB  # one copy task: about ten seconds
     # what the forecast of a task stands on; facts and sources in pipeline/forecast constants
     worker_bandwidth: int = 75_000_000  # bytes a second, in or out
     put_seconds: float = 0.030  # latency of one PUT

@@ -296,8 +296,7 @@ def _rows(reading: Reading, key_of: Callable[[str], str]) -> Iterator[Row]:
         return rows
     names = (member.name_bytes for member in reading.selected)
     return (
-        (index, key, name, *rest)
-        for (index, key, _, *rest), name in zip(rows, names, strict=True)
+        (index, key, name, *rest) for (index, key, _, *rest), name in zip(rows, names, strict=True)
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from s3unzip.pipeline.model import ScanTask, Task, TaskKind
 
@@ -90,34 +90,41 @@ class TaskCutter:
         self._start = 0
         self._stop = 0
 
-    def add(self, index: int, facts: Sequence[int], rows: tuple[int, int]) -> None:
-        """Take one member.
+    def add(self, rows: Sequence[Sequence[Any]], starts: Sequence[int]) -> None:
+        """Take the next members.
 
         Args:
-            index: its place in the directory.
-            facts: offset, stop, compressed size, size, method, flags.
-            rows: its bytes [start, stop) in members.jsonl.
+            rows: the columns of `model.MemberRow`, in archive order.
+            starts: where each row begins in members.jsonl, and where the last one ends.
         """
-        offset, stop, compressed, size = facts[:4]
-        small = self._tuning.small_member
-        if size >= small or compressed >= small:
-            self._close(rows[0])
-            self._add_large(index, facts, rows)
-            self._reset(rows[1])
-            return
-        if self._members and (
-            self._members >= self._most_members
-            or self._in + compressed > self._most_in
-            or self._out + size > self._most_out
-        ):
-            self._close(rows[0])
-            self._reset(rows[0])
-        if not self._members:
-            self._start = offset
-        self._stop = stop
-        self._members += 1
-        self._in += compressed
-        self._out += size
+        large = self._tuning.small_member
+        most_members, most_in, most_out = self._most_members, self._most_in, self._most_out
+        members, bytes_in, bytes_out = self._members, self._in, self._out
+        # The sums live in locals: this loop runs once a member.
+        for place, (_, _, _, offset, stop, compressed, size, *_) in enumerate(rows):
+            is_large = size >= large or compressed >= large
+            if is_large or (
+                members
+                and (
+                    members >= most_members
+                    or bytes_in + compressed > most_in
+                    or bytes_out + size > most_out
+                )
+            ):
+                self._members, self._in, self._out = members, bytes_in, bytes_out
+                self._close(starts[place])
+                if is_large:
+                    self._add_large(rows[place], (starts[place], starts[place + 1]))
+                self._reset(starts[place + is_large])
+                members = bytes_in = bytes_out = 0
+            if not is_large:
+                if not members:
+                    self._start = offset
+                self._stop = stop
+                members += 1
+                bytes_in += compressed
+                bytes_out += size
+        self._members, self._in, self._out = members, bytes_in, bytes_out
 
     def finish(self, row_stop: int) -> None:
         """Close the last batch; `row_stop` is the size of members.jsonl."""
@@ -147,12 +154,12 @@ class TaskCutter:
         self._batches += 1
         self._count(TaskKind.BATCH, self._members)
 
-    def _add_large(self, index: int, facts: Sequence[int], rows: tuple[int, int]) -> None:
-        kind, slices = self._way(facts)
+    def _add_large(self, row: Sequence[Any], rows: tuple[int, int]) -> None:
+        index, compressed, size, method, flags = row[0], row[5], row[6], row[8], row[9]
+        kind, slices = self._way(compressed, size, method, flags)
         self._count(kind, 1)
         if len(slices) > 1:
             self.split_members += 1
-        compressed, size = facts[2], facts[3]
         for part, (start, stop) in enumerate(slices):
             share = size * (stop - start) // max(1, compressed)
             self.tasks.append(
@@ -172,9 +179,10 @@ class TaskCutter:
                 name = f"scan-{index:08d}-{part:04d}"
                 self.scans.append(ScanTask(name, rows, index, part, len(slices), slices[0][1]))
 
-    def _way(self, facts: Sequence[int]) -> tuple[TaskKind, list[tuple[int, int]]]:
+    def _way(
+        self, compressed: int, size: int, method: int, flags: int
+    ) -> tuple[TaskKind, list[tuple[int, int]]]:
         """Return how a large member is done, and the slices of its data [0, compressed size)."""
-        compressed, size, method, flags = facts[2:6]
         tuning = self._tuning
         plain = self._inflates and not flags & ENCRYPTED
         if (

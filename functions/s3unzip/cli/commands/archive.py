@@ -21,6 +21,7 @@ from s3unzip.pipeline.methods import METHODS
 from s3unzip.pipeline.preview import read_member, settle_listing
 
 if TYPE_CHECKING:
+    from s3unzip.cli.stores import StoreConfig
     from s3unzip.pipeline.preview import Listed
 
 
@@ -91,7 +92,7 @@ def _bare(options: Options) -> Options:
     return replace(options, key_template="{member}")
 
 
-def make_context(config: o.StoreConfig, options: Options) -> Context:
+def make_context(config: StoreConfig, options: Options) -> Context:
     """Return a context of this process."""
     return Context(stores=open_stores(config), clock=LocalClock(), policy=o.policy_of(options))
 

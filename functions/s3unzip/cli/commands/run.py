@@ -275,7 +275,7 @@ def _guard(summary: PlanSummary, context: Context, max_cost: float) -> None:
         make_forecast,
         make_workload,
     )
-    from s3unzip.pipeline.report import planned_tasks  # noqa: PLC0415
+    from s3unzip.pipeline.records import planned_tasks  # noqa: PLC0415
 
     tasks = planned_tasks(context.stores.work(summary.run.id))
     workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)

@@ -87,6 +87,9 @@ FIXTURES: dict[str, Fixture] = {
 }
 
 
+ROWS_PIECE = 8_192  # members made at a time
+
+
 def find_fixture(name: str) -> Fixture:
     """Return the fixture called `name`.
 
@@ -108,13 +111,14 @@ def make_tasks(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> list
     )
     method = STORED if fixture.stored else DEFLATED
     pitch, row = HEADER + compressed, rates.MEMBER_ROW
-    offset = row_start = 0
-    for index in range(count):
-        stop = offset + pitch
-        row_stop = row_start + row
-        cutter.add(index, (offset, stop, compressed, size, method, 0), (row_start, row_stop))
-        offset, row_start = stop, row_stop
-    cutter.finish(row_start)
+    for first in range(0, count, ROWS_PIECE):
+        last = min(first + ROWS_PIECE, count)
+        rows = [
+            (index, "", None, index * pitch, (index + 1) * pitch, compressed, size, 0, method, 0)
+            for index in range(first, last)
+        ]
+        cutter.add(rows, range(first * row, (last + 1) * row, row))
+    cutter.finish(count * row)
     return order_tasks(cutter.tasks)
 
 

@@ -1,0 +1,94 @@
+"""The plan of an archive of 1,000,000 members: CPU, memory, and `zipfile` beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from bench.measure import RUNS, median, print_figure, run_command
+
+MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "1000000"))
+
+
+def write_archive(path: Path) -> None:
+    """Write an archive of empty-ish stored members, fast: only its directory matters."""
+    local = struct.Struct("<4s5H3I2H")
+    central = struct.Struct("<4s6H3I5H2I")
+    body = b"0123456789"
+    crc = 0xA684C7C6
+    directory: list[bytes] = []
+    offset = 0
+    with path.open("wb") as file:
+        for number in range(MEMBERS):
+            name = b"case-%03d/2026-11/document-%07d.json" % (number % 211, number)
+            head = local.pack(b"PK\3\4", 20, 0, 0, 0, 23413, crc, 10, 10, len(name), 0)
+            file.write(head + name + body)
+            directory.append(
+                central.pack(
+                    b"PK\1\2", 788, 20, 0, 0, 0, 23413, crc, 10, 10, len(name), 0, 0, 0, 0,
+                    0o100644 << 16, offset,
+                )
+                + name
+            )  # fmt: skip
+            offset += len(head) + len(name) + len(body)
+        size = sum(map(len, directory))
+        file.writelines(directory)
+        end = offset + size
+        file.write(
+            struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, MEMBERS, MEMBERS, size, offset)
+        )
+        file.write(struct.pack("<4sIQI", b"PK\6\7", 0, end, 1))
+        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, size, offset, 0))
+
+
+def plan(source: str, work: str) -> None:
+    """Plan as a run does: everything that a run writes before its first task."""
+    from s3unzip.cli.stores import StoreConfig, open_stores  # noqa: PLC0415
+    from s3unzip.local.clock import LocalClock  # noqa: PLC0415
+    from s3unzip.pipeline.context import Context  # noqa: PLC0415
+    from s3unzip.pipeline.locations import parse_destination, parse_source  # noqa: PLC0415
+    from s3unzip.pipeline.model import PlanSummary, Request  # noqa: PLC0415
+    from s3unzip.pipeline.plan import make_plan  # noqa: PLC0415
+
+    home = parse_destination(work)
+    context = Context(stores=open_stores(StoreConfig(home)), clock=LocalClock())
+    target = parse_destination(f"{work}/out")
+    summary = make_plan(Request(parse_source(source), target), context)
+    assert isinstance(summary, PlanSummary), summary
+    print(json.dumps({"members": summary.selected, "tasks": summary.tasks}))
+
+
+def main() -> None:
+    """Measure three times."""
+    if len(sys.argv) > 1:
+        if sys.argv[1] == "zipfile":
+            print(len(zipfile.ZipFile(sys.argv[2]).infolist()))
+        else:
+            plan(sys.argv[2], sys.argv[3])
+        return
+    with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
+        archive = Path(folder, "million.zip")
+        write_archive(archive)
+        me = [sys.executable, "-m", "bench.plan"]
+        ours, theirs = [], []
+        for turn in range(RUNS):
+            ours.append(run_command([*me, "plan", str(archive), folder]))
+            assert json.loads(ours[-1].output)["members"] == MEMBERS, ours[-1].output
+            theirs.append(run_command([*me, "zipfile", str(archive)]))
+            print(
+                f"turn {turn + 1}: plan {ours[-1].cpu:.2f} CPU s, {ours[-1].rss_mb:.0f} MB; "
+                f"zipfile's directory alone {theirs[-1].cpu:.2f} CPU s, {theirs[-1].rss_mb:.0f} MB"
+            )
+    print_figure("plan.million.cpu_s", median([cost.cpu for cost in ours]), "s")
+    print_figure("plan.million.rss_mb", max(cost.rss_mb for cost in ours), "MB")
+    ratio = [a.cpu / b.cpu for a, b in zip(ours, theirs, strict=True)]
+    print_figure("plan.million.cpu_vs_zipfile", median(ratio), "ratio")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The S3 server of the benches: VersityGW on a folder, or any endpoint given.
+
+``S3UNZIP_BENCH_ENDPOINT`` with the usual AWS variables names another server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ACCESS, SECRET = "bench", "bench-secret"
+START_SECONDS = 20
+
+
+def find_versitygw() -> str | None:
+    """Return the path of the server, None if the machine has none."""
+    installed = Path("~/go/bin/versitygw").expanduser()
+    return shutil.which("versitygw") or (str(installed) if installed.exists() else None)
+
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[str]:
+    """Run a server, set the AWS variables to it, and give its endpoint."""
+    given = os.environ.get("S3UNZIP_BENCH_ENDPOINT")
+    if given:
+        os.environ["AWS_ENDPOINT_URL"] = given
+        yield given
+        return
+    binary = find_versitygw()
+    if binary is None:
+        sys.exit(
+            "the benches want VersityGW: go install "
+            "github.com/versity/versitygw/cmd/versitygw@v1.8.0, or set S3UNZIP_BENCH_ENDPOINT"
+        )
+    with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        data = Path(folder, "data")
+        data.mkdir()
+        command = [binary, "--access", ACCESS, "--secret", SECRET, "--port", f"127.0.0.1:{port}"]
+        process = subprocess.Popen(
+            [*command, "posix", str(data)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        endpoint = f"http://127.0.0.1:{port}"
+        os.environ.update(
+            AWS_ENDPOINT_URL=endpoint,
+            AWS_ACCESS_KEY_ID=ACCESS,
+            AWS_SECRET_ACCESS_KEY=SECRET,
+            AWS_REGION="us-east-1",
+            AWS_DEFAULT_REGION="us-east-1",
+            S3UNZIP_HOME=str(Path(folder, "home")),
+        )
+        try:
+            _wait(port)
+            yield endpoint
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait(port: int) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    sys.exit(f"the server does not answer on port {port}")

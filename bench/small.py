@@ -1,0 +1,141 @@
+"""20,000 small JSON members, S3 to S3: s3unzip, the usual Python way, and a bare loop of PUTs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Thread
+
+import boto3
+from botocore.config import Config
+
+from bench.measure import RUNS, median, print_figure, run_command
+from bench.server import s3_server
+
+MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "20000"))
+PLAIN = 11_000  # bytes of a member
+THREADS = 40
+
+
+def make_archive() -> bytes:
+    """Return an archive of members with 11 KB plain and about 5 KB zipped each."""
+    rng = random.Random(7)
+    words = [rng.randbytes(5).hex() for _ in range(4000)]
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(MEMBERS):
+            rows: list[dict[str, object]] = []
+            size = 0
+            while size < PLAIN:
+                row = {"id": rng.randrange(10**9), "name": rng.choice(words), "v": rng.random()}
+                size += len(json.dumps(row)) + 2
+                rows.append(row)
+            archive.writestr(f"case/{number % 97:02}/{number:06}.json", json.dumps(rows))
+    return target.getvalue()
+
+
+def peer() -> None:
+    """Extract the way most people do it: zipfile in memory, put_object in 40 threads."""
+    client = boto3.client("s3", config=Config(max_pool_connections=THREADS))
+    body = client.get_object(Bucket="source", Key="bench.zip")["Body"].read()
+    archive = zipfile.ZipFile(io.BytesIO(body))
+
+    def put(name: str) -> None:
+        client.put_object(Bucket="peer", Key=f"bench/{name}", Body=archive.read(name))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _ in pool.map(put, archive.namelist()):
+            pass
+
+
+def bare() -> None:
+    """PUT the same bodies to the same keys through obstore, without any ZIP work.
+
+    The bodies are inflated before the clock of the difference starts: the CPU
+    of that is printed, to be taken off.
+    """
+    import time  # noqa: PLC0415
+
+    import obstore  # noqa: PLC0415
+    from obstore.store import S3Store  # noqa: PLC0415
+
+    client = boto3.client("s3")
+    body = client.get_object(Bucket="source", Key="bench.zip")["Body"].read()
+    archive = zipfile.ZipFile(io.BytesIO(body))
+    bodies = [(name, archive.read(name)) for name in archive.namelist()]
+    store = S3Store(
+        "bare",
+        config={"checksum_algorithm": "CRC64NVME", "unsigned_payload": True},
+        endpoint=os.environ["AWS_ENDPOINT_URL"],
+        client_options={"allow_http": True},
+    )
+    queue: SimpleQueue[tuple[str, bytes] | None] = SimpleQueue()
+    before, started = time.process_time(), time.perf_counter()
+
+    def work() -> None:
+        while (item := queue.get()) is not None:
+            name, data = item
+            obstore.put(
+                store,
+                f"bench/{name}",
+                data,
+                attributes={"Content-Type": "application/json", "zip-crc32": "00000000"},
+                use_multipart=False,
+            )
+
+    threads = [Thread(target=work) for _ in range(32)]
+    for thread in threads:
+        thread.start()
+    for item in bodies:
+        queue.put(item)
+    for _ in threads:
+        queue.put(None)
+    for thread in threads:
+        thread.join()
+    print(json.dumps([time.process_time() - before, time.perf_counter() - started]))
+
+
+def main() -> None:
+    """Measure the three in turn, three times, and print ratios of medians."""
+    if len(sys.argv) > 1:
+        {"peer": peer, "bare": bare}[sys.argv[1]]()
+        return
+    with s3_server():
+        client = boto3.client("s3")
+        for bucket in ("source", "peer", "bare", "ours"):
+            client.create_bucket(Bucket=bucket)
+        client.put_object(Bucket="source", Key="bench.zip", Body=make_archive())
+        ours, theirs, bare_cpu = [], [], []
+        me = [sys.executable, "-m", "bench.small"]
+        tool = [sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"]
+        for turn in range(RUNS):
+            cost = run_command([*tool, "s3://source/bench.zip", f"s3://ours/{turn}"])
+            report = json.loads(cost.output)
+            assert report["extracted"] == MEMBERS, report
+            ours.append(cost)
+            theirs.append(run_command([*me, "peer"]))
+            bare_cpu.append(json.loads(run_command([*me, "bare"]).output)[0])
+            print(
+                f"turn {turn + 1}: s3unzip {cost.wall:.1f} s, {cost.cpu:.2f} CPU s; "
+                f"zipfile+boto3 {theirs[-1].wall:.1f} s, {theirs[-1].cpu:.2f} CPU s; "
+                f"bare PUTs {bare_cpu[-1]:.2f} CPU s",
+                flush=True,
+            )
+    cpu = median([cost.cpu for cost in ours])
+    print_figure("small.cpu_us_per_member", 1e6 * cpu / MEMBERS, "us")
+    ratio = [a.cpu / b.cpu for a, b in zip(ours, theirs, strict=True)]
+    print_figure("small.cpu_vs_zipfile_boto3", median(ratio), "ratio")
+    rate = [b.wall / a.wall for a, b in zip(ours, theirs, strict=True)]
+    print_figure("small.rate_vs_zipfile_boto3", median(rate), "ratio")
+    over = [a.cpu / b for a, b in zip(ours, bare_cpu, strict=True)]
+    print_figure("small.cpu_vs_bare_put", median(over), "ratio")
+
+
+if __name__ == "__main__":
+    main()
