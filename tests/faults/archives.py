@@ -15,7 +15,7 @@ TUNING = Tuning(
     small_member=64 * KIB,
     copy_from=5 * MIB,
     split_from=1 * MIB,
-    segment_bytes=512 * KIB,
+    segment_bytes=768 * KIB,
     batch_members=40,
     part_bytes=5 * MIB,
     copy_part_bytes=5 * MIB,
@@ -28,11 +28,11 @@ TUNING = Tuning(
 def make_archive(
     *, small: int = 400, seed: int = 1, large: bool = True, size: int = 1_500
 ) -> bytes:
-    """Return an archive of `small` members of about `size` bytes, and of four large ones.
+    """Return an archive of `small` members of about `size` bytes, and of some large ones.
 
-    The large ones are a stream of 2 MiB, a stored copy of 6 MiB, a deflated
-    member that is split, of 26 MiB, and an empty one. The same names come with
-    other bytes under another `seed`.
+    The large ones are a stream of 2 MiB, a stored copy of 6 MiB and a deflated
+    member of 16 MiB that is split; an empty one comes with them. The same
+    names have other bytes under another `seed`.
     """
     dice = random.Random(seed)
     words = [f"{dice.getrandbits(40):x}" for _ in range(5_000)]
@@ -46,7 +46,7 @@ def make_archive(
             stored = _info("stored.bin")
             stored.compress_type = zipfile.ZIP_STORED
             archive.writestr(stored, dice.randbytes(6 * MIB))
-            archive.writestr(_info("split.log"), _log(dice, 26 * MIB))
+            archive.writestr(_info("split.log"), _log(dice, 16 * MIB))
             archive.writestr(_info("empty"), b"")
     return raw.getvalue()
 

@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from s3unzip.errors import SourceChangedError
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import SerialPool, WorkerPool
 from s3unzip.local.runner import redrive, run_archive
-from s3unzip.pipeline.model import Location, Options, PlanSummary, Request, decode
+from s3unzip.pipeline.model import Location, Options, PlanSummary, Request, Verdict, decode
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.stores import DESTINATION, SOURCE, WORK, ContextMaker, open_client
 
@@ -94,7 +95,7 @@ class World:
         source, destination = Location("s3", SOURCE, KEY), Location("s3", DESTINATION, "")
         return Request(source, destination, options or Options())
 
-    def run(  # noqa: PLR0913 - what differs from run to run
+    def run(
         self,
         *,
         options: Options | None = None,
@@ -111,6 +112,13 @@ class World:
         context = maker(LocalClock())
         make_pool = partial(self._pool, maker, context, processes, seen)
         return run_archive(self.request(options), context, make_pool, lambda _: None)
+
+    def run_to_verdict(self) -> Verdict:
+        """Extract the archive; what the plan raises is a verdict too."""
+        try:
+            return self.run().verdict
+        except SourceChangedError:
+            return Verdict.SOURCE_CHANGED
 
     def redrive(self, run: str, processes: int = 2) -> Report:
         """Do what a run left."""

@@ -1,0 +1,151 @@
+"""Bombs: how long, how many bytes and how much money until they are refused."""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from typing import TYPE_CHECKING
+
+from s3unzip.pipeline.forecast import rates
+from s3unzip.pipeline.model import Verdict
+from s3unzip.settings import KIB, MIB
+from s3unzip.zipformat import Limits, Policy
+from tests.faults.figures import Figure
+from tests.faults.stores import DESTINATION
+from tests.zips import (
+    BZIP2,
+    DEFLATE,
+    DEFLATE64,
+    EOCD,
+    LZMA,
+    STORED,
+    XZ,
+    ZSTD,
+    Entry,
+    Shape,
+    build,
+    pack_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.rules import Record
+    from tests.faults.world import World
+
+# What an environment might allow: 256 MiB out, 50,000 members.
+POLICY = Policy(limits=Limits(members=50_000, total_size=256 * MIB))
+BUDGET_DOLLARS = 0.001
+BUDGET_BYTES = 1 * MIB
+LAMBDA_GB = rates.LAMBDA_VCPU_MB / 1_024
+WRITES = frozenset({"put", "list", "create", "part", "copy", "complete"})
+METHODS = {
+    "deflate": DEFLATE, "deflate64": DEFLATE64, "bzip2": BZIP2, "lzma": LZMA, "zstd": ZSTD, "xz": XZ
+}  # fmt: skip
+
+
+def overlap(members: int = 1_000) -> bytes:
+    """Return an archive whose members are all the same compressed MiB."""
+    first = Entry("0", bytes(MIB), DEFLATE)
+    data, at_start = first.stored_data, {"offset": 0}
+    others = (
+        Entry(f"{n}", first.content, DEFLATE, data=data, present=False, central=at_start)
+        for n in range(1, members)
+    )
+    return build(first, *others)
+
+
+def quoted_overlap(members: int = 250) -> bytes:
+    """Return an archive whose members each hold the next one's header in a stored block.
+
+    The construction of https://www.bamsoftware.com/hacks/zipbomb/, without ZIP64.
+    """
+    kernel = Entry(f"{members - 1}", bytes(MIB), DEFLATE)
+    blob, data = kernel.local_part(), kernel.stored_data
+    content = kernel.content
+    centrals = [(kernel, len(blob))]
+    for number in range(members - 2, -1, -1):
+        header = blob[: len(blob) - len(data)]
+        quote = b"\0" + struct.pack("<HH", len(header), len(header) ^ 0xFFFF) + header
+        data = quote + data
+        content = header + content
+        entry = Entry(f"{number}", content, DEFLATE, data=data)
+        blob = entry.local_part()
+        centrals.append((entry, len(blob)))
+    directory = b"".join(e.central_part(len(blob) - length) for e, length in reversed(centrals))
+    end: dict[str, int | bytes] = {
+        "signature": b"PK\x05\x06", "disk": 0, "directory_disk": 0, "disk_entries": members,
+        "entries": members, "directory_size": len(directory), "directory_offset": len(blob),
+        "comment_length": 0,
+    }  # fmt: skip
+    return blob + directory + pack_record(EOCD, end, {})
+
+
+def honest(method: int, members: int = 100) -> bytes:
+    """Return an archive that says how large it gets: so many times 10 MiB of zeros."""
+    data = Entry("0", bytes(10 * MIB), method)
+    packed, crc = data.stored_data, zlib.crc32(data.content)
+    sizes = {"size": 10 * MIB, "crc32": crc}
+    return build(
+        *(
+            Entry(f"{n}", b"", method, data=packed, local=sizes, central=sizes)
+            for n in range(members)
+        )
+    )
+
+
+def lying(method: int, declared: int) -> bytes:
+    """Return an archive of one member that declares `declared` bytes and holds 64 MiB."""
+    content = bytes(64 * MIB)
+    sizes = {"size": declared, "crc32": zlib.crc32(bytes(declared))}
+    return build(Entry("liar", content, method, local=sizes, central=sizes))
+
+
+def empty_members(members: int = 70_000) -> bytes:
+    """Return an archive of empty members."""
+    entries = (Entry(f"{n:06d}", b"", STORED) for n in range(members))
+    return build(*entries, shape=Shape(zip64=True))
+
+
+def measure_bombs(world: World) -> Iterator[Figure]:
+    """Yield the cost of refusing each kind."""
+    yield from _measure(world, "overlap", overlap())
+    yield from _measure(world, "quoted_overlap", quoted_overlap())
+    yield from _measure(world, "empty_70000", empty_members())
+    for name, method in METHODS.items():
+        yield from _measure(world, f"ratio.{name}", honest(method))
+        yield from _measure(world, f"lying.small.{name}", lying(method, 1_000))
+        yield from _measure(world, f"lying.large.{name}", lying(method, 100 * KIB))
+
+
+def _measure(world: World, name: str, archive: bytes) -> Iterator[Figure]:
+    world.clear()
+    world.put_archive(archive)
+    started = time.monotonic()
+    report = world.run(policy=POLICY, processes=0)
+    seconds = time.monotonic() - started
+    records = world.proxy.take_records()
+    sent = sum(record.sent for record in records if record.path.startswith(f"/{DESTINATION}/"))
+    kept = sum(entry.size for entry in world.listing().values())
+    dollars = cost_of(records, seconds)
+    refused = report.verdict is Verdict.REJECTED or (report.failed == 1 and not report.extracted)
+    within = refused and kept == 0 and sent <= BUDGET_BYTES and dollars <= BUDGET_DOLLARS
+    label = f"bombs.{name}"
+    yield Figure(f"{label}.archive", len(archive), "bytes")
+    yield Figure(f"{label}.seconds", seconds, "s")
+    yield Figure(f"{label}.bytes_sent", sent, "bytes")
+    yield Figure(f"{label}.bytes_written", kept, "bytes")
+    yield Figure(f"{label}.dollars", dollars, "$")
+    yield Figure(f"{label}.refused_within_budget", float(within), "of 1")
+
+
+def cost_of(records: list[Record], seconds: float) -> float:
+    """Return the dollars of these requests and of so many seconds of one worker, us-east-1."""
+    writes = sum(record.kind in WRITES for record in records)
+    reads = len(records) - writes
+    return (
+        writes * rates.PRICE_S3_WRITE
+        + reads * rates.PRICE_S3_READ
+        + seconds * LAMBDA_GB * rates.PRICE_LAMBDA_GB_SECOND
+    )

@@ -1,0 +1,75 @@
+"""Rights taken away, at the start and in mid-run: how much is asked after the first no."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import AccessDeniedError
+from s3unzip.pipeline.model import Verdict
+from s3unzip.settings import Tuning
+from tests.faults.archives import make_archive
+from tests.faults.figures import Figure
+from tests.faults.rules import WRITES, Act, Rule
+from tests.faults.world import expected_listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.rules import Record
+    from tests.faults.world import World
+
+DENIED = Rule(Act.ANSWER, kinds=WRITES, within="/members/", status=403, code="AccessDenied")
+
+
+def measure_denials(world: World, sizes: tuple[int, ...]) -> Iterator[Figure]:
+    """Yield requests after the first 403, for archives of so many members, default settings."""
+    for small in sizes:
+        archive = make_archive(small=small, large=False, size=300)
+        moments = {
+            "write.start": DENIED,
+            "write.middle": _after(DENIED, small // 3),
+            "read.middle": Rule(
+                Act.ANSWER, kinds=("get",), within="/ingest/", after=2, status=403,
+                code="AccessDenied",
+            ),
+            "kms.middle": Rule(
+                Act.ANSWER, kinds=WRITES, within="/members/", after=small // 3, status=400,
+                code="KMS.DisabledException",
+            ),
+        }  # fmt: skip
+        for name, rule in moments.items():
+            yield from _measure(world, archive, rule, f"denied.{name}.{small}_members")
+
+
+def _after(rule: Rule, after: int) -> Rule:
+    return Rule(rule.act, rule.kinds, rule.within, after=after, status=rule.status, code=rule.code)
+
+
+def _measure(world: World, archive: bytes, rule: Rule, label: str) -> Iterator[Figure]:
+    world.clear()
+    world.put_archive(archive)
+    world.proxy.set_rules(rule)
+    # Default settings but for the batches: else there would be one task.
+    tuning = Tuning(batch_members=100)
+    run = ""
+    try:
+        report = world.run(tuning=tuning)
+    except AccessDeniedError:
+        denied = True
+    else:
+        run = report.run
+        denied = report.verdict is Verdict.FAILED and report.reason == "access-denied"
+    after = requests_after(world.proxy.take_records(), rule.act)
+    yield Figure(f"{label}.requests_after", after, "requests")
+    yield Figure(f"{label}.told", float(denied), "of 1")
+    world.proxy.set_rules()
+    if run:
+        again = world.redrive(run)
+        whole = again.verdict is Verdict.COMPLETED and world.listing() == expected_listing(archive)
+        yield Figure(f"{label}.whole_after_redrive", float(whole), "of 1")
+
+
+def requests_after(records: list[Record], act: Act) -> int:
+    """Return how many requests were answered after the first that `act` was done to."""
+    first = next((n for n, record in enumerate(records) if record.fault == act), len(records))
+    return max(0, len(records) - first - 1)

@@ -1,0 +1,159 @@
+"""The same event many times, and the same task twice at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import S3UnzipError
+from s3unzip.local.clock import LocalClock
+from s3unzip.local.pool import SerialPool
+from s3unzip.local.runner import work_off
+from s3unzip.local.worker import do_job
+from s3unzip.pipeline.linking import link_members
+from s3unzip.pipeline.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
+from s3unzip.pipeline.plan import make_plan
+from s3unzip.pipeline.report import settle
+from tests.faults.archives import make_archive
+from tests.faults.figures import Figure
+from tests.faults.stores import DESTINATION
+from tests.faults.world import expected_listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s3unzip.local.worker import Job
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.model import PlanSummary, Run
+    from tests.faults.world import World
+
+
+class Executions:
+    """Starts an execution of a name once, as Step Functions does with StartExecution."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._numbers = itertools.count()
+
+    def start(self, name: str) -> bool:
+        """Say whether this call was the first of `name`; setdefault is atomic."""
+        mine = next(self._numbers)
+        return self._names.setdefault(name, mine) == mine
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def measure_events(world: World, copies: tuple[int, ...]) -> Iterator[Figure]:
+    """Yield runs and PUTs for an event that comes so many times, one by one and at once."""
+    archive = make_archive(small=300)
+    want = expected_listing(archive)
+    for count in copies:
+        for at_once in (False, True):
+            world.clear()
+            world.put_archive(archive)
+            executions = Executions()
+            take = partial(_take_event, world, executions)
+            with ThreadPoolExecutor(count if at_once else 1) as pool:
+                list(pool.map(take, range(count)))
+            label = f"events.{count}_copies.{'at_once' if at_once else 'in_turn'}"
+            yield Figure(f"{label}.runs", len(executions), "runs")
+            yield from _writes(world, label, len(want))
+            yield Figure(f"{label}.whole", float(world.listing() == want), "of 1")
+
+
+def measure_reruns(world: World) -> Iterator[Figure]:
+    """Yield what a run costs that finds all its members there, by the rule on conflicts."""
+    archive = make_archive(small=3_000, large=False, size=200)
+    want = expected_listing(archive)
+    world.clear()
+    world.put_archive(archive)
+    world.run()
+    world.proxy.take_records()
+    for rule in (OnConflict.SKIP_UNCHANGED, OnConflict.NEVER):
+        report = world.run(options=Options(on_conflict=rule))
+        kinds = Counter(
+            record.kind
+            for record in world.proxy.take_records()
+            if record.path.startswith(f"/{DESTINATION}")
+        )
+        label = f"rerun.{rule.value}"
+        yield Figure(f"{label}.unchanged", report.unchanged, "members")
+        for kind in ("list", "head", "put"):
+            yield Figure(f"{label}.{kind}", kinds[kind], "requests")
+        yield Figure(f"{label}.whole", float(world.listing() == want), "of 1")
+
+
+def measure_twins(world: World, times: int) -> Iterator[Figure]:
+    """Yield what is left when every task is done twice at once, `times` tasks in all."""
+    archive = make_archive(small=300)
+    want = expected_listing(archive)
+    done = runs = equal = left = 0
+    while done < times:
+        world.clear()
+        world.put_archive(archive)
+        maker = world.maker()
+        one, other = maker(LocalClock()), maker(LocalClock())
+        plan = make_plan(world.request(), one)
+        assert not isinstance(plan, Report)
+        done += _do_twice(plan, one, other)
+        report = settle(plan.run, one).report
+        if report.verdict is not Verdict.COMPLETED:
+            report = world.redrive(plan.run.id, 0)
+        runs += 1
+        equal += report.verdict is Verdict.COMPLETED and world.listing() == want
+        left += world.uploads()
+    yield Figure("twins", done, "tasks")
+    yield Figure("twins.runs", runs, "runs")
+    yield Figure("twins.equal_runs", equal, "runs")
+    yield Figure("twins.uploads_left", left, "uploads")
+
+
+def _do_twice(plan: PlanSummary, one: Context, other: Context) -> int:
+    """Do each task of a plan in two threads at once; return how many there were."""
+    work = one.stores.work(plan.run.id)
+    done = 0
+    with ThreadPoolExecutor(2) as pool:
+
+        def both(job: Job) -> None:
+            list(pool.map(lambda context: _try(plan.run, job, context), (one, other)))
+
+        for line in work.read("scan.jsonl").splitlines():
+            both(decode(line, ScanTask))
+            done += 1
+        link_members(plan.run, one)
+        for line in work.read("plan.jsonl").splitlines():
+            both(decode(line, Task))
+            done += 1
+    return done
+
+
+def _try(run: Run, job: Job, context: Context) -> None:
+    """Do one job, up to four times, as a state machine does."""
+    for attempt in range(4):
+        try:
+            do_job(run, job, context)
+        except S3UnzipError as error:
+            if not error.retryable or attempt == 3:
+                raise
+        else:
+            return
+
+
+def _take_event(world: World, executions: Executions, _: int) -> None:
+    """Do what the planner does with one event, and what its state machine does then."""
+    context = world.maker()(LocalClock())
+    plan = make_plan(world.request(), context)
+    assert not isinstance(plan, Report)
+    if executions.start(plan.run.id):
+        work_off(plan, context, lambda run: SerialPool(run, context), fresh=True)
+
+
+def _writes(world: World, label: str, members: int) -> Iterator[Figure]:
+    records = world.proxy.take_records()
+    kinds = Counter(record.kind for record in records if record.path.startswith(f"/{DESTINATION}/"))
+    objects = kinds["put"] + kinds["complete"]
+    yield Figure(f"{label}.puts_a_member", objects / members, "x")
