@@ -12,7 +12,9 @@ import runpy
 import signal
 import sys
 import threading
+from http import HTTPStatus
 from importlib import import_module
+from typing import Any
 
 
 def _follow_parent() -> None:
@@ -27,8 +29,37 @@ def _hasten_checksums() -> None:
     vars(import_module("ministack.services.s3"))["_crc64nvme"] = fast
 
 
+def _serve_ranges_of_versions() -> None:
+    """Let a GET of a version honour its Range, as S3 does.
+
+    MiniStack 1.5.33, which is pinned, sends the whole object. Of what it does,
+    this is the one thing that is mended here.
+    """
+    s3 = import_module("ministack.services.s3")
+    whole = s3._get_object  # noqa: SLF001 - it has no other way in
+
+    def get_object(
+        bucket: str, key: str, headers: dict[str, str], query: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        status, answer, body = whole(bucket, key, headers, query)
+        wanted = headers.get("range", "")
+        if status != HTTPStatus.OK or not wanted or "versionId" not in (query or {}):
+            return status, answer, body
+        span = s3._parse_range(wanted, len(body))  # noqa: SLF001
+        if span is None:
+            return HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {}, b""
+        start, end = span
+        kept = {name: value for name, value in answer.items() if "checksum" not in name.lower()}
+        kept["Content-Length"] = str(end + 1 - start)
+        kept["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
+        return HTTPStatus.PARTIAL_CONTENT, kept, body[start : end + 1]
+
+    s3._get_object = get_object  # noqa: SLF001
+
+
 if __name__ == "__main__":
     threading.Thread(target=_follow_parent, daemon=True).start()
+    _serve_ranges_of_versions()
     _hasten_checksums()
     sys.argv = ["ministack"]
     runpy.run_module("ministack", run_name="__main__", alter_sys=True)

@@ -55,4 +55,3 @@ def _check_best_practices(app: cdk.App) -> None:
     except ModuleNotFoundError:
         return
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app, verbose=True))
-

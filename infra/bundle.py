@@ -60,11 +60,8 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> int:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
         made = Path(scratch) / "asset"
-        _install(made, target, Path(scratch) / "requirements.txt")
-        shutil.copytree(
-            PACKAGE, made / "s3unzip", ignore=shutil.ignore_patterns("__pycache__", "cli")
-        )
-        _prune(made)
+        install_dependencies(made, target)
+        copy_package(made)
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
         if size > MOST_BYTES:
             raise BundleError(
@@ -75,6 +72,24 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> int:
             shutil.rmtree(folder)
         made.rename(folder)
     return size
+
+
+def copy_package(folder: Path) -> None:
+    """Copy what Lambda runs of the package into `folder`."""
+    shutil.copytree(
+        PACKAGE, folder / "s3unzip", ignore=shutil.ignore_patterns("__pycache__", "cli")
+    )
+
+
+def install_dependencies(folder: Path, target: Target) -> None:
+    """Install what the package needs into `folder`, as the lock file has it.
+
+    Raises:
+        BundleError: uv failed.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        _install(folder, target, Path(scratch) / "requirements.txt")
+    _prune(folder)
 
 
 def _install(made: Path, target: Target, requirements: Path) -> None:

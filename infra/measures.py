@@ -29,7 +29,7 @@ class Measures:
             dimensions_map={"service": SERVICE, "environment": self.environment},
             statistic=statistic,
             period=PERIOD,
-            label=label or name,
+            label=label,  # with a label an alarm would become metric math
         )
 
     def percentiles(self, name: str) -> list[cloudwatch.IMetric]:

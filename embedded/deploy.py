@@ -1,0 +1,180 @@
+"""The synthesized stack, deployed into MiniStack: boto3 on the cloud assembly.
+
+The template goes in as CDK wrote it. One thing differs from `cdk deploy`: the
+functions' dependencies are installed for this machine and lie on `PYTHONPATH`,
+as a layer would, because MiniStack unpacks the asset anew for each worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+from embedded.ministack import PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
+from infra.bundle import ROOT, Target, copy_package, install_dependencies
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+BUILT = ROOT / "build" / "embedded"
+ACCOUNT = "000000000000"
+DEPLOY_SECONDS = 60.0
+QUALIFIER = "hnb659fds"  # CDK's default bootstrap
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What `cdk synth` wrote: one stack's template and its file assets."""
+
+    folder: Path
+    stack: str
+
+    @property
+    def template(self) -> Path:
+        """The template's file, untouched."""
+        return self.folder / f"{self.stack}.template.json"
+
+    def assets(self) -> list[tuple[Path, str, str]]:
+        """Return path, bucket and key of each asset; the template is one of them."""
+        files = json.loads((self.folder / f"{self.stack}.assets.json").read_text())["files"]
+        places = {"${AWS::AccountId}": ACCOUNT, "${AWS::Region}": REGION}
+        found = []
+        for file in files.values():
+            for destination in file["destinations"].values():
+                bucket = destination["bucketName"]
+                for name, value in places.items():
+                    bucket = bucket.replace(name, value)
+                path = self.folder / file["source"]["path"]
+                found.append((path, bucket, destination["objectKey"]))
+        return found
+
+
+def prepare_dependencies() -> Path:
+    """Install what the functions need for MiniStack's interpreter; at once if it is there."""
+    locked = hashlib.sha256((ROOT / "uv.lock").read_bytes() + str(PYTHON).encode()).hexdigest()
+    folder = BUILT / f"site-{locked[:16]}"
+    if not folder.exists():
+        scratch = BUILT / f".making-{os.getpid()}"
+        install_dependencies(scratch, Target(str(PYTHON)))
+        # Each worker is a cold start of its own: let them not compile the same files.
+        compiled = [str(PYTHON), "-m", "compileall", "-q", "-j", "0", str(scratch)]
+        subprocess.run(compiled, check=False, stdout=subprocess.DEVNULL)  # noqa: S603 - fixed arguments
+        scratch.rename(folder)
+    return folder
+
+
+def synthesize(environment: str, folder: Path) -> Assembly:
+    """Synthesize the stack of `environment` into `folder`, with the package as its asset.
+
+    Raises:
+        EmbeddedAwsError: synthesis failed; the message is what it said.
+    """
+    code = folder / "code"
+    copy_package(code)
+    assembly = folder / "cdk.out"
+    context = {"env": environment, "bundle": str(code)}
+    done = subprocess.run(  # noqa: S603 - fixed arguments
+        [sys.executable, str(ROOT / "app.py")],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "CDK_OUTDIR": str(assembly),
+            "CDK_CONTEXT_JSON": json.dumps(context),
+            "CDK_VALIDATION": "false",  # CDK's own linter: `cdk synth` and a test run it
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise EmbeddedAwsError(f"synthesis failed:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+    (template,) = assembly.glob("*.template.json")
+    return Assembly(assembly, template.name.removesuffix(".template.json"))
+
+
+def start_aws(*, auth: bool = False, port: int = 0) -> EmbeddedAws:
+    """Return a MiniStack whose functions find their dependencies; not started yet."""
+    return EmbeddedAws(auth=auth, port=port, variables={"PYTHONPATH": str(prepare_dependencies())})
+
+
+def make_client(service: str, variables: Mapping[str, str]) -> Any:
+    """Return a boto3 client of `service` at the endpoint that `variables` name."""
+    return boto3.client(
+        service,  # type: ignore[call-overload]  # the stubs want each service's name spelt out
+        endpoint_url=variables["AWS_ENDPOINT_URL"],
+        region_name=variables["AWS_REGION"],
+        aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+        verify=variables.get("AWS_CA_BUNDLE"),
+        config=Config(retries={"total_max_attempts": 2}, s3={"addressing_style": "path"}),
+    )
+
+
+def deploy(assembly: Assembly, variables: Mapping[str, str]) -> dict[str, str]:
+    """Create the stack; return its outputs.
+
+    Raises:
+        EmbeddedAwsError: a resource could not be created, or it took too long.
+    """
+    template = _publish(assembly, variables)
+    cloudformation = make_client("cloudformation", variables)
+    cloudformation.create_stack(
+        StackName=assembly.stack,
+        TemplateURL=template,
+        Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"],
+    )
+    deadline = time.monotonic() + DEPLOY_SECONDS
+    while time.monotonic() < deadline:
+        stack = cloudformation.describe_stacks(StackName=assembly.stack)["Stacks"][0]
+        status = stack["StackStatus"]
+        if status == "CREATE_COMPLETE":
+            return {one["OutputKey"]: one["OutputValue"] for one in stack["Outputs"]}
+        if status != "CREATE_IN_PROGRESS":
+            raise EmbeddedAwsError(f"the stack is {status}: {_failures(cloudformation, assembly)}")
+        time.sleep(0.05)
+    raise EmbeddedAwsError(f"the stack was not created in {DEPLOY_SECONDS:.0f} s")
+
+
+def _publish(assembly: Assembly, variables: Mapping[str, str]) -> str:
+    """Do what `cdk bootstrap` and the publishing of `cdk deploy` do; return the template's URL."""
+    parameter = f"/cdk-bootstrap/{QUALIFIER}/version"
+    make_client("ssm", variables).put_parameter(Name=parameter, Value="30", Type="String")
+    s3 = make_client("s3", variables)
+    url = ""
+    for path, bucket, key in assembly.assets():
+        s3.create_bucket(Bucket=bucket)
+        s3.put_object(
+            Bucket=bucket, Key=key, Body=_zipped(path) if path.is_dir() else path.read_bytes()
+        )
+        if path == assembly.template:
+            url = f"{variables['AWS_ENDPOINT_URL']}/{bucket}/{key}"
+    return url
+
+
+def _zipped(folder: Path) -> bytes:
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(folder))
+    return body.getvalue()
+
+
+def _failures(cloudformation: Any, assembly: Assembly) -> str:
+    events = cloudformation.describe_stack_events(StackName=assembly.stack)["StackEvents"]
+    failed = [event for event in events if event["ResourceStatus"].endswith("FAILED")]
+    return "; ".join(
+        f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason')}" for event in failed
+    )
