@@ -1,4 +1,4 @@
-"""Members in an S3 bucket: single PUTs by obstore, everything else by boto3."""
+"""Members in an S3 bucket: single PUTs and HEADs by obstore, everything else by boto3."""
 
 from __future__ import annotations
 
@@ -92,15 +92,28 @@ class S3Destination:
             raise self._fault(error, "PutObject", key, conditional=if_absent) from None
 
     def head(self, key: str) -> StoredObject | None:
-        """Return what is stored under `key`, None if nothing is."""
+        """Return what is stored under `key`, None if nothing is.
+
+        By obstore: a HEAD of boto3 takes eight times its CPU, and a verify is made of HEADs.
+        """
         try:
-            answer = self._session.control.head_object(Bucket=self._bucket, Key=key, **self._owner)
+            if odd_keys.is_odd(key):
+                size, metadata = self._head_slowly(key)
+            else:
+                self._session.confirm_owner(self._bucket, self._writing.owner)
+                store = self._session.reader(self._bucket)
+                found = obstore.get(store, key, options={"head": True})
+                size, metadata = found.meta["size"], found.attributes
         except S3_ERRORS as error:
-            found = self._fault(error, "GetObject", key)
-            if isinstance(found, NotFoundError):
+            refusal = self._fault(error, "GetObject", key)
+            if isinstance(refusal, NotFoundError):
                 return None
-            raise found from None
-        return StoredObject(key, answer["ContentLength"], _stored_crc(answer["Metadata"]))
+            raise refusal from None
+        return StoredObject(key, size, _stored_crc(metadata))
+
+    def _head_slowly(self, key: str) -> tuple[int, Mapping[str, str]]:
+        answer = self._session.control.head_object(Bucket=self._bucket, Key=key, **self._owner)
+        return answer["ContentLength"], answer["Metadata"]
 
     def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
         """Yield (key, size) below `prefix` from `first` to `last`, one request a 1,000 keys."""
