@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import MemberError, RejectedError
 from s3unzip.zipformat import (
+    CentralHeader,
     DirectoryReader,
     Index,
     Member,
@@ -160,7 +161,7 @@ def read_index(raw: bytes, policy: Policy, cut: Cut) -> Index:
         locate_directory(tail, len(raw), policy), lambda want: raw[want.start : want.stop]
     )
     reader = DirectoryReader(location, policy)
-    headers = []
+    headers: list[CentralHeader] = []
     for piece in cut.pieces(raw[location.start : location.stop]):
         headers += reader.feed(piece)
     reader.finish()

@@ -18,8 +18,8 @@ RAW = -15
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
 
 # The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
-# for 18 bits, so a slice of this many bytes yields at most 15 MB.
-_DEFLATE64_SLICE = 512
+# for 18 bits, so a slice of this many bytes yields at most 8 MB.
+_DEFLATE64_SLICE = 256
 
 
 class Deflate:

@@ -18,6 +18,7 @@ _UNKNOWN_SIZE = (1 << 64) - 1
 # What liblzma needs beside the dictionary: its probability tables and buffers.
 _OVERHEAD = 16 << 20
 _SMALLEST_DICTIONARY = 4096
+_MARKER_ROOM = 64
 
 
 class _Liblzma:
@@ -81,6 +82,25 @@ class Lzma(_Liblzma):
     """
 
     _name = "lzma"
+
+    def __init__(self, member: Member, policy: Policy) -> None:
+        super().__init__(member, policy)
+        self._seen = 0
+        self._held: Buffer = b""
+
+    def push(self, data: Buffer) -> None:
+        """Take the next input, but give the library the stream's end in one piece.
+
+        Some writers end a stream of known size with a marker all the same.
+        liblzma takes that, unless its input is cut inside the marker.
+        """
+        whole = self._member.compressed_size
+        self._seen += len(data)
+        data = b"".join((self._held, data)) if self._held else data
+        late = 0 if self._seen >= whole else max(0, self._seen - whole + _MARKER_ROOM)
+        cut = max(0, len(data) - late)
+        self._held = data[cut:]
+        super().push(data[:cut])
 
     def _start(self) -> lzma.LZMADecompressor | None:
         length = _HEADER_LENGTH + _PROPERTIES_LENGTH
