@@ -1,0 +1,168 @@
+"""`make demo`: the whole pipeline on this machine, from an archive put to its report.
+
+Starts MiniStack, synthesizes the stack, deploys it, puts an archive, shows the
+run as it goes, prints the report, and stops; ``--keep`` leaves it running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import random
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from embedded.deploy import start_aws, synthesize
+from embedded.ministack import EmbeddedAwsError
+from embedded.pipeline import DeployedPipeline
+from infra.bundle import BundleError
+from s3unzip.cli.output import print_report
+from s3unzip.cli.progress import RunDisplay
+from s3unzip.pipeline.model import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embedded.ministack import EmbeddedAws
+    from s3unzip.pipeline.model import Report
+
+MEMBERS = 3_000
+RUN_SECONDS = 600.0
+
+
+def make_archive(members: int = MEMBERS, seed: int = 1) -> bytes:
+    """Return an archive of mixed members: JSON, text, noise, a few of some MiB, one stored."""
+    dice = random.Random(seed)  # noqa: S311 - the same archive each time
+    words = [dice.randbytes(dice.randint(2, 6)).hex() for _ in range(500)]
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for number in range(members):
+            text = " ".join(dice.choices(words, k=dice.randint(5, 300)))
+            record = json.dumps({"number": number, "text": text})
+            archive.writestr(f"records/{number % 40:02}/{number:06}.json", record)
+        for number in range(3):
+            lines = "\n".join(" ".join(dice.choices(words, k=12)) for _ in range(20_000))
+            archive.writestr(f"logs/{number}.log", lines)
+        noise = zipfile.ZipInfo("images/noise.raw", (2026, 1, 1, 0, 0, 0))
+        archive.writestr(noise, dice.randbytes(9 * 1024**2), zipfile.ZIP_STORED)
+    return body.getvalue()
+
+
+def follow(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
+    """Show the run of `key` until it has ended; return its report.
+
+    Raises:
+        EmbeddedAwsError: it did not end in time.
+    """
+    deadline = time.monotonic() + RUN_SECONDS
+    planned, told = False, 0
+    while time.monotonic() < deadline:
+        run = pipeline.find_run(key)
+        if run is not None:
+            report = pipeline.report(run)
+            if report is not None:
+                return report
+            summary = pipeline.summary(run)
+            if summary is not None and not planned:
+                planned = True
+                display.planned(summary)
+            if summary is not None:
+                done = min(pipeline.finished_tasks(run) - 1, summary.tasks)  # one is the index's
+                share = summary.selected * max(0, done) // max(1, summary.tasks)
+                display.finished({"extracted": share - told})
+                told = share
+        time.sleep(0.1)
+    raise EmbeddedAwsError(f"no report in {RUN_SECONDS:.0f} s\n{pipeline.logs()[-3_000:]}")
+
+
+def show_around(console: Console, aws: EmbeddedAws, pipeline: DeployedPipeline) -> None:
+    """Print where everything is and how to look at it."""
+    outputs = pipeline.outputs
+    console.print("\nLook around, in another terminal:", style="bold")
+    for name, value in aws.environment.items():
+        console.print(f"  export {name}={value}", soft_wrap=True)
+    for command in (
+        f"aws s3 ls --recursive s3://{outputs['DestinationBucket']}/",
+        f"aws s3 ls --recursive s3://{outputs['WorkBucket']}/runs/",
+        f"aws s3 cp my.zip s3://{outputs['IngestBucket']}/",
+        f"aws stepfunctions list-executions --state-machine-arn {outputs['StateMachineArn']}",
+        "aws cloudformation describe-stacks",
+    ):
+        console.print(f"  {command}", soft_wrap=True)
+
+
+def run_demo(archive: Path | None, *, keep: bool, port: int, console: Console) -> Report:
+    """Run the demo once; return the report.
+
+    Raises:
+        EmbeddedAwsError, BundleError: what could not be started, deployed or finished.
+    """
+    step = _stopwatch(console)
+    with (
+        tempfile.TemporaryDirectory(prefix="s3unzip-demo-") as folder,
+        contextlib.ExitStack() as on,
+    ):
+        aws = start_aws(port=port)
+        step("dependencies of the functions installed")
+        assembly = synthesize("dev", Path(folder))
+        step("stack synthesized (infra/environments/dev.toml)")
+        on.enter_context(aws)
+        step(f"MiniStack started at {aws.endpoint}")
+        pipeline = DeployedPipeline.create(assembly, aws.environment)
+        step(f"template deployed: stack {assembly.stack}")
+        body = make_archive() if archive is None else archive.read_bytes()
+        key = "demo.zip" if archive is None else archive.with_suffix(".zip").name
+        pipeline.put(key, body)
+        step(f"{len(body):,} bytes put to s3://{pipeline.outputs['IngestBucket']}/{key}")
+        with RunDisplay(console) as display:
+            report = follow(pipeline, key, display)
+        step("run ended")
+        console.print()
+        print_report(report)
+        if keep:
+            show_around(console, aws, pipeline)
+            console.print("\nRunning until Ctrl-C.")
+            with contextlib.suppress(KeyboardInterrupt):
+                while True:
+                    time.sleep(3_600)
+    return report
+
+
+def _stopwatch(console: Console) -> Callable[[str], None]:
+    started = time.monotonic()
+
+    def step(what: str) -> None:
+        console.print(f"{time.monotonic() - started:6.1f} s  {what}", soft_wrap=True)
+
+    return step
+
+
+def main() -> None:
+    """Run the demo from the command line."""
+    parser = argparse.ArgumentParser(prog="embedded.demo", description=__doc__)
+    parser.add_argument("--archive", type=Path, help="a ZIP of yours; default: a generated one")
+    parser.add_argument("--keep", action="store_true", help="keep it running until Ctrl-C")
+    parser.add_argument("--port", type=int, default=0, help="of MiniStack; default: a free one")
+    chosen = parser.parse_args()
+    if chosen.archive is not None and not chosen.archive.is_file():
+        sys.exit(f"{chosen.archive}: no such file")
+    console = Console(stderr=True, highlight=False)
+    try:
+        report = run_demo(chosen.archive, keep=chosen.keep, port=chosen.port, console=console)
+    except (EmbeddedAwsError, BundleError) as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0 if report.verdict is Verdict.COMPLETED else report.verdict.exit_code)
+
+
+if __name__ == "__main__":
+    main()

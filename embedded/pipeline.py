@@ -1,0 +1,145 @@
+"""The deployed pipeline as its user meets it: put an archive, watch the run, read the report."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from embedded.deploy import deploy, make_client
+from embedded.ministack import EmbeddedAwsError
+from s3unzip.pipeline.model import PlanSummary, Report, Run, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from embedded.deploy import Assembly
+
+POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class DeployedPipeline:
+    """One deployed stack, by its outputs."""
+
+    variables: Mapping[str, str]
+    outputs: Mapping[str, str]
+    _clients: dict[str, Any] = field(default_factory=dict)
+    _runs: dict[str, Run] = field(default_factory=dict)  # by prefix in the work bucket
+
+    @classmethod
+    def create(cls, assembly: Assembly, variables: Mapping[str, str]) -> DeployedPipeline:
+        """Deploy the stack and return it."""
+        return cls(variables, deploy(assembly, variables))
+
+    def client(self, service: str) -> Any:
+        """Return the boto3 client of a service."""
+        if service not in self._clients:
+            self._clients[service] = make_client(service, self.variables)
+        return self._clients[service]
+
+    def put(self, key: str, body: bytes) -> None:
+        """Put an archive into the ingest bucket."""
+        self.client("s3").put_object(Bucket=self.outputs["IngestBucket"], Key=key, Body=body)
+
+    def find_run(self, key: str) -> Run | None:
+        """Return the newest run of the archive `key`, None if there is none yet."""
+        pages = self.client("s3").get_paginator("list_objects_v2")
+        bucket = self.outputs["WorkBucket"]
+        for page in pages.paginate(Bucket=bucket, Prefix="runs/", Delimiter="/"):
+            for found in page.get("CommonPrefixes", []):
+                prefix = found["Prefix"]
+                if prefix not in self._runs:
+                    body = self.read(f"{prefix}run.json")
+                    if body is not None:
+                        self._runs[prefix] = decode(body, Run)
+        ours = [run for run in self._runs.values() if run.source.key == key]
+        return max(ours, key=lambda run: run.created, default=None)
+
+    def summary(self, run: Run) -> PlanSummary | None:
+        """Return what the plan found, None while it is at work or where it refused."""
+        body = self.read(f"runs/{run.id}/summary.json")
+        return None if body is None else decode(body, PlanSummary)
+
+    def finished_tasks(self, run: Run) -> int:
+        """Return how many tasks have outcomes."""
+        return sum(1 for _ in self._names(f"runs/{run.id}/outcomes/"))
+
+    def report(self, run: Run) -> Report | None:
+        """Return the report of a run that ended, None while it goes on."""
+        body = self.read(f"runs/{run.id}/report.json")
+        if body is None or self.status(run) == "RUNNING":
+            return None
+        return decode(body, Report)
+
+    def status(self, run: Run) -> str | None:
+        """Return the status of the run's execution, None if it never had one."""
+        machine = self.outputs["StateMachineArn"]
+        name = f"{machine.replace(':stateMachine:', ':execution:')}:{run.id}"
+        states = self.client("stepfunctions")
+        try:
+            found: str = states.describe_execution(executionArn=name)["status"]
+        except states.exceptions.ExecutionDoesNotExist:
+            return None
+        return found
+
+    def wait(self, key: str, seconds: float = 60.0) -> Report:
+        """Return the report of the archive `key` when its run has ended.
+
+        Raises:
+            EmbeddedAwsError: it has not in so many seconds.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            run = self.find_run(key)
+            report = None if run is None else self.report(run)
+            if report is not None:
+                return report
+            time.sleep(POLL_SECONDS)
+        raise EmbeddedAwsError(f"no report of {key} in {seconds:.0f} s\n{self.logs()}")
+
+    def read(self, name: str) -> bytes | None:
+        """Return an object of the work bucket, None if there is none."""
+        s3 = self.client("s3")
+        try:
+            answer = s3.get_object(Bucket=self.outputs["WorkBucket"], Key=name)
+        except s3.exceptions.NoSuchKey:
+            return None
+        body: bytes = answer["Body"].read()
+        return body
+
+    def members(self, prefix: str = "") -> dict[str, bytes]:
+        """Return the destination's objects below `prefix`, whole."""
+        s3, bucket = self.client("s3"), self.outputs["DestinationBucket"]
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+
+    def waiting(self, queue: str = "QueueUrl") -> int:
+        """Return how many messages a queue holds, in flight or not."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        answer = self.client("sqs").get_queue_attributes(
+            QueueUrl=self.outputs[queue], AttributeNames=names
+        )
+        return sum(int(answer["Attributes"][name]) for name in names)
+
+    def logs(self) -> str:
+        """Return what the functions logged, newest last."""
+        logs = self.client("logs")
+        events: list[dict[str, Any]] = []
+        for group in logs.describe_log_groups()["logGroups"]:
+            events += logs.filter_log_events(logGroupName=group["logGroupName"])["events"]
+        events.sort(key=lambda event: event["timestamp"])
+        return "\n".join(event["message"] for event in events)
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """Yield the EMF lines that the functions logged."""
+        for line in self.logs().splitlines():
+            if line.startswith("{") and '"_aws"' in line:
+                yield json.loads(line)
+
+    def _names(self, prefix: str) -> Iterator[str]:
+        pages = self.client("s3").get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=self.outputs["WorkBucket"], Prefix=prefix):
+            yield from (found["Key"] for found in page.get("Contents", []))
