@@ -10,6 +10,7 @@ from s3unzip.settings import Tuning
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
 from tests.faults.rules import WRITES, Act, Rule
+from tests.faults.stores import WORK
 from tests.faults.world import expected_listing
 
 if TYPE_CHECKING:
@@ -49,18 +50,18 @@ def _measure(world: World, archive: bytes, rule: Rule, label: str) -> Iterator[F
     world.clear()
     world.put_archive(archive)
     world.proxy.set_rules(rule)
-    # Default settings but for the batches: else there would be one task.
-    tuning = Tuning(batch_members=100)
     run = ""
     try:
-        report = world.run(tuning=tuning)
+        report = world.run(tuning=Tuning())
     except AccessDeniedError:
         denied = True
     else:
         run = report.run
         denied = report.verdict is Verdict.FAILED and report.reason == "access-denied"
-    after = requests_after(world.proxy.take_records(), rule.act)
-    yield Figure(f"{label}.requests_after", after, "requests")
+    after = records_after(world.proxy.take_records(), rule.act)
+    data = sum(not record.path.startswith(f"/{WORK}/") for record in after)
+    yield Figure(f"{label}.requests_after", data, "requests")
+    yield Figure(f"{label}.work_requests_after", len(after) - data, "requests")
     yield Figure(f"{label}.told", float(denied), "of 1")
     world.proxy.set_rules()
     if run:
@@ -69,7 +70,7 @@ def _measure(world: World, archive: bytes, rule: Rule, label: str) -> Iterator[F
         yield Figure(f"{label}.whole_after_redrive", float(whole), "of 1")
 
 
-def requests_after(records: list[Record], act: Act) -> int:
-    """Return how many requests were answered after the first that `act` was done to."""
+def records_after(records: list[Record], act: Act) -> list[Record]:
+    """Return what was answered after the first request that `act` was done to."""
     first = next((n for n, record in enumerate(records) if record.fault == act), len(records))
-    return max(0, len(records) - first - 1)
+    return records[first + 1 :]

@@ -17,6 +17,7 @@ from s3unzip.pipeline.linking import link_members
 from s3unzip.pipeline.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
 from s3unzip.pipeline.plan import make_plan
 from s3unzip.pipeline.report import settle
+from s3unzip.settings import Tuning
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
 from tests.faults.stores import DESTINATION
@@ -71,10 +72,10 @@ def measure_reruns(world: World) -> Iterator[Figure]:
     want = expected_listing(archive)
     world.clear()
     world.put_archive(archive)
-    world.run()
+    world.run(tuning=Tuning())
     world.proxy.take_records()
     for rule in (OnConflict.SKIP_UNCHANGED, OnConflict.NEVER):
-        report = world.run(options=Options(on_conflict=rule))
+        report = world.run(options=Options(on_conflict=rule), tuning=Tuning())
         kinds = Counter(
             record.kind
             for record in world.proxy.take_records()

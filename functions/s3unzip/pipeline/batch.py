@@ -77,7 +77,8 @@ def group_rows(rows: Sequence[MemberRow], gap: int) -> Iterator[list[MemberRow]]
 def _without_unchanged(
     run: Run, rows: list[MemberRow], destination: Destination, log: OutcomeLog
 ) -> list[MemberRow]:
-    if run.options.on_conflict is not OnConflict.SKIP_UNCHANGED:
+    """Return the rows that may need a PUT; also where nothing is overwritten: a 412 is paid for."""
+    if run.options.on_conflict is OnConflict.OVERWRITE:
         return rows
     threads = log.context.tuning.puts_in_flight
     unchanged = find_unchanged(rows, destination, log.calls, threads)

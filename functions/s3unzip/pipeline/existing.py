@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from s3unzip.pipeline.ports import Destination
 
 PAGE = 1000  # keys of one LIST answer
+LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
 
 
 def exists_finding(row: MemberRow) -> Finding:
@@ -36,7 +37,8 @@ def find_unchanged(
 
     LIST tells the sizes, a thousand keys a request; HEAD is asked only where
     they agree. Where the members' keys lie far apart among others', the LIST
-    is given up after a few pages, and HEAD decides for the rest.
+    is given up after a few pages, before it costs more than it can save, and
+    HEAD decides for the rest.
     """
     if not rows:
         return set()
@@ -52,7 +54,9 @@ def _same_size(
     by_key = sorted(rows, key=lambda row: row.key.encode())
     wanted = {row.key: row for row in by_key}
     first, last = by_key[0].key, by_key[-1].key
-    allowed = 2 * len(rows) + 2 * PAGE
+    allowed = min(2 * len(rows) + 2 * PAGE, len(rows) // LIST_PRICE * PAGE)
+    if not allowed:
+        return by_key
 
     def list_sizes() -> tuple[list[MemberRow], str | None, int]:
         suspects: list[MemberRow] = []

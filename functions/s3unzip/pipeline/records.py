@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from s3unzip.pipeline.model import Task, decode
-from s3unzip.pipeline.outcomes import iterate_lines, read_outcomes
+from s3unzip.pipeline.outcomes import iterate_lines, outcomes_name, read_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,9 +25,18 @@ def planned_tasks(work: Work, name: str = "plan.jsonl") -> Iterator[Task]:
 
 
 def read_records(work: Work, tasks: Iterable[Task]) -> Iterator[tuple[Task, TaskOutcomes | None]]:
-    """Yield tasks with what is on record of them, None: nothing."""
+    """Yield tasks with what is on record of them, None: nothing.
+
+    What there is to read is listed first: of a run that stopped early most
+    tasks have nothing.
+    """
+    known = set(work.names("outcomes/"))
     coming = iter(tasks)
+
+    def read(task: Task) -> TaskOutcomes | None:
+        return read_outcomes(work, task.id) if outcomes_name(task.id) in known else None
+
     with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
         while some := list(islice(coming, READERS)):
-            found = pool.map(lambda task: read_outcomes(work, task.id), some)
+            found = pool.map(read, some)
             yield from zip(some, found, strict=True)
