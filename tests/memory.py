@@ -10,9 +10,9 @@ import hashlib
 import itertools
 import threading
 import time
-from zlib import crc32
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError
 from s3unzip.pipeline.model import Location, Part, Pin
@@ -142,7 +142,9 @@ class MemoryBucket:
                 raise ConflictError(f"{upload.key} exists")
             for part in parts[:-1]:
                 if part.size < self.part_limits.least:
-                    raise AssertionError(f"part {part.number} has {part.size} bytes: EntityTooSmall")
+                    raise AssertionError(
+                        f"part {part.number} has {part.size} bytes: EntityTooSmall"
+                    )
             body = b"".join(pending.parts[part.number][1] for part in parts)
             del self.pending[upload.upload_id]
             self.objects[upload.key] = Stored(body, pending.facts, _etag(body))

@@ -1,0 +1,68 @@
+"""A whole run over stores in memory, in this process: what functional tests start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from s3unzip.local.pool import SerialPool
+from s3unzip.local.runner import run_archive
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.model import Location, Options, PlanSummary, Report, Request
+from s3unzip.settings import Tuning
+from s3unzip.zipformat import Policy
+from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
+
+if TYPE_CHECKING:
+    from s3unzip.pipeline.model import Run
+
+DESTINATION = Location("s3", "out", "")
+
+
+@dataclass(slots=True)
+class Bench:
+    """Stores, a clock and settings to run archives with."""
+
+    stores: MemoryStores = field(default_factory=MemoryStores)
+    clock: ManualClock = field(default_factory=ManualClock)
+    tuning: Tuning = field(default_factory=Tuning)
+    policy: Policy = field(default_factory=Policy)
+
+    @property
+    def context(self) -> Context:
+        """The context of a worker."""
+        return Context(stores=self.stores, clock=self.clock, policy=self.policy, tuning=self.tuning)
+
+    @property
+    def out(self) -> MemoryBucket:
+        """The destination."""
+        return self.stores.bucket("out")
+
+    def tune(self, **changes: float) -> None:
+        """Change settings."""
+        self.tuning = replace(self.tuning, **changes)  # type: ignore[arg-type]  # one dict for all
+
+    def request(self, archive: bytes, options: Options | None = None) -> Request:
+        """Store the archive and return the request to extract it."""
+        source = put_archive(self.stores, archive)
+        return Request(source, DESTINATION, options or Options())
+
+    def run(self, archive: bytes, options: Options | None = None) -> Report:
+        """Extract an archive."""
+        return self.repeat(self.request(archive, options))
+
+    def repeat(self, request: Request) -> Report:
+        """Extract what a request asks for."""
+        context = self.context
+
+        def make_pool(run: Run) -> SerialPool:
+            return SerialPool(run, context)
+
+        def planned(summary: PlanSummary) -> None:
+            assert summary.selected >= 0
+
+        return run_archive(request, context, make_pool, planned)
+
+    def contents(self, prefix: str = "archive/") -> dict[str, bytes]:
+        """Return what is in the destination, by key below `prefix`."""
+        return {key.removeprefix(prefix): stored.body for key, stored in self.out.objects.items()}

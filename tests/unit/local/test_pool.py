@@ -1,0 +1,122 @@
+"""Worker processes: jobs done once, a killed worker costs one attempt, a stopped one writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from s3unzip.cli.commands.run import open_worker
+from s3unzip.cli.stores import StoreConfig
+from s3unzip.errors import InterruptedRunError
+from s3unzip.local.clock import LocalClock
+from s3unzip.local.pool import WorkerPool
+from s3unzip.local.runner import redrive, run_archive
+from s3unzip.pipeline.locations import parse_destination, parse_source
+from s3unzip.pipeline.model import Options, Request, Verdict
+from s3unzip.settings import make_tuning
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.model import PlanSummary, Report, Run
+
+MEMBERS = 300
+
+
+class Setup:
+    """An archive in a folder, extracted into another by worker processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.archive = folder / "a.zip"
+        entries = [Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)]
+        self.archive.write_bytes(build(*entries))
+        config = StoreConfig(parse_destination(str(folder / "home")))
+        tuning = make_tuning({"batch_members": 10, "max_workers": 2})
+        self.make = partial(open_worker, config, Options(), tuning, None)
+        self.pools: list[WorkerPool] = []
+        self.seen = threading.Event()
+        self.summary: PlanSummary | None = None
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Note that members are being done."""
+        if counts.get("extracted"):
+            self.seen.set()
+
+    def context(self) -> Context:
+        """The parent's context."""
+        return self.make(LocalClock(), self)
+
+    def pool(self, run: Run) -> WorkerPool:
+        """Start workers."""
+        self.pools.append(WorkerPool(run, 2, self.make, self))
+        return self.pools[-1]
+
+    def planned(self, summary: PlanSummary) -> None:
+        """Keep the plan."""
+        self.summary = summary
+
+    def run(self) -> Report:
+        """Extract."""
+        request = Request(
+            parse_source(str(self.archive)), parse_destination(str(self.folder / "out"))
+        )
+        return run_archive(request, self.context(), self.pool, self.planned)
+
+    def written(self) -> int:
+        """Count the files that are there, whole."""
+        return sum(1 for path in (self.folder / "out" / "a").iterdir() if path.stat().st_size)
+
+
+def test_processes_extract_an_archive(tmp_path: Path) -> None:
+    """Two workers, many tasks, every member."""
+    setup = Setup(tmp_path)
+    report = setup.run()
+    assert report.verdict is Verdict.COMPLETED
+    assert setup.written() == report.extracted == MEMBERS
+
+
+def test_killed_workers_are_replaced(tmp_path: Path) -> None:
+    """A worker that is killed costs an attempt of one task; the run completes."""
+    setup = Setup(tmp_path)
+
+    def kill() -> None:
+        setup.seen.wait(60)
+        for pid in setup.pools[0].pids:
+            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    report = setup.run()
+    killer.join()
+    assert report.verdict is Verdict.COMPLETED
+    assert setup.written() == MEMBERS
+
+
+def test_ctrl_c_stops_cleanly_and_redrive_continues(tmp_path: Path) -> None:
+    """What is done is on record and whole; the rest is done by redrive."""
+    setup = Setup(tmp_path)
+
+    def interrupt() -> None:
+        setup.seen.wait(60)
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopper = threading.Thread(target=interrupt)
+    stopper.start()
+    try:
+        setup.run()
+    except InterruptedRunError as stopped:
+        assert "redrive" in str(stopped)  # noqa: PT017 - the run may also have been faster
+    stopper.join()
+    assert setup.summary is not None
+    report = redrive(setup.summary, setup.context(), setup.pool)
+    assert report.verdict is Verdict.COMPLETED
+    assert setup.written() == MEMBERS
