@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +31,7 @@ DATA = bytes(range(256)) * 8
 def pieces(cuts: list[int], start: int) -> Iterator[bytes]:
     """Yield DATA from `start` on, cut at `cuts`."""
     edges = [start, *sorted(c for c in cuts if start < c < len(DATA)), len(DATA)]
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in pairwise(edges):
         yield DATA[begin:end]
 
 
@@ -72,11 +73,9 @@ def test_reading_ahead_stops_at_a_slow_consumer() -> None:
         return DATA[want.start : want.stop]
 
     reading = read_ahead(read, ByteRange(0, 2000), 100, 3)
-    for taken in range(1, 6):
-        next(reading)
-        time.sleep(0.01)
+    for taken, _ in enumerate(reading, 1):
+        time.sleep(0.005)
         assert len(started) <= taken + 3
-    reading.close()
 
 
 def test_an_error_of_a_read_ahead_reaches_the_consumer() -> None:
@@ -120,7 +119,11 @@ def test_a_put_pool_does_everything_once() -> None:
 def test_a_put_pool_bounds_bytes_in_flight() -> None:
     """Submit waits while the bytes are used up; one body of any size may go alone."""
     release = threading.Event()
-    pool: PutPool[int] = PutPool(lambda _number, _body: release.wait(5) and None, 4, 1000)
+
+    def put(_number: int, _body: Buffer) -> None:
+        release.wait(5)
+
+    pool = PutPool(put, 4, 1000)
     pool.submit(0, b"x" * 5000)
     second = threading.Thread(target=pool.submit, args=(1, b"x"))
     second.start()
@@ -143,9 +146,13 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
         done.append(number)
 
     pool = PutPool(put, 2, 10**6)
-    with pytest.raises(AccessDeniedError):
+
+    def submit_all() -> None:
         for number in range(10_000):
             pool.submit(number, b"")
+
+    with pytest.raises(AccessDeniedError):
+        submit_all()
     pool.abandon()
     assert len(done) < 100
 
