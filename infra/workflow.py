@@ -3,7 +3,8 @@
 ::
 
     scans? -> Scan (Map) -> Link -+
-      |                           v
+      |                      ^    |
+      +-> split members? ----+    v
       +-> tasks? ------------> Extract (Map) -> Report -> left? -> Redo (Map) -> Report again
             |                                     ^         |                       |
             +-------------------------------------+         +-> Done <--- left? ----+-> Work left
@@ -137,6 +138,7 @@ class Workflow(Construct):
         return (
             sfn.Choice(self, "Anything to scan?")
             .when(sfn.Condition.number_greater_than("$.scans", 0), scan)
+            .when(sfn.Condition.number_greater_than("$.split_members", 0), link)
             .otherwise(
                 sfn.Choice(self, "Anything to extract?")
                 .when(sfn.Condition.number_greater_than("$.tasks", 0), extract)

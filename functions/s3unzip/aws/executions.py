@@ -43,6 +43,7 @@ def execution_input(worker: Worker, plan: PlanSummary) -> dict[str, Any]:
         },
         "tasks": plan.tasks,
         "scans": plan.scans,
+        "split_members": plan.split_members,
         "concurrency": max(1, plan.concurrency),
         "scans_at_once": max(1, min(plan.scans, worker.tuning.max_workers)),
     }
