@@ -57,9 +57,13 @@ Tune = Annotated[
 ]
 
 
-def store_config(endpoint_url: str | None, region: str | None, profile: str | None) -> StoreConfig:
+def store_config(
+    endpoint_url: str | None, region: str | None, profile: str | None, *, connections: int = 64
+) -> StoreConfig:
     """Return how stores are opened."""
-    return StoreConfig(runs_home(), endpoint_url, region, profile)
+    return StoreConfig(
+        runs_home(), endpoint_url, region, profile, connections=max(64, connections)
+    )
 
 
 def policy_of(options: Options) -> Policy:

@@ -107,7 +107,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - one argument an option
         limit=limit,
         lenient=lenient,
         encoding=encoding,
-        key_template=_template(prefix, key_template),
+        key_template=template_of(prefix, key_template),
         on_conflict=on_conflict,
         as_gzip=as_gzip,
         trust_crc=trust_crc,
@@ -190,7 +190,12 @@ def local_tuning(tune: list[str] | None, processes: int, puts: int | None) -> Tu
     return o.tuning_of(tune, None, **more)
 
 
-def _template(prefix: str | None, template: str | None) -> str | None:
+def template_of(prefix: str | None, template: str | None) -> str | None:
+    """Return the key template that ``--prefix`` and ``--key-template`` ask for.
+
+    Raises:
+        UsageError: both are given.
+    """
     if prefix is None:
         return template
     if template is not None:
@@ -233,7 +238,7 @@ def plan_command(  # noqa: PLR0913, PLR0917 - one argument an option
         limit=limit,
         lenient=lenient,
         encoding=encoding,
-        key_template=_template(prefix, key_template),
+        key_template=template_of(prefix, key_template),
     )
     target = parse_destination(dest) if dest else parse_destination(".")
     request = Request(parse_source(source), target, chosen)

@@ -1,0 +1,165 @@
+"""``verify``: hold what stands in a destination against an archive's directory."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3unzip.cli import options as o
+from s3unzip.cli.commands.run import Prefix, Template, template_of
+from s3unzip.cli.output import printable
+from s3unzip.cli.progress import show_bytes, show_seconds
+from s3unzip.pipeline.locations import parse_destination, parse_source
+from s3unzip.pipeline.model import Request, Verdict, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+    from typing import TextIO
+
+    from s3unzip.pipeline.verification import Verification
+
+AtOnce = Annotated[
+    int, typer.Option("--at-once", min=1, max=512, help="HEADs in flight; with --deep, GETs.")
+]
+Listed = Annotated[
+    int, typer.Option("--list", min=0, help="Differences of each kind to list; all are counted.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("verify")(verify_command)
+
+
+def verify_command(  # noqa: PLR0913, PLR0917 - one argument an option
+    source: o.Source,
+    dest: o.Dest,
+    include: o.Include = None,
+    exclude: o.Exclude = None,
+    member: o.Member = None,
+    limit: o.Limit = None,
+    prefix: Prefix = None,
+    key_template: Template = None,
+    lenient: o.Lenient = False,
+    encoding: o.Encoding = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every object, trust no stored CRC-32.")
+    ] = False,
+    listed: Listed = 20,
+    at_once: AtOnce = 64,
+    json: o.Json = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """Compare the objects in DEST with the archive's directory, without reading them.
+
+    Exit code: 0 all equal, 1 something is missing, different or extra.
+    """
+    from s3unzip.cli.stores import open_stores  # noqa: PLC0415 - on first use
+    from s3unzip.local.clock import LocalClock  # noqa: PLC0415
+    from s3unzip.pipeline.context import Context  # noqa: PLC0415
+    from s3unzip.pipeline.verify import verify_objects  # noqa: PLC0415
+
+    chosen = o.make_options(
+        include=include,
+        exclude=exclude,
+        members=member,
+        limit=limit,
+        lenient=lenient,
+        encoding=encoding,
+        key_template=template_of(prefix, key_template),
+    )
+    request = Request(parse_source(source), parse_destination(dest), chosen)
+    config = o.store_config(endpoint_url, region, profile, connections=at_once)
+    seen = _Seen()
+    context = Context(
+        stores=open_stores(config),
+        clock=LocalClock(),
+        policy=o.policy_of(chosen),
+        progress=seen,
+    )
+    with seen.shown():
+        found = verify_objects(request, context, at_once=at_once, listed=listed, deep=deep)
+    if json:
+        sys.stdout.write(encode(found).decode() + "\n")
+    else:
+        print_verification(found, sys.stdout)
+    return found.verdict.exit_code
+
+
+class _Seen:
+    """Progress: one line on a terminal."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Take increments."""
+        with self._lock:
+            self._counts.update(counts)
+
+    def shown(self) -> AbstractContextManager[object]:
+        """Return a context that shows the line, on a terminal only."""
+        if not sys.stderr.isatty():
+            return nullcontext()
+        from rich.console import Console  # noqa: PLC0415 - rich is slow to import
+        from rich.live import Live  # noqa: PLC0415
+
+        return Live(
+            get_renderable=self._draw,
+            console=Console(stderr=True, highlight=False),
+            refresh_per_second=5,
+            transient=True,
+        )
+
+    def _draw(self) -> str:
+        with self._lock:
+            counts = Counter(self._counts)
+        if not counts:
+            return "reading the central directory, listing the destination ..."
+        rate = counts["extracted"] / max(0.001, time.monotonic() - self._started)
+        read = f", {show_bytes(counts['bytes_read'])} read" if counts["bytes_read"] else ""
+        return (
+            f"{counts['extracted']:,} equal, {counts['failed']:,} not{read}, {rate:,.0f} objects/s"
+        )
+
+
+def print_verification(found: Verification, out: TextIO) -> None:
+    """Print the verdict, the counts and the listed differences."""
+    same = found.verdict is Verdict.COMPLETED
+    out.write(f"{'EQUAL' if same else 'DIFFERENT'}  {found.source} -> {found.destination}\n")
+    counts = "".join(f", {count:,} {kind}" for kind, count in found.counts.items())
+    out.write(f"  {found.members:,} members: {found.equal:,} equal{counts}\n")
+    if found.refused:
+        out.write(f"  {found.refused:,} more are refused by the archive's directory: s3unzip ls\n")
+    how = "read and computed" if found.deep else "by size and stored zip-crc32"
+    rate = found.members / max(found.seconds, 0.001)
+    out.write(
+        f"  {how}, in {show_seconds(found.seconds)}: {rate:,.0f} objects/s, "
+        f"{found.requests.list:,} LIST, {found.requests.head:,} HEAD, {found.requests.get:,} GET\n"
+    )
+    out.writelines(
+        f"  {one.kind:8} {printable(one.key)}{_detail(one.expected, one.found)}\n"
+        for one in found.differences
+    )
+    hidden = sum(found.counts.values()) - len(found.differences)
+    if hidden:
+        out.write(f"  and {hidden:,} more: --list {max(found.counts.values())} lists them all\n")
+
+
+def _detail(expected: str | None, found: str | None) -> str:
+    if expected and found:
+        return f": {found}, should be {expected}"
+    if expected:
+        return f": should be {expected}"
+    return f": {found}" if found else ""
