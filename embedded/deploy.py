@@ -104,9 +104,13 @@ def synthesize(environment: str, folder: Path) -> Assembly:
     return Assembly(assembly, template.name.removesuffix(".template.json"))
 
 
-def start_aws(*, auth: bool = False, port: int = 0) -> EmbeddedAws:
-    """Return a MiniStack whose functions find their dependencies; not started yet."""
-    return EmbeddedAws(auth=auth, port=port, variables={"PYTHONPATH": str(prepare_dependencies())})
+def start_aws(*, auth: bool = False, port: int = 0, wait_scale: float = 1.0) -> EmbeddedAws:
+    """Return a MiniStack whose functions find their dependencies; not started yet.
+
+    The state machine's waits, those before a retry too, take `wait_scale` of their time.
+    """
+    variables = {"PYTHONPATH": str(prepare_dependencies()), "SFN_WAIT_SCALE": str(wait_scale)}
+    return EmbeddedAws(auth=auth, port=port, variables=variables)
 
 
 def make_client(service: str, variables: Mapping[str, str]) -> Any:

@@ -1,0 +1,1 @@
+"""The deployed pipeline, end to end."""

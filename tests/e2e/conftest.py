@@ -1,0 +1,31 @@
+"""The synthesized stack on MiniStack; skipped where MiniStack is not installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from embedded.deploy import start_aws, synthesize
+from embedded.ministack import PYTHON
+from embedded.pipeline import DeployedPipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from embedded.deploy import Assembly
+
+
+@pytest.fixture(scope="session")
+def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The cloud assembly of the environment dev, as `cdk synth` writes it."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    return synthesize("dev", tmp_path_factory.mktemp("assembly"))
+
+
+@pytest.fixture(scope="module")
+def pipeline(assembly: Assembly) -> Iterator[DeployedPipeline]:
+    """The stack deployed once a module; its retries wait a fiftieth of their time."""
+    with start_aws(wait_scale=0.02) as aws:
+        yield DeployedPipeline.create(assembly, aws.environment)

@@ -1,0 +1,313 @@
+"""The synthesized template on MiniStack, from an archive put to its report."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+import pytest
+
+from s3unzip.pipeline.model import Report, Verdict
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embedded.pipeline import DeployedPipeline
+
+EVENTS_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def announced(pipeline: DeployedPipeline) -> Callable[[str], dict[str, Any]]:
+    """A rule and a queue of a user that wants to know how runs ended."""
+    sqs, events = pipeline.client("sqs"), pipeline.client("events")
+    queue = sqs.create_queue(QueueName="announced")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])
+    events.put_rule(Name="announced", EventPattern=json.dumps({"source": ["s3unzip"]}))
+    target = {"Id": "queue", "Arn": arn["Attributes"]["QueueArn"]}
+    events.put_targets(Rule="announced", Targets=[target])
+    seen: dict[str, dict[str, Any]] = {}
+
+    def wait_for(run: str) -> dict[str, Any]:
+        deadline = time.monotonic() + EVENTS_SECONDS
+        while run not in seen and time.monotonic() < deadline:
+            answer = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=1)
+            for message in answer.get("Messages", []):
+                event = json.loads(message["Body"])
+                seen[event["detail"]["run"]] = event
+        return seen[run]
+
+    return wait_for
+
+
+def members_of(count: int) -> list[Entry]:
+    """Return so many small members in folders."""
+    return [
+        Entry(f"folder {n % 7}/größe-{n:04}.json", json.dumps({"n": n}).encode() * 30)
+        for n in range(count)
+    ]
+
+
+def put_event(pipeline: DeployedPipeline, key: str, times: int = 1) -> None:
+    """Queue EventBridge's event of an archive, as often as wanted, as the rule would."""
+    body = json.dumps(
+        {
+            "source": "aws.s3",
+            "detail-type": "Object Created",
+            "time": "2026-01-01T00:00:00Z",
+            "detail": {
+                "bucket": {"name": pipeline.outputs["IngestBucket"]},
+                "object": {"key": key, "size": 1, "etag": "stale", "sequencer": "00"},
+            },
+        }
+    )
+    send(pipeline, [body] * times)
+
+
+def send(pipeline: DeployedPipeline, bodies: list[str]) -> None:
+    """Send messages to the pipeline's queue at once."""
+    entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies)]
+    pipeline.client("sqs").send_message_batch(
+        QueueUrl=pipeline.outputs["QueueUrl"], Entries=entries
+    )
+
+
+def wait_until_idle(pipeline: DeployedPipeline, seconds: float = 30.0) -> None:
+    """Wait until the queue is empty and stays so."""
+    deadline = time.monotonic() + seconds
+    while pipeline.waiting() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert pipeline.waiting() == 0, pipeline.logs()
+    assert pipeline.waiting("DeadLettersUrl") == 0
+
+
+def executions(pipeline: DeployedPipeline) -> list[str]:
+    """Return the names of all executions."""
+    machine = pipeline.outputs["StateMachineArn"]
+    found = pipeline.client("stepfunctions").list_executions(stateMachineArn=machine)
+    return [execution["name"] for execution in found["executions"]]
+
+
+def test_normal_archive(
+    pipeline: DeployedPipeline, announced: Callable[[str], dict[str, Any]]
+) -> None:
+    """An archive comes out as verified objects, a report and an event."""
+    entries = members_of(250)
+    pipeline.put("incoming/normal.zip", build(*entries))
+    report = pipeline.wait("incoming/normal.zip")
+    assert (report.verdict, report.extracted, report.failed) == (Verdict.COMPLETED, 250, 0)
+    assert pipeline.members("normal/") == {f"normal/{e.name}": e.content for e in entries}
+    s3, bucket = pipeline.client("s3"), pipeline.outputs["DestinationBucket"]
+    head = s3.head_object(Bucket=bucket, Key=f"normal/{entries[3].name}")
+    assert head["Metadata"]["zip-crc32"] == f"{zlib.crc32(entries[3].content):08x}"
+    assert head["ContentType"] == "application/json"
+    event = announced(report.run)
+    assert event["detail-type"] == "Archive Extracted"
+    assert event["detail"]["extracted"] == 250
+    assert event["detail"]["report"].endswith(f"/runs/{report.run}/report.json")
+    wait_until_idle(pipeline)
+
+
+def test_rejected_archive(
+    pipeline: DeployedPipeline, announced: Callable[[str], dict[str, Any]]
+) -> None:
+    """A file that is no archive is reported and announced, starts nothing and waits nowhere."""
+    before = executions(pipeline)
+    pipeline.put("rejected.zip", b"this is no archive")
+    report = pipeline.wait("rejected.zip")
+    assert report.verdict is Verdict.REJECTED
+    assert announced(report.run)["detail-type"] == "Archive Rejected"
+    assert announced(report.run)["detail"]["reason"] == report.reason
+    assert pipeline.members("rejected/") == {}
+    assert executions(pipeline) == before
+    wait_until_idle(pipeline)
+
+
+def test_poison_member(
+    pipeline: DeployedPipeline, announced: Callable[[str], dict[str, Any]]
+) -> None:
+    """One member with a wrong checksum fails alone; the others are extracted."""
+    good = members_of(20)
+    bad = Entry("bad.txt", b"not what the directory says", central={"crc32": 1}, local={"crc32": 1})
+    pipeline.put("poison.zip", build(*good[:10], bad, *good[10:]))
+    report = pipeline.wait("poison.zip")
+    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
+    assert (report.extracted, report.failed) == (20, 1)
+    assert [failure.key for failure in report.failures] == ["poison/bad.txt"]
+    assert set(pipeline.members("poison/")) == {f"poison/{e.name}" for e in good}
+    assert announced(report.run)["detail-type"] == "Archive Extracted"
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_duplicate_events(pipeline: DeployedPipeline, times: int) -> None:
+    """Events that come more than once, at once, give one run."""
+    key = f"twice-{times}.zip"
+    before = set(executions(pipeline))
+    pipeline.put(key, build(*members_of(30)))
+    put_event(pipeline, key, times - 1)
+    report = pipeline.wait(key)
+    wait_until_idle(pipeline)
+    assert set(executions(pipeline)) - before == {report.run}
+    assert report.verdict is Verdict.COMPLETED
+    assert len(pipeline.members(f"twice-{times}/")) == 30
+
+
+def test_event_of_a_deleted_object(pipeline: DeployedPipeline) -> None:
+    """An event whose object is gone is consumed, and starts nothing."""
+    before = executions(pipeline)
+    put_event(pipeline, "never/was.zip")
+    wait_until_idle(pipeline)
+    assert executions(pipeline) == before
+    assert "archive is gone" in pipeline.logs()
+
+
+def test_overwritten_archive_in_both_orders(pipeline: DeployedPipeline) -> None:
+    """Late events of an older version do not bring the older version back."""
+    pipeline.put("newer.zip", build(Entry("a.txt", b"old")))
+    pipeline.wait("newer.zip")
+    pipeline.put("newer.zip", build(Entry("a.txt", b"new")))
+    deadline = time.monotonic() + 30
+    while pipeline.members("newer/").get("newer/a.txt") != b"new" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    wait_until_idle(pipeline)
+    known = set(executions(pipeline))
+    put_event(pipeline, "newer.zip")
+    wait_until_idle(pipeline)
+    assert set(executions(pipeline)) == known
+    assert pipeline.members("newer/") == {"newer/a.txt": b"new"}
+
+
+@pytest.mark.parametrize("key", ["in coming/año +100% & so/größe 1.zip", "日本/書庫.zip"])
+def test_key_with_spaces_and_unicode(pipeline: DeployedPipeline, key: str) -> None:
+    """A key arrives as it is, whatever is in it."""
+    pipeline.put(key, build(Entry("a b/ü.txt", b"text")))
+    report = pipeline.wait(key)
+    assert report.verdict is Verdict.COMPLETED
+    stem = key.rsplit("/", 1)[-1].removesuffix(".zip")
+    assert pipeline.members(f"{stem}/") == {f"{stem}/a b/ü.txt": b"text"}
+
+
+def test_notification_of_s3_itself(pipeline: DeployedPipeline) -> None:
+    """S3's own notification is understood too, its key URL-encoded; its test event is ignored."""
+    key = "other way/a + b.zip"
+    pipeline.put(key, build(Entry("a.txt", b"text")))
+    first = pipeline.wait(key)
+    notification = {
+        "Records": [
+            {
+                "eventTime": "2026-01-01T00:00:00.000Z",
+                "s3": {
+                    "bucket": {"name": pipeline.outputs["IngestBucket"]},
+                    "object": {"key": quote_plus(key, safe="/")},
+                },
+            }
+        ]
+    }
+    known = set(executions(pipeline))
+    send(pipeline, [json.dumps(notification), json.dumps({"Event": "s3:TestEvent"})])
+    wait_until_idle(pipeline)
+    assert set(executions(pipeline)) == known
+    assert first.run in known
+    assert pipeline.logs().count('"run is known"') >= 1
+
+
+def test_empty_archive(pipeline: DeployedPipeline) -> None:
+    """An archive without members is complete at once."""
+    pipeline.put("empty.zip", build())
+    report = pipeline.wait("empty.zip")
+    assert (report.verdict, report.members, report.tasks) == (Verdict.COMPLETED, 0, 0)
+
+
+def extract_function(pipeline: DeployedPipeline) -> str:
+    """Return the name of the extract function."""
+    listed = pipeline.client("lambda").list_functions()["Functions"]
+    name: str = next(
+        one["FunctionName"]
+        for one in listed
+        if one["Handler"] == "s3unzip.handlers.extract.handler"
+    )
+    return name
+
+
+def test_task_that_fails_once(pipeline: DeployedPipeline) -> None:
+    """A task that finds no concurrency is tried again, and the run is complete."""
+    functions, name = pipeline.client("lambda"), extract_function(pipeline)
+    functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+    states, machine = pipeline.client("stepfunctions"), pipeline.outputs["StateMachineArn"]
+    try:
+        pipeline.put("again.zip", build(*members_of(10)))
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            running = states.list_executions(stateMachineArn=machine, statusFilter="RUNNING")
+            if running["executions"]:
+                break
+            time.sleep(0.02)
+        time.sleep(0.25)
+    finally:
+        functions.delete_function_concurrency(FunctionName=name)
+    report = pipeline.wait("again.zip")
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 10)
+
+
+def test_run_that_fails(
+    pipeline: DeployedPipeline, announced: Callable[[str], dict[str, Any]]
+) -> None:
+    """A run whose tasks cannot be done ends FAILED, in its report and its event, to be redriven."""
+    functions, name = pipeline.client("lambda"), extract_function(pipeline)
+    functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+    try:
+        pipeline.put("fails.zip", build(*members_of(10)))
+        report = pipeline.wait("fails.zip")
+    finally:
+        functions.delete_function_concurrency(FunctionName=name)
+    assert (report.verdict, report.missing) == (Verdict.FAILED, 10)
+    run = pipeline.find_run("fails.zip")
+    assert run is not None
+    assert pipeline.status(run) == "FAILED"
+    assert announced(report.run)["detail-type"] == "Archive Failed"
+    assert pipeline.read(f"runs/{run.id}/redo.jsonl") is not None
+
+
+def test_metrics(pipeline: DeployedPipeline) -> None:
+    """Each archive and each task is measured, by service and environment alone."""
+    pipeline.put("measured.zip", build(*members_of(12)))
+    pipeline.wait("measured.zip")
+    lines = [line for line in pipeline.metrics() if "measured.zip" in line.get("archive", "")]
+    names = {name for line in lines for name in line if name[0].isupper()}
+    assert names >= {
+        "ArchiveDuration", "PlanDuration", "QueueDelay", "TaskDuration", "MembersExtracted",
+        "MembersFailed", "MembersUnchanged", "BytesRead", "BytesWritten", "PutThrottles",
+        "PutLatency",
+    }  # fmt: skip
+    for line in lines:
+        (directive,) = line["_aws"]["CloudWatchMetrics"]
+        assert directive["Namespace"] == "s3unzip"
+        assert sorted(directive["Dimensions"][0]) == ["environment", "service"]
+        assert (line["environment"], line["service"]) == ("dev", "s3unzip")
+
+
+def test_state_machine_payload_is_small(pipeline: DeployedPipeline) -> None:
+    """What the state machine is given does not grow with the archive."""
+    states, machine = pipeline.client("stepfunctions"), pipeline.outputs["StateMachineArn"]
+    sizes = []
+    for count in (10, 1_500):
+        key = f"payload-{count}.zip"
+        pipeline.put(key, build(*members_of(count)))
+        run = pipeline.wait(key).run
+        arn = f"{machine.replace(':stateMachine:', ':execution:')}:{run}"
+        sizes.append(len(states.describe_execution(executionArn=arn)["input"]))
+    assert max(sizes) < 4 * 1024
+    assert abs(sizes[0] - sizes[1]) < 64
+
+
+def test_reports_are_of_their_type(pipeline: DeployedPipeline) -> None:
+    """The report in the work bucket is the one that the model defines."""
+    pipeline.put("typed.zip", build(Entry("a", b"1")))
+    report = pipeline.wait("typed.zip")
+    assert isinstance(report, Report)
+    assert report.event_time is not None
+    assert report.event_time <= report.started <= report.finished
