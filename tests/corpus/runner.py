@@ -192,8 +192,8 @@ def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tupl
     warnings = {finding.code for finding in opened.warnings}
     warnings |= {w.code for w in close_member(member, opened, raw[stop : member.stop], policy)}
     if cut.length is None:
-        return bytes(decode_whole(member, raw[start:stop], policy)), warnings
-    decoder = MemberDecoder(member, policy)
+        return bytes(decode_whole(member, raw[start:stop], policy, opened)), warnings
+    decoder = MemberDecoder(member, policy, opened)
     content = b"".join(
         bytes(piece) for part in cut.pieces(raw[start:stop]) for piece in decoder.feed(part)
     )

@@ -10,6 +10,7 @@ its `Policy`.
 from __future__ import annotations
 
 from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
+from s3unzip.zipformat.coding import compression_of, declares_crc, knowing_crc
 from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
 from s3unzip.zipformat.directory import DirectoryReader
 from s3unzip.zipformat.headers import CentralHeader, HeaderNote, read_header
@@ -62,9 +63,12 @@ __all__ = [
     "Reads",
     "Warnings",
     "close_member",
+    "compression_of",
+    "declares_crc",
     "decode_whole",
     "drive",
     "fold_key",
+    "knowing_crc",
     "locate_directory",
     "open_member",
     "read_header",

@@ -6,6 +6,7 @@ a `MemberDecoder`, in pieces. Both make the same checks.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from isal import isal_zlib
@@ -14,12 +15,15 @@ from s3unzip.errors import MemberError
 from s3unzip.zipformat.ciphers import open_cipher
 from s3unzip.zipformat.codecs import CODECS, StreamError
 from s3unzip.zipformat.codecs.deflate import IGZIP_ERROR, RAW
+from s3unzip.zipformat.coding import compression_of, declares_crc, encryption_overhead
 from s3unzip.zipformat.local import Buffer, find_in
 from s3unzip.zipformat.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from s3unzip.errors import Finding
+    from s3unzip.zipformat.local import OpenedMember
     from s3unzip.zipformat.member import Member
     from s3unzip.zipformat.policy import Policy
 
@@ -36,18 +40,24 @@ class MemberDecoder:
     be right once `finish` has returned.
     """
 
-    def __init__(self, member: Member, policy: Policy) -> None:
-        """Prepare to decode.
+    def __init__(self, member: Member, policy: Policy, opened: OpenedMember | None = None) -> None:
+        """Prepare to decode; `opened` is the member's local header.
+
+        Without it one check of a wrong password is left out, no other.
 
         Raises:
             MemberError: the member is encrypted, or its method is not read.
         """
         self._member, self._policy = member, policy
-        self._cipher = open_cipher(member)
-        codec = CODECS.get(member.method)
+        self._cipher = open_cipher(member, policy, opened)
+        method = compression_of(member.method)
+        codec = CODECS.get(method)
         if codec is None:
-            self._fail("unsupported-method", f"compression method {member.method}")
-        self._codec = codec(member, policy)
+            self._fail("unsupported-method", f"compression method {method}")
+        overhead = encryption_overhead(member.method, member.flags)
+        length = member.compressed_size - overhead
+        plain = member._replace(method=method, compressed_size=length) if overhead else member
+        self._codec = codec(plain, policy)
         self._fed = 0
         self.size = 0
         self.crc32 = 0
@@ -61,7 +71,11 @@ class MemberDecoder:
         self._fed += len(data)
         if self._fed > self._member.compressed_size:
             raise ValueError(f"fed {self._fed} of {self._member.compressed_size} bytes")
-        self._codec.push(data if self._cipher is None else self._cipher.decrypt(data))
+        if self._cipher is not None:
+            data = self._cipher.decrypt(data)
+            if not data:  # it was the encryption's header, or its end
+                return
+        self._codec.push(data)
         while piece := self._pull():
             self.size += len(piece)
             if self.size > self._member.size:
@@ -75,14 +89,20 @@ class MemberDecoder:
         Raises:
             MemberError: it did not.
         """
-        check_end(
-            self._member,
-            self._policy,
-            ended=self._codec.ended and self._fed == self._member.compressed_size,
-            spare=self._codec.spare,
-            size=self.size,
-        )
-        check_crc(self._member, self.crc32)
+        try:
+            check_end(
+                self._member,
+                self._policy,
+                ended=self._codec.ended and self._fed == self._member.compressed_size,
+                spare=self._codec.spare,
+                size=self.size,
+            )
+            if self._cipher is not None:
+                self._cipher.finish()
+            if declares_crc(self._member.method):
+                check_crc(self._member, self.crc32)
+        except MemberError as error:
+            raise self._doubt(error.finding) from None
 
     def _pull(self) -> Buffer:
         left = self._member.size - self.size
@@ -92,7 +112,11 @@ class MemberDecoder:
             self._fail(error.code, str(error))
 
     def _fail(self, code: str, message: str) -> NoReturn:
-        raise MemberError(find_in(self._member, code, message))
+        raise self._doubt(find_in(self._member, code, message))
+
+    def _doubt(self, finding: Finding) -> MemberError:
+        doubt = "" if self._cipher is None else self._cipher.doubt
+        return MemberError(replace(finding, message=finding.message + doubt))
 
 
 def check_end(member: Member, policy: Policy, *, ended: bool, spare: int, size: int) -> None:
@@ -118,10 +142,13 @@ def check_crc(member: Member, crc32: int) -> None:
         raise MemberError(find_in(member, "crc-mismatch", message))
 
 
-def decode_whole(member: Member, data: Buffer, policy: Policy) -> Buffer:
+def decode_whole(
+    member: Member, data: Buffer, policy: Policy, opened: OpenedMember | None = None
+) -> Buffer:
     """Return a whole member's content; a stored one's is `data` itself.
 
-    `data` is the member's compressed bytes, all of them. Allocates at most the
+    `data` is the member's compressed bytes, all of them; `opened` its local
+    header, which an encrypted member may need. Allocates at most the
     declared size and one byte: the caller bounds that by choosing its members.
 
     Raises:
@@ -159,7 +186,7 @@ def decode_whole(member: Member, data: Buffer, policy: Policy) -> Buffer:
         )
         check_crc(member, _crc32(data))
         return data
-    decoder = MemberDecoder(member, policy)
+    decoder = MemberDecoder(member, policy, opened)
     content = b"".join(decoder.feed(data))
     decoder.finish()
     return content

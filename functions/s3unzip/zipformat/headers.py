@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from s3unzip.errors import Finding, RejectedError
+from s3unzip.zipformat.coding import compression_of, encryption_overhead, read_aes
 from s3unzip.zipformat.extras import (
     NO_EXTRAS,
     ZIP64,
@@ -25,6 +26,7 @@ from s3unzip.zipformat.records import (
     CENTRAL,
     CENTRAL_LENGTH,
     ENCRYPTION_FLAGS,
+    FLAG_ENCRYPTED,
     FLAG_PATCH,
     FLAG_UTF8,
     LOCAL_LENGTH,
@@ -284,23 +286,47 @@ class _HeaderReading:
 
     def _check_method(self) -> None:
         if self.flags & ENCRYPTION_FLAGS or self.method == METHOD_AES:
-            self._find("encrypted", "encrypted members are not read")
+            self._check_encryption()
         if self.flags & FLAG_PATCH:
             self._find("patch-data", "compressed patch data")
-        if self.method not in SUPPORTED_METHODS and self.method != METHOD_AES:
-            name = METHOD_NAMES.get(self.method, "unknown")
-            self._find("unsupported-method", f"compression method {self.method} ({name})")
+        method = compression_of(self.method)
+        if method not in SUPPORTED_METHODS and method != METHOD_AES:
+            name = METHOD_NAMES.get(method, "unknown")
+            self._find("unsupported-method", f"compression method {method} ({name})")
+
+    def _check_encryption(self) -> None:
+        """Judge how the member is encrypted; method 99 becomes its whole coding."""
+        if self.policy.password is None:
+            self._find("encrypted", "encrypted; give its password to read it")
+            return
+        if self.flags & ENCRYPTION_FLAGS & ~FLAG_ENCRYPTED:
+            self._find("encrypted", "strong encryption (APPNOTE 7) is not read")
+            return
+        if self.method == METHOD_AES:
+            coding = read_aes(self.extras)
+            if coding is None or not self.flags & FLAG_ENCRYPTED:
+                self._find("encryption-malformed", "method 99 (AES) without its field or its flag")
+                return
+            self.method = coding.pack()
+        overhead = encryption_overhead(self.method, self.flags)
+        if self.values.compressed_size < overhead:
+            message = f"{self.values.compressed_size} bytes, the encryption alone has {overhead}"
+            self._find("encryption-malformed", message)
 
     def _check_sizes(self, values: Zip64Values) -> None:
-        is_stored = self.method == METHOD_STORED and not self.flags & ENCRYPTION_FLAGS
-        if is_stored and values.size != values.compressed_size:
-            message = f"stored, {values.compressed_size} bytes for {values.size}"
+        method = compression_of(self.method)
+        is_stored = method == METHOD_STORED and (
+            self.policy.password is not None or not self.flags & ENCRYPTION_FLAGS
+        )
+        length = values.compressed_size - encryption_overhead(self.method, self.flags)
+        if is_stored and values.size != length:
+            message = f"stored, {length} bytes for {values.size}"
             self._find("stored-size-mismatch", message)
         limits = self.policy.limits
         if values.size > limits.member_size:
             message = f"declares {values.size} bytes, the limit is {limits.member_size}"
             self._find("bomb-member-size", message)
-        if self.method != METHOD_STORED and values.size > values.compressed_size * limits.ratio:
-            code = "bomb-ratio" if self.method == METHOD_DEFLATE else "high-ratio"
+        if method != METHOD_STORED and values.size > values.compressed_size * limits.ratio:
+            code = "bomb-ratio" if method == METHOD_DEFLATE else "high-ratio"
             message = f"declares {values.size} bytes in {values.compressed_size}"
             self._find(code, message)

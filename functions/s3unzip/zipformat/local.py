@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import Finding, MemberError
+from s3unzip.zipformat.coding import aes_coding, read_aes
 from s3unzip.zipformat.extras import (
     UNICODE_PATH,
     ZIP64,
@@ -54,6 +55,7 @@ class OpenedMember:
     data_start: int
     has_descriptor: bool
     warnings: tuple[Finding, ...] = ()
+    time_high: int = 0  # of an encrypted member: high byte of its time, a check of its password
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,13 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     if name != member.name_bytes:
         shown = bytes(name[:SHOWN_NAME]).decode("utf-8", "backslashreplace")
         raise MemberError(find_in(member, "lfh-name-mismatch", f"it says {shown!r}"))
-    _check_coding(member, flags, method, warnings)
     extras = walk_extras(extra)
+    _check_coding(member, flags, method, extras, warnings)
     _check_extras(member, extras, flags, policy, warnings)
     payload = next(iter(extras.of(ZIP64)), None)
     _check_sizes(member, payload, flags, (crc32, compressed, size))
-    return OpenedMember(data_start, bool(flags & FLAG_DESCRIPTOR), tuple(warnings))
+    time_high = head[11] if flags & ENCRYPTION_FLAGS else 0
+    return OpenedMember(data_start, bool(flags & FLAG_DESCRIPTOR), tuple(warnings), time_high)
 
 
 def _refuse_reach(member: Member, data_start: int) -> None:
@@ -126,13 +129,18 @@ def _refuse_reach(member: Member, data_start: int) -> None:
     raise MemberError(find_in(member, "overlap", message))
 
 
-def _check_coding(member: Member, flags: int, method: int, warnings: list[Finding]) -> None:
-    if (flags ^ member.flags) & ENCRYPTION_FLAGS or (method == METHOD_AES) != (
-        member.method == METHOD_AES
-    ):
+def _check_coding(
+    member: Member, flags: int, method: int, extras: Extras, warnings: list[Finding]
+) -> None:
+    wanted = aes_coding(member.method)
+    is_aes = wanted is not None or member.method == METHOD_AES
+    if (flags ^ member.flags) & ENCRYPTION_FLAGS or (method == METHOD_AES) != is_aes:
         message = "only one of its two headers says encrypted"
         raise MemberError(find_in(member, "lfh-encryption-mismatch", message))
-    if method != member.method:
+    if wanted is not None and read_aes(extras) != wanted:
+        message = "its AES field is another than in the directory"
+        raise MemberError(find_in(member, "lfh-method-mismatch", message))
+    if method != member.method and wanted is None:
         message = f"method {method}, in the directory {member.method}"
         raise MemberError(find_in(member, "lfh-method-mismatch", message))
     if (flags ^ member.flags) & FLAG_DESCRIPTOR:

@@ -41,11 +41,14 @@ class Policy:
     backslash becomes a slash, trailing bytes are ignored, a symbolic link is
     written as its target's text. `encoding` is used for names that neither say
     UTF-8 nor are ASCII; without it they are UTF-8 where valid, else cp437.
+    `password` opens encrypted members; without it they fail. It is in no
+    representation, so in no log.
     """
 
     lenient: bool = False
     encoding: str | None = None
     limits: Limits = field(default_factory=Limits)
+    password: bytes | None = field(default=None, repr=False)
 
     def action(self, code: str) -> Action:
         """Return what `code` does under this policy."""

@@ -10,6 +10,7 @@ import pytest
 
 from s3unzip.zipformat import CHECKS, Action, Limits, Policy
 from tests.corpus.runner import Result, extract
+from tests.encrypting import aes_extra, seal_aes, seal_zipcrypto
 from tests.zips import (
     BZIP2,
     DEFLATE,
@@ -31,6 +32,12 @@ GOOD = build(A, B)
 EOCD_BYTES = build()
 ZIP64 = Shape(zip64=True)
 CENTRAL_SIZE = 46
+
+
+SECRET = b"open sesame"
+OPENING = Policy(password=SECRET)
+SEALED = seal_aes(A, SECRET)
+SPOILED = replace(SEALED, data=SEALED.stored_data[:-1] + b"\0")
 
 
 class Case(NamedTuple):
@@ -243,6 +250,17 @@ CASES = [
     Case("name-trailing-space-dot", one(name="a ./b"), one(name="a .b")),
     Case("encrypted", one(flags=0x1), GOOD),
     Case("encrypted", one(method=99), GOOD),
+    Case("encrypted", one(flags=0x41), build(seal_zipcrypto(A, SECRET)), OPENING),
+    Case("encryption-malformed", one(method=99, flags=0x1), build(seal_aes(A, SECRET)), OPENING),
+    Case("encryption-malformed", one(data=b"x" * 11, flags=0x1), GOOD, OPENING),
+    Case("wrong-password", build(seal_aes(A, b"other")), build(seal_aes(A, SECRET, 1)), OPENING),
+    Case(
+        "wrong-password",
+        build(seal_zipcrypto(A, b"other")),
+        build(seal_zipcrypto(A, SECRET)),
+        OPENING,
+    ),
+    Case("aes-mac-mismatch", build(SPOILED), build(SEALED), OPENING),
     Case("unsupported-method", one(method=98), one(method=LZMA)),
     Case("patch-data", one(flags=0x20), GOOD),
     Case("symlink", one(attributes=kind(0o120000)), one(attributes=kind(0o100000))),
@@ -253,6 +271,12 @@ CASES = [
     Case("lfh-bad-signature", one(local={"signature": b"PK\x03\x05"}), GOOD),
     Case("lfh-name-mismatch", one(local_name=b"b.txt"), GOOD),
     Case("lfh-method-mismatch", one(local={"method": 8}), GOOD),
+    Case(
+        "lfh-method-mismatch",
+        build(replace(SEALED, local_extra=aes_extra(DEFLATE))),
+        build(SEALED),
+        OPENING,
+    ),
     Case("lfh-size-crc-mismatch", one(local={"crc32": 1}), GOOD),
     Case("lfh-size-crc-mismatch", one(descriptor="signed32", local={"size": 1}), GOOD),
     Case("lfh-encryption-mismatch", one(local={"flags": 1}), GOOD),
@@ -262,6 +286,7 @@ CASES = [
     Case("lfh-flag3-mismatch", one(descriptor="signed32", central={"flags": 0}), GOOD),
     Case("hidden-local-header", build(A, replace(B, listed=False)), build(A, B)),
     Case("stored-size-mismatch", one(data=TEXT + b"x"), GOOD),
+    Case("stored-size-mismatch", one(flags=1), build(seal_zipcrypto(A, SECRET)), OPENING),
     Case("size-overrun", two(data=compress(DEFLATE, TEXT + b"x")), GOOD),
     Case("stream-truncated", two(data=DEFLATED[:-3]), GOOD),
     Case("size-mismatch", two(data=compress(DEFLATE, TEXT[:-1])), GOOD),
