@@ -6,23 +6,20 @@ clock of its own.
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
+from itertools import accumulate
+from operator import add, sub
+from statistics import median
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from s3unzip.pipeline.model import TaskKind
 from s3unzip.pipeline.page.data import Durations, Phase, Rates, TaskRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.pipeline.model import PlanSummary, Report
     from s3unzip.pipeline.page.tables import TaskTable
-
-    Floats = NDArray[np.float64]
 
 ROWS = 120  # of the timeline
 STEPS = 240  # of the rates
@@ -58,34 +55,41 @@ def phases(
 
 def rows(table: TaskTable, origin: float) -> tuple[TaskRow, ...]:
     """Return at most `ROWS` rows: each kind's tasks in order of their start, cut evenly."""
-    kind = np.array(table.kind, dtype=np.int8)
-    start, seconds, members = (
-        _floats(table.start) - origin,
-        *map(_floats, (table.seconds, table.members)),
-    )
+    places: dict[int, list[int]] = {number: [] for number in range(len(TaskKind))}
+    for place, kind in enumerate(table.kind):
+        places[kind].append(place)
+    present = [number for number in places if places[number]]
     found = []
-    present = [number for number in range(len(TaskKind)) if (kind == number).any()]
     for number in present:
-        mine = np.flatnonzero(kind == number)
-        mine = mine[np.lexsort((seconds[mine], start[mine]))]
-        share = max(1, int((ROWS - len(present)) * len(mine) / len(kind)))
-        found += [
-            _row(list(TaskKind)[number], start[some], seconds[some], members[some])
-            for some in np.array_split(mine, min(len(mine), share))
-        ]
+        mine = sorted(places[number], key=lambda at: (table.start[at], table.seconds[at]))
+        share = max(1, (ROWS - len(present)) * len(mine) // len(table.kind))
+        pieces = _cut(mine, min(len(mine), share))
+        found += [_row(list(TaskKind)[number], table, some, origin) for some in pieces]
     return tuple(found)
 
 
-def _row(kind: TaskKind, start: Floats, seconds: Floats, members: Floats) -> TaskRow:
-    middle = float(np.median(start))
+def _cut(places: Sequence[int], pieces: int) -> Iterator[Sequence[int]]:
+    """Yield `pieces` runs of `places`, the first ones longer by one where it does not go even."""
+    length, more = divmod(len(places), pieces)
+    start = 0
+    for piece in range(pieces):
+        stop = start + length + (piece < more)
+        yield places[start:stop]
+        start = stop
+
+
+def _row(kind: TaskKind, table: TaskTable, places: Sequence[int], origin: float) -> TaskRow:
+    start = [table.start[at] - origin for at in places]
+    seconds = [table.seconds[at] for at in places]
+    middle = median(start)
     return TaskRow(
         kind=kind.value,
-        tasks=len(start),
-        first=round(float(start.min()), 3),
-        last=round(float((start + seconds).max()), 3),
+        tasks=len(places),
+        first=round(min(start), 3),
+        last=round(max(map(add, start, seconds)), 3),
         start=round(middle, 3),
-        stop=round(middle + float(np.median(seconds)), 3),
-        members=int(members.sum()),
+        stop=round(middle + median(seconds), 3),
+        members=int(sum(table.members[at] for at in places)),
     )
 
 
@@ -93,60 +97,85 @@ def rates(table: TaskTable, origin: float) -> Rates:
     """Return workers, members and bytes over time in at most `STEPS` equal steps."""
     if not table.start:
         return Rates()
-    start = _floats(table.start) - origin
+    start = [at - origin for at in table.start]
     # A task shorter than the clock's tick still did its work at some time.
-    seconds = _floats(table.seconds).clip(min=0.001)
-    end = float((start + seconds).max())
+    stop = [at + max(seconds, 0.001) for at, seconds in zip(start, table.seconds, strict=True)]
+    end = max(stop)
     step = _nice(end / STEPS)
-    edges = np.arange(int(np.ceil(round(end / step, 9))) + 1, dtype=np.float64) * step
+    steps = math.ceil(round(end / step, 9))
     workers, members, written = (
-        _per_second(start, seconds, amount, edges)
-        for amount in (seconds, _floats(table.members), _floats(table.written))
+        _per_second(zip(start, stop, amount, strict=True), step, steps)
+        for amount in (map(sub, stop, start), table.members, table.written)
     )
     return Rates(
         step=step,
         workers=tuple(round(value, 2) for value in workers),
-        most=_most(start, start + seconds),
+        most=_most(start, stop),
         members=tuple(round(value, 2) for value in members),
         bytes=tuple(float(round(value)) for value in written),
     )
 
 
-def _most(start: Floats, stop: Floats) -> int:
+def _most(start: Iterable[float], stop: Iterable[float]) -> int:
     """Return how many tasks ran at one moment; one that stops makes room for one that starts."""
-    moments = np.concatenate([stop, start])
-    change = np.concatenate([-np.ones(len(stop)), np.ones(len(start))])
-    return int(np.cumsum(change[np.lexsort((change, moments))]).max())
+    moments = sorted([*((at, 1) for at in start), *((at, -1) for at in stop)])
+    return max(accumulate(change for _, change in moments))
 
 
-def _per_second(start: Floats, seconds: Floats, amount: Floats, edges: Floats) -> list[float]:
-    """Return how much of `amount`, spread evenly over each task, falls between two edges."""
-    done = [float((amount * np.clip((edge - start) / seconds, 0, 1)).sum()) for edge in edges]
-    return [(after - before) / float(edges[1]) for before, after in pairwise(done)]
+def _per_second(
+    spans: Iterable[tuple[float, float, float]], step: float, steps: int
+) -> list[float]:
+    """Return how much falls into each step, a second.
+
+    Args:
+        spans: start, stop and amount, which is spread evenly between the two.
+        step: seconds.
+        steps: how many.
+    """
+    ends = [0.0] * steps  # what the first and the last step of each span get
+    change = [0.0] * (steps + 1)  # of what every step in between gets
+    for start, stop, amount in spans:
+        rate = amount / (stop - start)
+        first, last = (min(int(moment / step), steps - 1) for moment in (start, stop))
+        if first == last:
+            ends[first] += amount
+            continue
+        ends[first] += rate * ((first + 1) * step - start)
+        ends[last] += rate * (stop - last * step)
+        change[first + 1] += rate * step
+        change[last] -= rate * step
+    # Sums of differences leave dust below zero.
+    whole = accumulate(change)
+    return [max(0.0, part + inner) / step for part, inner in zip(ends, whole, strict=False)]
 
 
 def durations(table: TaskTable) -> Durations:
     """Return how long tasks took."""
     if not table.seconds:
         return Durations()
-    seconds = _floats(table.seconds)
-    longest = float(seconds.max())
+    ordered = sorted(table.seconds)
+    longest = ordered[-1]
     step = _nice(longest / BINS)
-    bins = np.bincount((seconds / step).astype(np.int64))
-    median, p95 = np.percentile(seconds, [50, 95])
+    bins = [0] * (int(longest / step) + 1)
+    for seconds in ordered:
+        bins[int(seconds / step)] += 1
     return Durations(
         step=step,
-        tasks=tuple(int(count) for count in bins),
-        median=round(float(median), 3),
-        p95=round(float(p95), 3),
+        tasks=tuple(bins),
+        median=round(_percentile(ordered, 0.50), 3),
+        p95=round(_percentile(ordered, 0.95), 3),
         longest=round(longest, 3),
     )
 
 
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value that `share` of the values are below, between two of them by weight."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
 def _nice(least: float) -> float:
     """Return the smallest nice step that is not below `least`, in seconds."""
-    return next((step for step in NICE if step >= least), float(np.ceil(least)))
-
-
-def _floats(column: Sequence[float]) -> Floats:
-    return np.array(column, dtype=np.float64)
+    return next((step for step in NICE if step >= least), float(math.ceil(least)))
