@@ -36,22 +36,34 @@ def locate(layout: Layout, segment: int, read: Read) -> int | None:
         return bit
 
 
-def scan_segment(layout: Layout, segment: int, read: Read) -> ScannedSegment | None:
+def scan_segment(
+    layout: Layout, segment: int, read: Read, longest: int | None = None
+) -> ScannedSegment | None:
     """Scan `segment` up to the next boundary, or return None: it joins the one before it.
 
     Reads about 1.5 MiB to find each boundary, and the segment once. After
     `ATTEMPTS` false boundaries the scan is returned as it is, and `link`
     refuses it.
+
+    Args:
+        layout: Of the member.
+        segment: From 0.
+        read: Gives the member's compressed bytes.
+        longest: Steps that a segment may have; of a longer one None is returned, and `link`
+            refuses what is left. None: as many as it takes.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
         return None
+    farthest = layout.count if longest is None else min(layout.count, segment + longest + 1)
     following = segment
     for _ in range(ATTEMPTS):
         stop_bit = None
-        while stop_bit is None and following + 1 < layout.count:
+        while stop_bit is None and following + 1 < farthest:
             following += 1
             stop_bit = locate(layout, following, read)
+        if stop_bit is None and farthest - segment > (longest or layout.count):
+            return None
         scan = SegmentScan(start_bit, stop_bit)
         for chunk in read(segment_span(start_bit, stop_bit, layout.size)):
             scan.feed(chunk)

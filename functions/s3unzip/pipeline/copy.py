@@ -20,7 +20,6 @@ from s3unzip.pipeline.linking import read_link
 from s3unzip.pipeline.memberdata import open_data
 from s3unzip.pipeline.model import Part
 from s3unzip.pipeline.ports import Upload
-from s3unzip.pipeline.readahead import read_ahead
 from s3unzip.pipeline.stopping import RUN_FAULTS
 from s3unzip.pipeline.stream import stream_whole
 from s3unzip.pipeline.uploading import (
@@ -178,15 +177,11 @@ def _with_crcs(
     """Return `parts` with CRC-32s; those that the store did not give are read and computed."""
     if trust and all(part.crc32 is not None for part in parts):
         return parts
-    tuning = data.log.context.tuning
     known = []
-    start = data.span.start + offset
     for part in parts:
-        span = ByteRange(start, start + part.size)
         crc = 0
-        for piece in read_ahead(data.read, span, tuning.read_piece, tuning.reads_ahead):
+        for piece in data.pieces(offset, offset + part.size):
             crc = crc32(piece, crc)
-            data.log.bytes_read += len(piece)
         known.append(Part(part.number, part.etag, part.size, crc, part.checksum_crc32))
-        start += part.size
+        offset += part.size
     return tuple(known)

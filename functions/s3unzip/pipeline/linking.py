@@ -190,7 +190,9 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
         MemberError: the scans do not make the whole member.
     """
     work = log.context.stores.work(log.run)
-    part_size = choose_part_size(row.size, log.context.tuning.part_bytes, limits)
+    # Each slice rounds its count of parts up: leave that many of the store's limit.
+    spare = limits._replace(parts=limits.parts - log.task.parts)
+    part_size = choose_part_size(row.size, log.context.tuning.part_bytes, spare)
     slices: list[SliceParts] = []
     group: list[int] = []
     start = size = number = 0
@@ -203,7 +205,7 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
         size += segment.length
         # A part below the store's least size can only be the last of an upload.
         if size >= limits.least or segment.stop_bit is None:
-            count = max(1, size // part_size)
+            count = max(1, min(math.ceil(size / part_size), size // limits.least))
             slices.append(SliceParts(group[0], tuple(group), start, size, number + 1, count))
             number += count
             start += size

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip import deflate
-from s3unzip.deflate.boundary import locate_boundary
+from s3unzip.deflate.split import scan_segment
 from s3unzip.errors import MemberError, NotFoundError, RunStoppedError, SourceChangedError
 from s3unzip.pipeline.linking import scan_name
 from s3unzip.pipeline.memberdata import open_data
@@ -20,7 +20,6 @@ from s3unzip.pipeline.stopping import RUN_FAULTS, read_stop, write_stop
 if TYPE_CHECKING:
     from s3unzip.pipeline.calls import Calls
     from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.memberdata import MemberData
     from s3unzip.pipeline.model import Run, ScanTask
 
 
@@ -33,6 +32,7 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
     Raises:
         AccessDeniedError, NotFoundError, ...: what stops the run; it is written down.
         RunStoppedError: another task met what stops the run.
+        DeadlineError: the worker's time is nearly over; without this scan the member is streamed.
         ServiceFaultError: try again later.
     """
     work = context.stores.work(run.id)
@@ -78,7 +78,10 @@ def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanRepor
     except MemberError:  # linking opens the member too, and says what is wrong
         scanned = None
     else:
-        scanned = scan_segment(data, deflate.Layout(row.compressed_size, scan.step), scan.part)
+        layout = deflate.Layout(row.compressed_size, scan.step)
+        # A segment is inflated twice: beyond half of the member one stream is as quick.
+        longest = max(1, layout.count // 2)
+        scanned = scan_segment(layout, scan.part, lambda span: data.pieces(*span), longest)
     if scanned is not None:
         work.write(scan_name(row.index, scan.part), [scanned.to_bytes()])
     return ScanReport(
@@ -91,36 +94,3 @@ def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanRepor
         bytes_read=log.bytes_read,
         requests=calls.requests,
     )
-
-
-def scan_segment(
-    data: MemberData, layout: deflate.Layout, part: int
-) -> deflate.ScannedSegment | None:
-    """Return what segment `part` leaves behind; None: it joins the one before it."""
-    start_bit = _locate(data, layout, part)
-    if start_bit is None:
-        return None
-    stop_bit = None
-    for after in range(part + 1, layout.count):
-        stop_bit = _locate(data, layout, after)
-        if stop_bit is not None:
-            break
-    scan = deflate.SegmentScan(start_bit, stop_bit)
-    span = deflate.segment_span(start_bit, stop_bit, layout.size)
-    for piece in data.pieces(span.start, span.stop):
-        scan.feed(piece)
-    return scan.finish()
-
-
-def _locate(data: MemberData, layout: deflate.Layout, part: int) -> int | None:
-    steps = locate_boundary(layout, part)
-    begin = data.span.start
-    try:
-        want = next(steps)
-        while True:
-            piece = data.read(data.span._replace(start=begin + want.start, stop=begin + want.stop))
-            data.log.bytes_read += len(piece)
-            want = steps.send(piece)
-    except StopIteration as done:
-        bit: int | None = done.value
-        return bit

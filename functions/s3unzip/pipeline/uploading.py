@@ -47,7 +47,9 @@ def choose_part_size(size: int, least: int, limits: PartLimits) -> int:
         message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
         raise MemberError(Finding("object-too-large", message))
     needed = math.ceil(size / limits.parts)
-    part = max(least, limits.least, math.ceil(needed / MIB) * MIB)
+    part = max(least, limits.least)
+    if needed > part:
+        part = math.ceil(needed / MIB) * MIB
     return min(part, limits.most)
 
 
