@@ -1,0 +1,129 @@
+"""A copy: stored members, copied by the store, and compared with the directory before they show."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import StorageError
+from s3unzip.pipeline.model import Part
+from tests import zips
+from tests.functional.large.world import KEY, WHOLE, World
+from tests.memory import MemoryBucket, MemoryStores
+
+if TYPE_CHECKING:
+    from s3unzip.pipeline.model import Location, Pin
+    from s3unzip.pipeline.ports import Upload
+    from s3unzip.settings import Tuning
+    from s3unzip.zipformat.ranges import ByteRange
+
+CONTENT = random.Random(3).randbytes(200_000)
+ARCHIVE = zips.build(zips.Entry("s.bin", CONTENT), zips.Entry("next", b"n"))
+SPLIT = replace(WHOLE, copy_task_bytes=50_000)
+
+
+class WrongChecksums(MemoryBucket):
+    """Says a wrong CRC-32 of every copied part, as one emulator does."""
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy one part and lie about it."""
+        part = super().copy_part(upload, number, offset, source, pin, span)
+        return Part(part.number, part.etag, part.size, 0x12345678)
+
+
+class RefusingCopies(MemoryBucket):
+    """Refuses UploadPartCopy, always or after some parts."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._left = after
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy one part, or refuse."""
+        self._left -= 1
+        if self._left < 0:
+            raise StorageError("NotImplemented: no UploadPartCopy with a checksum")
+        return super().copy_part(upload, number, offset, source, pin, span)
+
+
+def world_with(out: MemoryBucket, tuning: Tuning = WHOLE) -> World:
+    """Return a world with that destination."""
+    return World(tuning, MemoryStores(out=out))
+
+
+@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
+def test_part_checksums_that_are_right_save_the_reading(tuning: Tuning) -> None:
+    """With the parts' checksums from the store, no byte of the member is read or uploaded."""
+    world = world_with(MemoryBucket(part_checksums=True), tuning)
+    report = world.run(ARCHIVE)
+    world.assert_clean(report, **{"s.bin": CONTENT})
+    assert report.requests.part == 0
+    assert report.requests.copy >= 13
+    assert world.read_by_tasks(report) < len(CONTENT) // 10
+    assert report.bytes_out >= len(CONTENT)
+
+
+@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
+def test_absent_part_checksums_are_computed_from_the_pinned_range(tuning: Tuning) -> None:
+    """Where the store gives no checksum the member is read once, and still not uploaded."""
+    world = world_with(MemoryBucket(part_checksums=False), tuning)
+    report = world.run(ARCHIVE)
+    world.assert_clean(report, **{"s.bin": CONTENT})
+    assert report.requests.part == 0
+    assert len(CONTENT) <= world.read_by_tasks(report) < 1.1 * len(CONTENT)
+
+
+@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
+def test_wrong_part_checksums_never_fail_a_right_member(tuning: Tuning) -> None:
+    """Checksums that do not combine to the directory's are checked against the bytes."""
+    world = world_with(WrongChecksums(), tuning)
+    world.assert_clean(world.run(ARCHIVE), **{"s.bin": CONTENT})
+
+
+@pytest.mark.parametrize("after", [0, 2, 7])
+@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
+def test_a_refused_copy_is_streamed(tuning: Tuning, after: int) -> None:
+    """A store that will not copy, from the first part or a later one, gets the bytes uploaded."""
+    world = world_with(RefusingCopies(after), tuning)
+    report = world.run(ARCHIVE)
+    world.assert_clean(report, **{"s.bin": CONTENT})
+    assert report.requests.part > 0
+
+
+def test_other_stores_are_streamed_between() -> None:
+    """Where the destination cannot copy from the source, nothing is tried."""
+    world = world_with(MemoryBucket(copies=False))
+    report = world.run(ARCHIVE)
+    world.assert_clean(report, **{"s.bin": CONTENT})
+    assert report.requests.copy == 0
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
+def test_a_flipped_bit_in_stored_data_fails_by_name(tuning: Tuning, *, checksums: bool) -> None:
+    """A stored member whose bytes are wrong fails; no object and no upload is left."""
+    data = bytearray(CONTENT)
+    data[123_456] ^= 1
+    world = world_with(MemoryBucket(part_checksums=checksums), tuning)
+    report = world.run(zips.build(zips.Entry("s.bin", CONTENT, data=bytes(data))))
+    assert report.reasons == {"crc-mismatch": 1}
+    assert [failure.key for failure in report.failures] == [KEY + "s.bin"]
+    assert world.content("s.bin") is None
+    assert world.out.pending == {}
+
+
+def test_the_copy_carries_the_members_facts() -> None:
+    """A copied object has the CRC-32 in its metadata, as every other."""
+    world = World(WHOLE)
+    world.run(ARCHIVE)
+    stored = world.out.head(KEY + "s.bin")
+    assert stored is not None
+    assert stored.crc32 == zlib.crc32(CONTENT)

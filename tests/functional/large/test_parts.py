@@ -1,0 +1,56 @@
+"""Part sizes: every object that the store takes fits its limits, and so does memory."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3unzip.pipeline.copy import copy_sizes
+from s3unzip.pipeline.model import SliceParts
+from s3unzip.pipeline.ports import PartLimits
+from s3unzip.pipeline.segment import part_sizes
+from s3unzip.pipeline.uploading import choose_part_size, parts_at_once
+from s3unzip.settings import MIB, Tuning
+
+LIMITS = PartLimits()
+SIZES = st.one_of(
+    st.integers(1, LIMITS.object_bytes),
+    st.integers(1, 1 << 30),
+    st.integers(0, 20).map(lambda less: LIMITS.object_bytes - less),
+)
+
+
+@given(size=SIZES, wanted=st.integers(1, 1 << 33))
+def test_stream_parts_fit_the_store(size: int, wanted: int) -> None:
+    """A member of any size up to 50 TB is at most 10,000 parts of legal size."""
+    part = choose_part_size(size, wanted, LIMITS)
+    assert LIMITS.least <= part <= LIMITS.most
+    assert -(-size // part) <= LIMITS.parts
+
+
+@given(size=SIZES, wanted=st.integers(1, 1 << 33))
+def test_copy_parts_fit_the_store(size: int, wanted: int) -> None:
+    """Ranges of a copy cover the member, in at most 10,000 parts of legal size."""
+    sizes = copy_sizes(size, wanted, LIMITS)
+    assert sum(sizes) == size
+    assert len(sizes) <= LIMITS.parts
+    assert max(sizes) <= LIMITS.most
+    assert len(sizes) == 1 or min(sizes) >= LIMITS.least
+
+
+@given(size=SIZES)
+def test_parts_in_flight_stay_within_the_budget(size: int) -> None:
+    """Parts on the wire take no more memory than the settings say, or are one part."""
+    tuning = Tuning()
+    part = choose_part_size(size, tuning.part_bytes, LIMITS)
+    at_once = parts_at_once(part, tuning)
+    assert at_once == 1 or at_once * part <= tuning.part_bytes * tuning.parts_in_flight
+
+
+@given(size=st.integers(5 * MIB, 1 << 40), count=st.integers(1, 10_000))
+def test_a_slice_is_cut_into_nearly_equal_parts(size: int, count: int) -> None:
+    """The parts of one segment make up the segment, and differ by one byte at most."""
+    sizes = part_sizes(SliceParts(0, (0,), 0, size, 1, count))
+    assert sum(sizes) == size
+    assert len(sizes) == count
+    assert max(sizes) - min(sizes) <= 1
