@@ -144,6 +144,11 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self, asked: Asked) -> Reply:
         raise NotImplementedError
 
+    def handle_expect_100(self) -> bool:
+        going_on = super().handle_expect_100()
+        self.wfile.flush()
+        return going_on
+
     def handle_any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         names = {name.lower(): value for name, value in self.headers.items()}

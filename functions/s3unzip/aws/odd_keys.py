@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def get_range(
 
 def pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
     """Yield a body."""
-    with answer["Body"] as body:
+    with closing(answer["Body"]) as body:
         while piece := body.read(PIECE):
             yield piece
 

@@ -83,9 +83,12 @@ class S3Source:
             answer = odd_keys.get_range(
                 self._session.slow, location.bucket, location.key, span, pin
             )
-            return Tail(b"".join(odd_keys.pieces(answer)), pin)
+            data = b"".join(odd_keys.pieces(answer))
         except (*S3_ERRORS, HTTPError) as error:
             raise self._fault(error, call) from None
+        if len(data) != min(length, pin.size):
+            raise ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
+        return Tail(data, pin)
 
     def _fault(self, error: Exception, call: Call) -> S3UnzipError:
         found = fault(error, call)

@@ -110,8 +110,10 @@ class WebSource:
             try:
                 yield answer
             finally:
-                # What was not read is not wanted: the connection goes with it.
-                if answer.length_remaining:
+                # A body that was not read is not wanted: the connection goes with it.
+                if answer.length_remaining == 0:
+                    answer.drain_conn()
+                else:
                     answer.close()
                 answer.release_conn()
         except HTTPError as error:

@@ -1,0 +1,334 @@
+"""What the S3 adapters make of every kind of answer, over the wire, from a scripted server."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import pytest
+
+from s3unzip.aws.session import S3Access, Writing
+from s3unzip.aws.stores import S3Stores
+from s3unzip.errors import (
+    AccessDeniedError,
+    ConflictError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    SourceChangedError,
+    StorageError,
+    StoreFullError,
+    ThrottledError,
+)
+from s3unzip.pipeline.model import Location, Part, Pin
+from s3unzip.pipeline.ports import Upload
+from s3unzip.zipformat.ranges import ByteRange
+from tests.contract.places import FACTS
+from tests.servers import VERSITY, Asked, HttpServer, Reply, free_port, s3_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WHERE = Location("s3", "bucket", "a.zip")
+ODD = Location("s3", "bucket", "odd//a.zip")
+PIN = Pin(1_000, '"etag"', "v1")
+BODY = bytes(1_000)
+KMS_DENIED = "User is not authorized to perform: kms:GenerateDataKey"
+ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
+    (s3_error(503, "SlowDown"), ThrottledError),
+    (s3_error(503, "ServiceUnavailable"), ThrottledError),
+    (s3_error(429, "TooManyRequests"), ThrottledError),
+    (s3_error(400, "KMS.ThrottlingException"), ThrottledError),
+    (s3_error(500, "InternalError"), ServiceFaultError),
+    (Reply(502, b"<html>bad gateway</html>"), ServiceFaultError),
+    (s3_error(409, "OperationAborted"), ServiceFaultError),
+    (s3_error(400, "RequestTimeout"), ServiceFaultError),
+    (s3_error(400, "ExpiredToken"), ServiceFaultError),
+    (s3_error(400, "BadDigest"), ServiceFaultError),
+    (s3_error(403, "AccessDenied", KMS_DENIED), AccessDeniedError),
+    (s3_error(400, "KMS.DisabledException"), AccessDeniedError),
+    (s3_error(403, "InvalidAccessKeyId"), AccessDeniedError),
+    (s3_error(403, "InvalidObjectState"), StorageError),
+    (s3_error(400, "InvalidRequest"), StorageError),
+    (s3_error(507, "XMinioStorageFull"), StoreFullError),
+]
+
+
+def content_range(start: int, stop: int) -> dict[str, str]:
+    """Return the headers of a partial answer."""
+    return {"Content-Range": f"bytes {start}-{stop - 1}/1000", "ETag": '"etag"'}
+
+
+def stores_of(url: str, **writing: str) -> S3Stores:
+    """Return stores on `url` that lose patience soon."""
+    access = S3Access(
+        endpoint_url=url, connect_seconds=1.0, stall_seconds=0.5, put_seconds=0.5, slow_seconds=0.5
+    )
+    return S3Stores(Location("s3", "work", ""), access=access, writing=Writing(**writing))
+
+
+@contextmanager
+def answering(answer: Callable[[Asked], Reply], **writing: str) -> Iterator[S3Stores]:
+    """Serve `answer` as S3."""
+    with HttpServer(answer) as server:
+        yield stores_of(server.url, **writing)
+
+
+def one_read(stores: S3Stores, where: Location = WHERE) -> bytes:
+    """Read ten bytes of a pinned archive."""
+    return stores.source(where).pinned(where, PIN).read(ByteRange(0, 10))
+
+
+def one_put(stores: S3Stores, key: str = "member", *, if_absent: bool = False) -> None:
+    """Write one small object."""
+    stores.destination(WHERE).put(key, b"body", FACTS, if_absent=if_absent)
+
+
+CALLS: dict[str, Callable[[S3Stores], object]] = {
+    "tail": lambda stores: stores.source(WHERE).tail(WHERE, 10),
+    "read": one_read,
+    "read odd": lambda stores: one_read(stores, ODD),
+    "put": one_put,
+    "put odd": lambda stores: one_put(stores, "odd//key"),
+    "list": lambda stores: list(stores.destination(WHERE).sizes("", "", "z")),
+    "create": lambda stores: stores.destination(WHERE).create_upload("key", FACTS),
+    "part": lambda stores: stores.destination(WHERE).upload_part(
+        Upload("key", "id"), 1, 0, b"body", crc32(b"body")
+    ),
+    "copy": lambda stores: stores.destination(WHERE).copy_part(
+        Upload("key", "id"), 1, 0, WHERE, PIN, ByteRange(0, 10)
+    ),
+    "complete": lambda stores: stores.destination(WHERE).complete_upload(
+        Upload("key", "id"), [Part(1, '"etag"', 4)], if_absent=False
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_answer_has_one_meaning(call: str) -> None:
+    """Whatever client carries the call, the same answer is the same error, after one attempt."""
+    replies = iter([reply for reply, _ in ANSWERS])
+    with HttpServer(lambda asked: next(replies)) as server:
+        stores = stores_of(server.url)
+        for number, (reply, kind) in enumerate(ANSWERS, start=1):
+            check_refusal(call, stores, reply, kind)
+            assert len(server.asked) == number
+
+
+def check_refusal(call: str, stores: S3Stores, reply: Reply, kind: type[S3UnzipError]) -> None:
+    """Make one call and look at the error that `reply` becomes."""
+    with pytest.raises(S3UnzipError) as caught:
+        CALLS[call](stores)
+    assert type(caught.value) is kind, reply
+    assert re.match(r"s3:[A-Z]\w+ s3://(bucket|work)/", str(caught.value))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
+def test_every_range_carries_the_pin(where: Location) -> None:
+    """ETag and version id go with each read, so no read can mix two versions."""
+    reply = Reply(206, BODY[:10], content_range(0, 10))
+    with HttpServer(lambda asked: reply) as server:
+        one_read(stores_of(server.url), where)
+    (asked,) = server.asked
+    assert asked.headers["range"] == "bytes=0-9"
+    assert asked.headers["if-match"] == '"etag"'
+    assert "versionId=v1" in asked.path
+
+
+@pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
+@pytest.mark.parametrize("status", [404, 405, 412])
+def test_a_pin_that_no_longer_holds(where: Location, status: int) -> None:
+    """Overwritten, deleted, or hidden by a delete marker: the source has changed."""
+    with answering(lambda asked: Reply(status)) as stores, pytest.raises(SourceChangedError):
+        one_read(stores, where)
+
+
+@pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
+def test_a_body_that_breaks(where: Location) -> None:
+    """Half a body is a fault that can be retried from where it broke."""
+    reply = Reply(206, BODY, content_range(0, 1_000), cut=500)
+    with answering(lambda asked: reply) as stores:
+        archive = stores.source(where).pinned(where, PIN)
+        with pytest.raises(ServiceFaultError):
+            archive.read(ByteRange(0, 1_000))
+        with pytest.raises(ServiceFaultError):
+            list(archive.stream(ByteRange(0, 1_000)))
+        with pytest.raises(ServiceFaultError):
+            stores.source(where).tail(where, 1_000)
+
+
+def test_a_body_that_ends_early_but_politely() -> None:
+    """Fewer bytes than were asked for are not taken for all of them."""
+    reply = Reply(206, BODY[:7], content_range(0, 7))
+    with (
+        answering(lambda asked: reply) as stores,
+        pytest.raises(ServiceFaultError),
+    ):
+        one_read(stores)
+
+
+@pytest.mark.parametrize("call", ["read", "put", "part", "list"])
+def test_a_server_that_is_silent(call: str) -> None:
+    """Silence ends in a fault, not in a worker that waits for ever."""
+
+    def answer(asked: Asked) -> Reply:
+        time.sleep(1.5)
+        return Reply(200)
+
+    with answering(answer) as stores, pytest.raises(ServiceFaultError):
+        CALLS[call](stores)
+
+
+@pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
+def test_a_body_that_stalls(where: Location) -> None:
+    """A body that stops coming is as broken as one that ends."""
+    reply = Reply(206, BODY, content_range(0, 1_000), cut=500, stall=1.5)
+    with answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
+        stores.source(where).pinned(where, PIN).read(ByteRange(0, 1_000))
+
+
+@pytest.mark.parametrize("call", ["read", "put", "part", "list"])
+def test_nobody_there(call: str) -> None:
+    """A refused connection can be retried."""
+    with pytest.raises(ServiceFaultError):
+        CALLS[call](stores_of(f"http://127.0.0.1:{free_port()}"))
+
+
+def test_what_a_put_carries() -> None:
+    """Type, metadata, and a checksum for S3 to verify; the body is not hashed for the signature."""
+    with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
+        stores = stores_of(server.url, kms_key="arn:aws:kms:eu-west-1:1:key/k")
+        one_put(stores, if_absent=True)
+        one_put(stores, "odd//key", if_absent=True)
+    for asked in server.asked:
+        headers = asked.headers
+        assert asked.body == b"body"
+        assert headers["content-type"] == "application/json"
+        assert headers["x-amz-meta-zip-crc32"] == "0000000a"
+        assert headers["x-amz-meta-mtime"] == "1700000000"
+        assert headers["if-none-match"] == "*"
+        assert headers["x-amz-server-side-encryption"] == "aws:kms"
+        assert headers["x-amz-server-side-encryption-aws-kms-key-id"].endswith("key/k")
+        assert headers["x-amz-server-side-encryption-bucket-key-enabled"].lower() == "true"
+        assert headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+    first, second = server.asked
+    assert first.path == "/bucket/member"
+    assert len(base64.b64decode(first.headers["x-amz-checksum-crc64nvme"])) == 8
+    assert base64.b64decode(second.headers["x-amz-checksum-crc32"]) == crc32(b"body").to_bytes(
+        4, "big"
+    )
+
+
+def test_a_condition_that_lost_a_race() -> None:
+    """409 says try again, 412 says that it is there."""
+    with (
+        answering(lambda asked: s3_error(409, "ConditionalRequestConflict")) as stores,
+        pytest.raises(ServiceFaultError),
+    ):
+        one_put(stores, if_absent=True)
+    with (
+        answering(lambda asked: s3_error(412, "PreconditionFailed")) as stores,
+        pytest.raises(ConflictError),
+    ):
+        one_put(stores, if_absent=True)
+
+
+def test_a_complete_that_fails_with_200() -> None:
+    """S3 may find out after it has said 200; the body has the truth."""
+    reply = s3_error(200, "InternalError")
+    with answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
+        CALLS["complete"](stores)
+
+
+def test_a_copy_into_an_upload_that_is_gone() -> None:
+    """That is about the upload, not about the archive."""
+    with (
+        answering(lambda asked: s3_error(404, "NoSuchUpload")) as stores,
+        pytest.raises(NotFoundError, match="key"),
+    ):
+        CALLS["copy"](stores)
+
+
+@pytest.mark.parametrize("call", ["read", "put", "list"])
+def test_a_bucket_in_another_region(call: str) -> None:
+    """The first attempt learns where the bucket is, the next one goes there."""
+
+    def answer(asked: Asked) -> Reply:
+        if "/eu-west-1/s3/" not in asked.headers["authorization"]:
+            return s3_error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-1")
+        if asked.method == "HEAD":
+            return Reply(200, headers={"x-amz-bucket-region": "eu-west-1"})
+        if asked.method == "GET" and "list-type" in asked.path:
+            return Reply(200, b"<ListBucketResult></ListBucketResult>")
+        return Reply(206, BODY[:10], content_range(0, 10))
+
+    with answering(answer) as stores:
+        if call != "list":  # boto3 follows by itself
+            with pytest.raises(ServiceFaultError):
+                CALLS[call](stores)
+        CALLS[call](stores)
+
+
+def test_the_owner_is_checked_before_the_first_put() -> None:
+    """Nothing is sent to a bucket of another account; the check holds for a while."""
+    with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
+        stores = stores_of(server.url, owner="111122223333")
+        for _ in range(3):
+            one_put(stores)
+        CALLS["part"](stores)
+    first, *puts, part = server.asked
+    assert (first.method, first.path) == ("HEAD", "/bucket")
+    assert first.headers["x-amz-expected-bucket-owner"] == "111122223333"
+    assert [asked.method for asked in puts] == ["PUT"] * 3
+    assert part.headers["x-amz-expected-bucket-owner"] == "111122223333"
+
+
+def test_a_bucket_of_another_account() -> None:
+    """The error says so, and no body was sent."""
+    with HttpServer(lambda asked: Reply(403)) as server:
+        stores = stores_of(server.url, owner="111122223333")
+        with pytest.raises(AccessDeniedError, match="111122223333"):
+            one_put(stores)
+    assert [asked.method for asked in server.asked] == ["HEAD"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_messages_keep_secrets(call: str) -> None:
+    """S3 repeats the key id and the string to sign in its refusal; we do not."""
+    told = (
+        b"<Error><Code>SignatureDoesNotMatch</Code><Message>does not match</Message>"
+        b"<AWSAccessKeyId>AKIASECRET</AWSAccessKeyId><StringToSign>AWS4-HMAC</StringToSign></Error>"
+    )
+    with (
+        answering(lambda asked: Reply(403, told)) as stores,
+        pytest.raises(AccessDeniedError) as caught,
+    ):
+        CALLS[call](stores)
+    for secret in ("AKIASECRET", "AWS4-HMAC", VERSITY["AWS_SECRET_ACCESS_KEY"]):
+        assert secret not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without credentials no request is made, and the message says what to set."""
+    for name in VERSITY:
+        monkeypatch.delenv(name)
+    with HttpServer(lambda asked: Reply(500)) as server:
+        for call in ("read", "put", "list"):
+            with pytest.raises(AccessDeniedError, match="AWS_PROFILE"):
+                CALLS[call](stores_of(server.url))
+    assert not server.asked
+
+
+def test_an_unknown_profile() -> None:
+    """The message names the profile."""
+    access = S3Access(profile="no-such", endpoint_url="http://127.0.0.1:9")
+    stores = S3Stores(Location("s3", "work", ""), access=access)
+    for call in ("read", "list"):
+        with pytest.raises(AccessDeniedError, match="no-such"):
+            CALLS[call](stores)

@@ -1,0 +1,116 @@
+"""S3 itself, as far as the emulators go: versions, credentials, missing buckets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.aws.session import S3Access, Session
+from s3unzip.aws.stores import S3Stores
+from s3unzip.errors import AccessDeniedError, NotFoundError
+from s3unzip.pipeline.model import Location
+from s3unzip.pipeline.ports import Upload
+from s3unzip.zipformat.ranges import ByteRange
+from tests.contract.conftest import session_of
+from tests.contract.places import FACTS, Place, s3_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1024**2
+
+
+@pytest.fixture(params=["ministack", "versitygw"])
+def s3(request: pytest.FixtureRequest, aws_variables: None) -> Place:
+    """An empty bucket."""
+    url: str = request.getfixturevalue(request.param)
+    return s3_place(request.param, session_of(url), takes_any_key=False)
+
+
+def session(place: Place) -> Session:
+    """Return the place's session."""
+    assert isinstance(place.stores, S3Stores)
+    return place.stores.session
+
+
+def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
+    """With versioning on, the version that was planned is read to its end."""
+    session(s3).control.put_bucket_versioning(
+        Bucket=s3.root.bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    old, new = b"old" * 3 * MIB, b"new" * 3 * MIB
+    where = s3.fill("a.zip", old)
+    pin = s3.source.tail(where, 10).pin
+    assert pin.version_id
+    assert s3.source.head(where) == pin
+    s3.fill("a.zip", new)
+    assert s3.source.head(where) != pin
+    archive = s3.source.pinned(where, pin)
+    assert archive.read(ByteRange(3, 9)) == b"oldold"
+    assert b"".join(archive.stream(ByteRange(0, len(old)))) == old
+    upload = Upload(s3.key("copy"), s3.destination.create_upload(s3.key("copy"), FACTS))
+    part = s3.destination.copy_part(upload, 1, 0, where, pin, ByteRange(0, len(old)))
+    s3.destination.complete_upload(upload, [part], if_absent=False)
+    assert b"".join(s3.destination.read(s3.key("copy"))) == old
+
+
+def test_what_is_stored_beside_the_bytes(s3: Place) -> None:
+    """Type, encoding and metadata are kept by single and by multipart uploads."""
+    facts = FACTS.__class__("text/csv", {"zip-crc32": "cbf43926", "mode": "644"}, "gzip")
+    s3.fill("single", b"123456789", facts)
+    upload = Upload(s3.key("parts"), s3.destination.create_upload(s3.key("parts"), facts))
+    part = s3.destination.upload_part(upload, 1, 0, b"123456789", 0xCBF43926)
+    s3.destination.complete_upload(upload, [part], if_absent=True)
+    for name in ("single", "parts"):
+        answer = session(s3).control.head_object(Bucket=s3.root.bucket, Key=s3.key(name))
+        assert answer["ContentType"] == "text/csv"
+        assert answer["ContentEncoding"] == "gzip"
+        assert answer["Metadata"] == {"zip-crc32": "cbf43926", "mode": "644"}
+
+
+def test_the_store_verifies_what_it_gets(s3: Place) -> None:
+    """A single PUT is stored with its CRC64NVME, a part with a wrong CRC-32 is refused."""
+    s3.fill("a", b"123456789")
+    answer = session(s3).control.head_object(
+        Bucket=s3.root.bucket, Key=s3.key("a"), ChecksumMode="ENABLED"
+    )
+    assert answer["ChecksumCRC64NVME"] == "rosUhgp5mIg="
+    upload = Upload(s3.key("b"), s3.destination.create_upload(s3.key("b"), FACTS))
+    with pytest.raises(Exception, match=r"s3:PutObject s3://bucket.*/b: \w+"):
+        s3.destination.upload_part(upload, 1, 0, b"flipped", 1)
+    s3.destination.abort_upload(upload)
+
+
+CALLS: list[Callable[[S3Stores, Location], object]] = [
+    lambda stores, where: stores.source(where).tail(where, 10),
+    lambda stores, where: stores.source(where).head(where),
+    lambda stores, where: stores.destination(where).put("k", b"", FACTS, if_absent=False),
+    lambda stores, where: list(stores.destination(where).sizes("", "", "z")),
+    lambda stores, where: stores.destination(where).create_upload("k", FACTS),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_missing_bucket(s3: Place, call: Callable[[S3Stores, Location], object]) -> None:
+    """Every call says which bucket there is not."""
+    stores = S3Stores(Location("s3", "no-such-bucket", ""), session=session(s3))
+    with pytest.raises(NotFoundError, match="no-such-bucket"):
+        call(stores, Location("s3", "no-such-bucket", "a.zip"))
+
+
+@pytest.mark.parametrize("call", [CALLS[0], *CALLS[2:]])  # VersityGW's HEAD does not say why
+@pytest.mark.parametrize("variable", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_bad_credentials(
+    versitygw: str,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    call: Callable[[S3Stores, Location], object],
+) -> None:
+    """A server that checks credentials refuses them, and the message says which to check."""
+    place = s3_place("versitygw", session_of(versitygw), takes_any_key=False)
+    monkeypatch.setenv(variable, "wrong")
+    stores = S3Stores(place.root, access=S3Access(endpoint_url=versitygw))
+    with pytest.raises(AccessDeniedError) as caught:
+        call(stores, place.at("a.zip"))
+    assert "testtest" not in str(caught.value)

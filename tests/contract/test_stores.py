@@ -1,0 +1,71 @@
+"""How locations find their adapters."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.aws.s3_destination import S3Destination
+from s3unzip.aws.s3_source import S3Source
+from s3unzip.aws.s3_work import S3Work
+from s3unzip.cli.stores import StoreConfig, open_stores
+from s3unzip.errors import UsageError
+from s3unzip.local.file_source import FileSource
+from s3unzip.local.folder_destination import FolderDestination
+from s3unzip.local.folder_work import FolderWork
+from s3unzip.local.web import WebSource
+from s3unzip.pipeline.model import Location
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+S3 = Location("s3", "bucket", "prefix/")
+WEB = Location("https", "example.org", "a.zip")
+
+
+def test_each_scheme_has_its_adapter(tmp_path: Path) -> None:
+    """The scheme decides; asking twice gives the same adapter, and nothing is requested."""
+    folder = Location("file", "", f"{tmp_path}/")
+    config = StoreConfig(folder, endpoint_url="http://127.0.0.1:9")
+    stores = open_stores(pickle.loads(pickle.dumps(config)))  # noqa: S301 - our own
+    assert isinstance(stores.source(S3), S3Source)
+    assert isinstance(stores.source(folder), FileSource)
+    assert isinstance(stores.source(WEB), WebSource)
+    assert isinstance(stores.destination(S3), S3Destination)
+    assert isinstance(stores.destination(folder), FolderDestination)
+    assert isinstance(stores.work("run"), FolderWork)
+    assert isinstance(open_stores(StoreConfig(S3)).work("run"), S3Work)
+    for location in (S3, folder):
+        assert stores.destination(location) is stores.destination(location)
+
+
+def test_what_has_no_adapter() -> None:
+    """The message says what there is."""
+    stores = open_stores(StoreConfig(WEB))
+    with pytest.raises(UsageError, match="s3://"):
+        stores.source(Location("ftp", "host", "a.zip"))
+    with pytest.raises(UsageError, match="s3://"):
+        stores.destination(WEB)
+    with pytest.raises(UsageError, match="s3://"):
+        stores.work("run")
+
+
+def test_a_folder_needs_no_aws(tmp_path: Path) -> None:
+    """Neither boto3 nor obstore is imported until S3 is named."""
+    script = f"""
+import sys
+from s3unzip.cli.stores import StoreConfig, open_stores
+from s3unzip.pipeline.model import Location
+stores = open_stores(StoreConfig(Location("file", "", {f"{tmp_path}/"!r})))
+stores.destination(Location("file", "", {f"{tmp_path}/"!r}))
+stores.work("run")
+print([name for name in ("boto3", "botocore", "obstore", "urllib3") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

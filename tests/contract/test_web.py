@@ -1,0 +1,180 @@
+"""Archives on the web: servers that know all of HTTP, and servers that do not."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    RangesUnsupportedError,
+    S3UnzipError,
+    ServiceFaultError,
+    SourceChangedError,
+    StorageError,
+    ThrottledError,
+)
+from s3unzip.local.web import WebSource
+from s3unzip.pipeline.model import Location, Pin
+from s3unzip.zipformat.ranges import ByteRange
+from tests.servers import Asked, HttpServer, Reply, WebFiles, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DATA = bytes(range(256)) * 10_000
+QUERY = "token=SECRET"
+
+
+@contextmanager
+def serving(answer: Callable[[Asked], Reply]) -> Iterator[tuple[Location, HttpServer, WebSource]]:
+    """Serve ``a.zip``; yield where it is."""
+    with HttpServer(answer) as server:
+        host = server.url.removeprefix("http://")
+        source = WebSource(connect_seconds=1.0, stall_seconds=0.5)
+        yield Location("http", host, f"a.zip?{QUERY}"), server, source
+
+
+def files(**knows: bool) -> WebFiles:
+    """Return a server's files."""
+    return WebFiles({"a.zip": DATA}, **knows)
+
+
+def test_tail_with_one_request() -> None:
+    """A good server gives the end, the size and the ETag at once."""
+    with serving(files()) as (where, server, source):
+        tail = source.tail(where, 1_000)
+        assert tail.data == DATA[-1_000:]
+        assert tail.pin == source.head(where)
+        assert source.tail(where, 10**9).data == DATA
+        assert len(server.asked) == 3
+
+
+def test_ranges_carry_the_pin() -> None:
+    """Every range is exact and conditional."""
+    with serving(files()) as (where, server, source):
+        archive = source.pinned(where, source.head(where))
+        assert archive.read(ByteRange(5, 1_000_000)) == DATA[5:1_000_000]
+        assert b"".join(archive.stream(ByteRange(0, len(DATA)))) == DATA
+        assert archive.read(ByteRange(7, 7)) == b""
+        assert all("if-match" in asked.headers for asked in server.asked[1:])
+
+
+@pytest.mark.parametrize(
+    "knows", [{"suffixes": False}, {"weak": True}, {"etags": False}, {"conditions": False}]
+)
+def test_servers_that_know_less(knows: dict[str, bool]) -> None:
+    """Without suffix ranges, strong ETags or conditions an archive can be read all the same."""
+    with serving(files(**knows)) as (where, _, source):
+        tail = source.tail(where, 1_000)
+        assert tail.data == DATA[-1_000:]
+        archive = source.pinned(where, tail.pin)
+        assert archive.read(ByteRange(3, 300)) == DATA[3:300]
+
+
+def test_an_empty_file() -> None:
+    """It has an empty tail."""
+    with serving(WebFiles({"a.zip": b""})) as (where, _, source):
+        tail = source.tail(where, 1_000)
+        assert (tail.data, tail.pin.size) == (b"", 0)
+
+
+def test_a_server_without_ranges() -> None:
+    """The message says what to do, and the body was not downloaded for nothing."""
+    with (
+        serving(files(ranges=False)) as (where, _, source),
+        pytest.raises(RangesUnsupportedError, match="download the archive"),
+    ):
+        source.tail(where, 1_000)
+
+
+@pytest.mark.parametrize("knows", [{}, {"conditions": False}, {"weak": True}, {"etags": False}])
+def test_overwritten_between_two_reads(knows: dict[str, bool]) -> None:
+    """Where the server does not compare, the answer's ETag and size are compared here."""
+    web = files(**knows)
+    with serving(web) as (where, _, source):
+        archive = source.pinned(where, source.tail(where, 10).pin)
+        web.files["a.zip"] = DATA + b"more"
+        with pytest.raises(SourceChangedError):
+            archive.read(ByteRange(0, 10))
+        web.files.clear()
+        with pytest.raises(SourceChangedError):
+            archive.read(ByteRange(0, 10))
+
+
+def test_redirects() -> None:
+    """A link may lead elsewhere, the range goes along; a circle ends."""
+    web = files()
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path.startswith("/link"):
+            return Reply(302, headers={"Location": f"/a.zip?{QUERY}"})
+        if asked.path.startswith("/circle"):
+            return Reply(302, headers={"Location": "/circle"})
+        return web(asked)
+
+    with serving(answer) as (where, _, source):
+        link = Location("http", where.bucket, "link")
+        archive = source.pinned(link, source.tail(link, 10).pin)
+        assert archive.read(ByteRange(5, 10)) == DATA[5:10]
+        with pytest.raises(StorageError, match="redirects"):
+            source.head(Location("http", where.bucket, "circle"))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(206, DATA[:10], {"Content-Range": "bytes 0-9/10"}, cut=4),
+        Reply(206, DATA[:10], {"Content-Range": "bytes 0-9/10"}, cut=4, stall=1.0),
+        Reply(206, DATA[:4], {"Content-Range": "bytes 0-9/10"}),
+        Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"}),
+    ],
+    ids=["cut", "stall", "short", "shifted"],
+)
+def test_a_body_that_breaks(reply: Reply) -> None:
+    """Half a body is a fault that can be retried."""
+    with serving(lambda asked: reply) as (where, _, source), pytest.raises(ServiceFaultError):
+        source.pinned(where, Pin(10)).read(ByteRange(0, 10))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, AccessDeniedError),
+        (403, AccessDeniedError),
+        (404, NotFoundError),
+        (418, StorageError),
+        (429, ThrottledError),
+        (500, ServiceFaultError),
+        (503, ThrottledError),
+    ],
+)
+def test_every_status_has_one_meaning(status: int, kind: type[S3UnzipError]) -> None:
+    """One attempt, one error, and no query in its message."""
+    with serving(lambda asked: Reply(status)) as (where, server, source):
+        with pytest.raises(S3UnzipError) as caught:
+            source.tail(where, 10)
+        assert type(caught.value) is kind
+        assert "a.zip" in str(caught.value)
+        assert "SECRET" not in str(caught.value)
+        assert len(server.asked) == 1
+
+
+def test_nobody_there_and_silence() -> None:
+    """Both can be retried, and neither message has the query."""
+
+    def silent(asked: Asked) -> Reply:
+        time.sleep(1.0)
+        return Reply(200)
+
+    with serving(silent) as (where, _, source), pytest.raises(ServiceFaultError) as caught:
+        source.tail(where, 10)
+    assert "SECRET" not in str(caught.value)
+    gone = Location("http", f"127.0.0.1:{free_port()}", f"a.zip?{QUERY}")
+    with pytest.raises(ServiceFaultError) as caught:
+        WebSource(connect_seconds=1.0).tail(gone, 10)
+    assert "SECRET" not in str(caught.value)
