@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import obstore
 
 from s3unzip.aws import odd_keys
 from s3unzip.aws.faults import S3_ERRORS, Call, fault
 from s3unzip.aws.session import Writing
-from s3unzip.errors import NotFoundError, StorageError
+from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
 from s3unzip.pipeline.model import Part
 from s3unzip.pipeline.ports import PartLimits, StoredObject, Upload
 
@@ -186,9 +186,10 @@ class S3Destination:
             request["SSEKMSKeyId"] = self._writing.kms_key
             request["BucketKeyEnabled"] = True
         try:
-            return self._session.control.create_multipart_upload(**request)["UploadId"]
+            answer = self._session.control.create_multipart_upload(**request)
         except S3_ERRORS as error:
             raise self._fault(error, "PutObject", key) from None
+        return str(_told(answer, "UploadId", key))
 
     def upload_part(
         self,
@@ -213,7 +214,7 @@ class S3Destination:
             )
         except S3_ERRORS as error:
             raise self._fault(error, "PutObject", upload.key) from None
-        return Part(number, answer["ETag"], len(content), crc32, checksum)
+        return Part(number, _told(answer, "ETag", upload.key), len(content), crc32, checksum)
 
     def copy_part(
         self,
@@ -249,12 +250,13 @@ class S3Destination:
                 "VersionId": pin.version_id,
             }
         try:
-            result = self._session.slow.upload_part_copy(**request)["CopyPartResult"]
+            answer = self._session.slow.upload_part_copy(**request)
         except S3_ERRORS as error:
             raise self._copy_fault(error, upload, source) from None
+        result = _told(answer, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
         crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
-        return Part(number, result["ETag"], span.length, crc, checksum)
+        return Part(number, _told(result, "ETag", upload.key), span.length, crc, checksum)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Make the object visible, whole.
@@ -337,6 +339,17 @@ class S3Destination:
         found = fault(error, Call(action, self._bucket, key, conditional=conditional))
         self._session.relocate(self._bucket, found)
         return found
+
+
+def _told(answer: Mapping[str, Any], field: str, key: str) -> Any:
+    """Return a field of an answer; a connection that ends within the head leaves fields out.
+
+    Raises:
+        ServiceFaultError: the field is not there.
+    """
+    if field not in answer:
+        raise ServiceFaultError(f"{key}: the answer came without its {field}")
+    return answer[field]
 
 
 def _completed(part: Part) -> CompletedPartTypeDef:
