@@ -31,7 +31,7 @@ def make_archive(
     """Return an archive of `small` members of about `size` bytes, and of some large ones.
 
     The large ones are a stream of 2 MiB, a stored copy of 6 MiB and a deflated
-    member of 16 MiB that is split; an empty one comes with them. The same
+    member of 12 MiB that is split; an empty one comes with them. The same
     names have other bytes under another `seed`.
     """
     dice = random.Random(seed)
@@ -46,7 +46,7 @@ def make_archive(
             stored = _info("stored.bin")
             stored.compress_type = zipfile.ZIP_STORED
             archive.writestr(stored, dice.randbytes(6 * MIB))
-            archive.writestr(_info("split.log"), _log(dice, 16 * MIB))
+            archive.writestr(_info("split.log"), _log(dice, 12 * MIB))
             archive.writestr(_info("empty"), b"")
     return raw.getvalue()
 

@@ -32,7 +32,7 @@ class _Tally:
 
 def measure_overwrites(world: World, times: int) -> Iterator[Figure]:
     """Yield what `times` overwrites at random moments came to; each tenth is a deletion."""
-    first, second = make_archive(small=60, seed=1), make_archive(small=60, seed=2)
+    first, second = make_archive(small=40, seed=1), make_archive(small=40, seed=2)
     want = expected_listing(first)
     world.clear()
     world.put_archive(first)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from s3unzip.local.pool import WorkerPool
     from tests.faults.world import World
 
-WORKERS = 2
-KILLS_A_RUN = 12
-MEAN_SECONDS = 0.2  # between two kills
+WORKERS = 3
+KILLS_A_RUN = 25
+MEAN_SECONDS = 0.15  # between two kills
 
 
 class Killer:
@@ -64,7 +64,7 @@ class Killer:
 
 def measure_kills(world: World, kills: int) -> Iterator[Figure]:
     """Yield what `kills` random kills over as many runs as they take come to."""
-    archive = make_archive(small=300)
+    archive = make_archive(small=200)
     want = expected_listing(archive)
     done = runs = equal = redriven = left = 0
     started = time.monotonic()

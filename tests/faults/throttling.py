@@ -24,13 +24,15 @@ FAULTS = {
     "lost_answer": Rule(Act.LOSE),
 }
 
+NOTHING = Rule(Act.RESET, times=0)
+
 
 def measure_rates(world: World, rates: tuple[float, ...], small: int) -> Iterator[Figure]:
     """Yield lost members, slow-down and extra requests by kind of fault and rate."""
     archive = make_archive(small=small)
     want = expected_listing(archive)
-    yield from _measure(world, archive, want, Rule(Act.RESET, times=0), "warm", None)
-    base = yield from _measure(world, archive, want, Rule(Act.RESET, times=0), "none", None)
+    yield from _measure(world, archive, want, NOTHING, "warm", None)
+    base = yield from _measure(world, archive, want, NOTHING, "none", None)
     for name, rule in FAULTS.items():
         for rate in rates:
             label = f"{name}.{rate * 100:g}%"
