@@ -10,6 +10,7 @@ from s3unzip.settings import Tuning
 from s3unzip.zipformat import Policy
 
 if TYPE_CHECKING:
+    from s3unzip.pipeline.forecast import Platform
     from s3unzip.pipeline.ports import Clock, Progress, Stores
 
 
@@ -22,7 +23,7 @@ class Context:
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
-    password: bytes | None = None
+    platform: Platform | None = None  # that forecasts and costs are of; None: neither is made
 
     def calls(self) -> Calls:
         """Return the counted, retried calls of one step."""

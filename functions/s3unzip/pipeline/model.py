@@ -412,6 +412,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     first_object: float | None = None
     forecast_seconds: float | None = None
     forecast_cost: float | None = None  # dollars
+    cost: float | None = None  # dollars, of what was counted
 
 
 class Settled(Struct, frozen=True):

@@ -31,7 +31,9 @@ from s3unzip.pipeline.model import (
     run_id,
 )
 from s3unzip.pipeline.readahead import read_ahead
+from s3unzip.pipeline.reportpage import write_page
 from s3unzip.pipeline.selection import selector
+from s3unzip.pipeline.stored import check_form
 from s3unzip.pipeline.tasks import TaskCutter, Work, choose_concurrency, order_tasks
 from s3unzip.zipformat import DirectoryReader, IndexBuilder, Members, drive, locate_directory
 
@@ -87,6 +89,7 @@ def make_plan(request: Request, context: Context) -> PlanSummary | Report:
     started = context.clock.now()
     calls = context.calls()
     template = parse_template(request)
+    check_form(request)
     tail = _read_tail(request, context, calls)
     run = Run(
         id=run_id(request, tail.pin),
@@ -192,6 +195,7 @@ def _reject(
     )
     work = context.stores.work(run.id)
     work.write("run.json", [encode(run)])
+    write_page(work, report)
     work.write("report.json", [encode(report)])
     return report
 

@@ -1,6 +1,6 @@
 """Report: read what every task said, finish what several tasks share, and judge the run.
 
-``report.json`` is written last. What is left to do, if anything, is written
+``report.json`` is written last, after its page. What is left to do, if anything, is written
 to ``redo.jsonl`` first: tasks without complete outcomes, and streams of
 members whose slices did not hold.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from s3unzip.errors import NotFoundError
 from s3unzip.pipeline.finishing import finish_members
@@ -21,6 +23,7 @@ from s3unzip.pipeline.model import (
     Report,
     Requests,
     Run,
+    ScanReport,
     Settled,
     Status,
     Stop,
@@ -33,6 +36,13 @@ from s3unzip.pipeline.model import (
 from s3unzip.pipeline.outcomes import iterate_lines, read_outcomes
 from s3unzip.pipeline.ports import ObjectFacts
 from s3unzip.pipeline.records import planned_tasks, read_records
+from s3unzip.pipeline.reportpage import (
+    Columns,
+    forecast_plan,
+    price_run,
+    read_scans,
+    write_page,
+)
 from s3unzip.pipeline.retrying import read_retries
 from s3unzip.pipeline.stopping import read_stop
 
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
 
     from s3unzip.pipeline.calls import Calls
     from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.forecast import Cost, Forecast
     from s3unzip.pipeline.ports import Work
     from s3unzip.pipeline.retrying import Retries
 
@@ -67,6 +78,7 @@ def settle(run: Run, context: Context) -> Settled:
     if stop is None or stop.verdict is not Verdict.SOURCE_CHANGED:
         left = _tally_split(run, work, tally, left, context, calls)
     _tally_retries(retries, tally)
+    tally.add_scans(read_scans(work) if summary.scans else [])
     left += retries.left
     changed = stop is not None and stop.verdict is Verdict.SOURCE_CHANGED
     if left and not changed:
@@ -75,8 +87,12 @@ def settle(run: Run, context: Context) -> Settled:
         left = []
         abort_leftovers(run, work, context, calls)
     report = _judge(run, summary, tally, stop, left, context)
+    cost = price_run(report, tally.columns, context)
+    forecast = forecast_plan(work, summary, context) if not left else None
+    report = _with_money(report, forecast, cost)
     if report.verdict is Verdict.COMPLETED and run.options.marker:
         _write_marker(run, report, context, calls)
+    write_page(work, report, summary, tally.columns, forecast, cost)
     work.write("report.json", [encode(report)])
     return Settled(report, len(left))
 
@@ -117,9 +133,11 @@ class Tally:
     task_seconds: float = 0.0
     first_object: float | None = None
     retried: Collection[int] = ()  # members whose outcome in the plan's tasks is not the last
+    columns: Columns = field(default_factory=Columns)  # for the page
 
     def add_task(self, report: TaskReport) -> None:
         """Add what one task cost."""
+        self.columns.tasks.add(report)
         self.tasks += 1
         self.requests = self.requests + report.requests
         self.bytes_read += report.bytes_read
@@ -130,6 +148,13 @@ class Tally:
         if first is not None and (self.first_object is None or first < self.first_object):
             self.first_object = first
 
+    def add_scans(self, scans: Sequence[ScanReport]) -> None:
+        """Add what the scans cost."""
+        self.columns.scans.extend(scans)
+        for scan in scans:
+            self.requests = self.requests + scan.requests
+            self.bytes_read += scan.bytes_read
+
     def add(self, outcome: Outcome, task: str) -> None:
         """Add one member; one that was retried counts by its last outcome."""
         if outcome.index not in self.retried:
@@ -139,6 +164,7 @@ class Tally:
         """Add one member by its last outcome."""
         self.counts[outcome.status] += 1
         if outcome.status is not Status.FAILED:
+            self.columns.sizes.add(outcome.size)
             return
         reason = outcome.reason or "unknown"
         self.reasons[reason] += 1
@@ -265,6 +291,17 @@ def _verdict(
     if tally.counts[Status.FAILED]:
         return Verdict.COMPLETED_WITH_ERRORS, None, None
     return Verdict.COMPLETED, None, None
+
+
+def _with_money(report: Report, forecast: Forecast | None, cost: Cost | None) -> Report:
+    """Return the report with what was forecast and what it cost, where that is known."""
+    if forecast is not None:
+        report = replace(
+            report,
+            forecast_seconds=round(forecast.duration.expected, 3),
+            forecast_cost=forecast.cost.total,
+        )
+    return report if cost is None else replace(report, cost=cost.total)
 
 
 def _write_marker(run: Run, report: Report, context: Context, calls: Calls) -> None:
