@@ -13,6 +13,7 @@ from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
 from s3unzip.zipformat.coding import compression_of, declares_crc, knowing_crc
 from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
 from s3unzip.zipformat.directory import DirectoryReader
+from s3unzip.zipformat.gzip import GzipMember, gzip_length
 from s3unzip.zipformat.headers import CentralHeader, HeaderNote, read_header
 from s3unzip.zipformat.index import (
     Failure,
@@ -49,6 +50,7 @@ __all__ = [
     "DirectoryLocation",
     "DirectoryReader",
     "Failure",
+    "GzipMember",
     "HeaderNote",
     "Index",
     "IndexBuilder",
@@ -68,6 +70,7 @@ __all__ = [
     "decode_whole",
     "drive",
     "fold_key",
+    "gzip_length",
     "knowing_crc",
     "locate_directory",
     "open_member",

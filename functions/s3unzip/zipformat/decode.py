@@ -20,7 +20,7 @@ from s3unzip.zipformat.local import Buffer, find_in
 from s3unzip.zipformat.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from s3unzip.errors import Finding
     from s3unzip.zipformat.local import OpenedMember
@@ -82,6 +82,21 @@ class MemberDecoder:
                 self._fail("size-overrun", f"more than the declared {self._member.size} bytes")
             self.crc32 = _crc32(piece, self.crc32)
             yield piece
+
+    @property
+    def spare(self) -> int:
+        """Bytes after the end of the compressed stream; see `Codec`."""
+        return self._codec.spare
+
+    def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the content; `pieces` are the member's compressed bytes, all of them.
+
+        Raises:
+            MemberError: the content is not what the directory declares.
+        """
+        for piece in pieces:
+            yield from self.feed(piece)
+        self.finish()
 
     def finish(self) -> None:
         """Check that the member ended as declared.
@@ -186,7 +201,4 @@ def decode_whole(
         )
         check_crc(member, _crc32(data))
         return data
-    decoder = MemberDecoder(member, policy, opened)
-    content = b"".join(decoder.feed(data))
-    decoder.finish()
-    return content
+    return b"".join(MemberDecoder(member, policy, opened).decode([data]))

@@ -85,22 +85,33 @@ class Lzma(_Liblzma):
 
     def __init__(self, member: Member, policy: Policy) -> None:
         super().__init__(member, policy)
-        self._seen = 0
-        self._held: Buffer = b""
+        self._has_marker = bool(member.flags & FLAG_LZMA_EOS)
+        self._left = member.size
+        self._unseen = member.compressed_size
 
     def push(self, data: Buffer) -> None:
-        """Take the next input, but give the library the stream's end in one piece.
+        """Take the next input."""
+        self._unseen -= len(data)
+        super().push(data)
+
+    def pull(self, most: int) -> Buffer:
+        """Return up to `most` bytes; see `Codec`.
 
         Some writers end a stream of known size with a marker all the same.
-        liblzma takes that, unless its input is cut inside the marker.
+        liblzma takes that, unless its input is cut inside the marker: so the
+        last byte is asked for alone, when what follows it is there too.
         """
-        whole = self._member.compressed_size
-        self._seen += len(data)
-        data = b"".join((self._held, data)) if self._held else data
-        late = 0 if self._seen >= whole else max(0, self._seen - whole + _MARKER_ROOM)
-        cut = max(0, len(data) - late)
-        self._held = data[cut:]
-        super().push(data[:cut])
+        if self._stream is None:
+            self._stream = self._start()
+        if self._has_marker or self._stream is None:
+            return super().pull(most)
+        if self._left > 1:
+            most = min(most, self._left - 1)
+        elif self._unseen > 0 and len(self._data) < _MARKER_ROOM:
+            return b""
+        piece = super().pull(most)
+        self._left -= len(piece)
+        return piece
 
     def _start(self) -> lzma.LZMADecompressor | None:
         length = _HEADER_LENGTH + _PROPERTIES_LENGTH
@@ -115,7 +126,7 @@ class Lzma(_Liblzma):
         if dictionary > self._limit:
             message = f"lzma: a dictionary of {dictionary} bytes, the limit is {self._limit}"
             raise StreamError("memory-bound", message)
-        known = _UNKNOWN_SIZE if self._member.flags & FLAG_LZMA_EOS else size
+        known = _UNKNOWN_SIZE if self._has_marker else size
         header = head[4:5] + dictionary.to_bytes(4, "little") + known.to_bytes(8, "little")
         self._data = b"".join((header, self._data[length:]))
         return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _OVERHEAD)

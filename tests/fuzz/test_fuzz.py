@@ -1,0 +1,31 @@
+"""A bounded run of the fuzzer, and every input that it ever found."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fuzz.fuzzer import FOUND, TARGETS, run_case, run_directory, run_local
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CASES = 250
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_bounded_run(target: str) -> None:
+    """A few hundred mutated inputs are extracted or refused in our own words."""
+    refused = sum(run_case(target, 20_260, case) for case in range(CASES))
+    assert 0 < refused < CASES
+
+
+@pytest.mark.parametrize("path", sorted(FOUND.glob("*.zip")), ids=lambda path: path.name)
+def test_found(path: Path) -> None:
+    """What once broke the core does so no more."""
+    data = path.read_bytes()
+    for attempt in range(6):
+        run_directory(data, Random(attempt))
+        run_local(data, Random(attempt))
