@@ -1,0 +1,120 @@
+"""The page that a run leaves beside its report: when it is written, and what it was told."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.forecast import Latency, aws, local
+from s3unzip.pipeline.model import Report, Run, ScanReport, Verdict, decode
+from s3unzip.pipeline.page import PageData
+from s3unzip.pipeline.plan import make_plan
+from s3unzip.pipeline.report import settle
+from tests.runs import Bench
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from s3unzip.pipeline.forecast import Platform
+
+MEMBERS = [Entry(f"f{n}.txt", b"x" * n) for n in range(30)]
+
+
+def page_of(bench: Bench, report: Report) -> PageData:
+    """Return what the page of a run holds."""
+    page = bench.stores.work(report.run).read("report.html").decode()
+    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return decode(found[1], PageData)
+
+
+def settle_on(bench: Bench, report: Report, platform: Platform) -> Report:
+    """Settle a finished run again, as a machine that knows what it is."""
+    run = decode(bench.stores.work(report.run).read("run.json"), Run)
+    context = bench.context
+    known = Context(stores=context.stores, clock=context.clock, platform=platform)
+    return settle(run, known).report
+
+
+def test_a_run_leaves_a_page() -> None:
+    """Verdict, totals, tasks and sizes are on it; no money where nobody knows the prices."""
+    bench = Bench()
+    report = bench.run(build(*MEMBERS))
+    page = page_of(bench, report)
+    assert (page.verdict, page.totals.extracted) == (Verdict.COMPLETED, 30)
+    assert sum(row.members for row in page.rows) == 30
+    assert sum(one.members for one in page.sizes) == 30
+    assert (page.totals.cost, page.costs, report.cost) == (None, (), None)
+
+
+def test_a_rejected_archive_leaves_a_page() -> None:
+    """It says why; there is nothing else to show."""
+    bench = Bench()
+    report = make_plan(bench.request(b"no zip at all"), bench.context)
+    assert isinstance(report, Report)
+    page = page_of(bench, report)
+    assert (page.verdict, page.reason) == (Verdict.REJECTED, report.reason)
+    assert page.rows == ()
+
+
+def test_failures_are_on_the_page() -> None:
+    """What the report lists can be searched for on the page."""
+    bench = Bench()
+    archive = bytearray(build(*MEMBERS))
+    archive[archive.index(b"x" * 29)] ^= 1
+    report = bench.run(bytes(archive))
+    page = page_of(bench, report)
+    assert [failure.key for failure in page.failures] == [f.key for f in report.failures]
+    assert len(page.failures) == 1
+
+
+def test_requests_to_amazon_cost_money() -> None:
+    """On one machine S3's requests are priced, and beside them stands what was forecast."""
+    bench = Bench()
+    report = bench.run(build(*MEMBERS))
+    platform = local(workers=2, put=Latency(0.005, 0.030), priced_requests=True)
+    priced = settle_on(bench, report, platform)
+    page = page_of(bench, report)
+    assert priced.cost is not None
+    assert priced.cost == pytest.approx(5e-6 * 33, rel=0.3)
+    assert priced.forecast_cost == pytest.approx(priced.cost, rel=0.3)
+    assert page.totals.cost == priced.cost
+    assert {row.service for row in page.costs} == {"S3"}
+    assert "Cost" in {line.name for line in page.comparisons}
+
+
+def test_a_run_on_aws_pays_for_more() -> None:
+    """Lambda and Step Functions are on the bill of a deployed run."""
+    bench = Bench()
+    report = bench.run(build(*MEMBERS))
+    settle_on(bench, report, aws())
+    page = page_of(bench, report)
+    assert {"S3", "Lambda", "Step Functions"} <= {row.service for row in page.costs}
+    assert all(row.actual is not None and row.forecast is not None for row in page.costs)
+
+
+def test_a_store_of_ones_own_costs_nothing() -> None:
+    """A platform without prices gives a forecast of time only."""
+    bench = Bench()
+    report = bench.run(build(*MEMBERS))
+    free = settle_on(bench, report, local(workers=2, put=Latency(0.005, 0.030)))
+    assert (free.cost, page_of(bench, report).costs) == (None, ())
+    assert free.forecast_seconds is not None
+
+
+def test_scans_are_phases_and_count() -> None:
+    """When the scans ran is on the page, and their requests are in the report."""
+    bench = Bench()
+    bench.tune(split_from=40_000, segment_bytes=20_000, small_member=30_000)
+    words = b"".join(b"%d %d\n" % (n, n * n * 7919 % 100_003) for n in range(40_000))
+    archive = build(Entry("big.txt", words, method=8))
+    report = bench.run(archive)
+    assert report.verdict is Verdict.COMPLETED
+    work = bench.stores.work(report.run)
+    scans = [decode(work.read(n), ScanReport) for n in work.names("scans/") if n.endswith(".json")]
+    assert scans
+    page = page_of(bench, report)
+    assert [phase.name for phase in page.phases][:3] == ["plan", "scan", "link"]
+    assert report.requests.get >= sum(scan.requests.get for scan in scans)
