@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -122,10 +122,10 @@ def test_a_task_done_twice_changes_nothing(kind: str) -> None:
     world.assert_clean_bucket(case.entry)
 
 
-def steps(world: World, summary: PlanSummary) -> list[partial[object]]:
+def steps(world: World, summary: PlanSummary) -> list[partial[Any]]:
     """Return the scans, the link and the tasks of a run, each to be called."""
     work, run, context = world.buckets.work(summary.run.id), summary.run, world.context
-    found: list[partial[object]] = []
+    found: list[partial[Any]] = []
     if summary.scans:
         scans = [decode(line, ScanTask) for line in work.read("scan.jsonl").splitlines()]
         found += [partial(run_scan, run, scan, context) for scan in scans]
