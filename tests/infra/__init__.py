@@ -1,1 +1,0 @@
-"""What the synthesized template says."""

@@ -1,0 +1,54 @@
+"""One synthesis a session: offline, without an account, docker or a Node of the system."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from infra.application import build
+from infra.environment import Environment, load_environment
+from tests.infra.templates import Synthesized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def asset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stand-in of the Lambda asset: its content is no matter of the template."""
+    folder = tmp_path_factory.mktemp("asset")
+    (folder / "s3unzip.txt").write_text("the package")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def synthesize(
+    asset: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Environment], Synthesized]:
+    """Synthesize an environment, cdk-nag included; CDK's own linter has a test of its own."""
+    import aws_cdk as cdk  # noqa: PLC0415 - after `infra`, which says where Node is
+    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
+
+    def run(environment: Environment) -> Synthesized:
+        folder = tmp_path_factory.mktemp(environment.name)
+        build(cdk.App(outdir=str(folder)), environment, lambda_.Code.from_asset(str(asset)))
+        (path,) = folder.glob("*.template.json")
+        template: dict[str, Any] = json.loads(path.read_text())
+        return Synthesized(environment, path, template)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def dev(synthesize: Callable[[Environment], Synthesized]) -> Synthesized:
+    """The template of the environment dev."""
+    return synthesize(load_environment("dev"))
+
+
+@pytest.fixture(scope="session")
+def prod(synthesize: Callable[[Environment], Synthesized]) -> Synthesized:
+    """The template of the environment prod."""
+    return synthesize(load_environment("prod"))

@@ -1,0 +1,80 @@
+"""A synthesized template, asked the way tests ask."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from infra.reasons import resources_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from infra.environment import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesized:
+    """One environment's template, and where it was written."""
+
+    environment: Environment
+    path: Path
+    template: dict[str, Any]
+
+    def resources(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Return the resources of one type by logical id."""
+        return {
+            name: resource
+            for name, resource in self.template["Resources"].items()
+            if resource["Type"] == kind
+        }
+
+    def properties(self, kind: str, name: str) -> dict[str, Any]:
+        """Return the properties of the one resource of a type whose logical id begins so."""
+        (found,) = (
+            resource["Properties"]
+            for logical, resource in self.resources(kind).items()
+            if logical.startswith(name)
+        )
+        return dict(found)
+
+    def statements(self, policy: str) -> list[dict[str, Any]]:
+        """Return the statements of the policy whose logical id begins so."""
+        found = self.properties("AWS::IAM::Policy", policy)["PolicyDocument"]["Statement"]
+        return list(found)
+
+    def rights(self, function: str) -> set[tuple[str, str]]:
+        """Return (action, resource) of a function's role; buckets by their role's name."""
+        return {
+            (action, self._short(resource))
+            for statement in self.statements(f"Functions{function.capitalize()}Role")
+            for action in _listed(statement["Action"])
+            for resource in resources_of(statement)
+        }
+
+    def definition(self) -> dict[str, Any]:
+        """Return the state machine's definition, references by their logical ids."""
+        (machine,) = self.resources("AWS::StepFunctions::StateMachine").values()
+        parts = machine["Properties"]["DefinitionString"]["Fn::Join"][1]
+        text = "".join(part if isinstance(part, str) else _reference(part) for part in parts)
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def _short(self, resource: str) -> str:
+        """Return a resource without the hashes that CDK puts behind logical ids."""
+        for name in self.template["Resources"]:
+            if name in resource:
+                return resource.replace(name, name[:-8])
+        return resource
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _reference(part: dict[str, Any]) -> str:
+    if "Ref" in part:
+        return "aws" if part["Ref"] == "AWS::Partition" else str(part["Ref"])
+    logical, attribute = part["Fn::GetAtt"]
+    return f"{logical[:-8]}.{attribute}"

@@ -1,0 +1,129 @@
+"""Environment files: every setting typed, every mistake one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+from infra.bundle import ROOT
+from infra.environment import (
+    FOLDER,
+    EnvironmentFileError,
+    LimitsSection,
+    OptionsSection,
+    load_environment,
+)
+from s3unzip.pipeline.model import OnConflict, Options
+from s3unzip.zipformat import Limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEV = (FOLDER / "dev.toml").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.toml")))
+def test_shipped_environments_are_right(name: str) -> None:
+    """Every environment file of the repository loads."""
+    assert load_environment(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        (
+            "max_workers = 100",
+            'max_workers = "many"',
+            "runs.max_workers: input should be a valid integer, got 'many'",
+        ),
+        ('name = "s3unzip-dev"', "", "stack.name: this setting is missing"),
+        ("retain = false", "retian = false", "stack.retain: this setting is missing"),
+        ("expire_days = 30", "expires = 30", "ingest.expires: there is no such setting"),
+        ("timeout = 300", "timeout = 901", "functions.plan.timeout: input should be less than or"),
+        ("[logs]", "[limits]\nmembers = 0\n[logs]", "limits.members: input should be greater than"),
+        ("[logs]", "[tuning]\nbatch = 1\n[logs]", "tuning 'batch' is unknown"),
+        (
+            "[functions.extract]",
+            "[functions.extract]\nreserved_concurrency = 50",
+            "runs.max_workers: 100 is more than functions.extract.reserved_concurrency (50)",
+        ),
+        ("[stack]", "[stack", "Expected ']'"),
+    ],
+)
+def test_wrong_setting_is_one_line(tmp_path: Path, before: str, after: str, line: str) -> None:
+    """The line names the file, the setting, and what it should be."""
+    (tmp_path / "dev.toml").write_text(DEV.replace(before, after, 1))
+    with pytest.raises(EnvironmentFileError) as caught:
+        load_environment("dev", tmp_path)
+    message = str(caught.value)
+    assert message.startswith("infra/environments/dev.toml: ")
+    assert line in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("ingest", "destination"), [("", ""), ("", "out/"), ("in/", ""), ("in/", "in/out/")]
+)
+def test_destination_inside_the_trigger_is_refused(
+    tmp_path: Path, ingest: str, destination: str
+) -> None:
+    """Members must not start runs of their own."""
+    text = DEV.replace('prefix = ""', f'existing = "one-bucket"\nprefix = "{ingest}"', 1)
+    text = text.replace(
+        '[destination]\nprefix = ""',
+        f'[destination]\nexisting = "one-bucket"\nprefix = "{destination}"',
+    )
+    (tmp_path / "dev.toml").write_text(text)
+    with pytest.raises(EnvironmentFileError, match=r"destination\.prefix: .* scope"):
+        load_environment("dev", tmp_path)
+
+
+def test_prefixes_apart_in_one_bucket_are_taken(tmp_path: Path) -> None:
+    """One bucket may hold archives and members below different prefixes."""
+    text = DEV.replace('prefix = ""', 'existing = "one-bucket"\nprefix = "in/"', 1)
+    text = text.replace(
+        '[destination]\nprefix = ""', '[destination]\nexisting = "one-bucket"\nprefix = "out/"'
+    )
+    (tmp_path / "dev.toml").write_text(text)
+    assert load_environment("dev", tmp_path).destination.prefix == "out/"
+
+
+def test_unknown_environment_names_the_known_ones() -> None:
+    """A name without a file says which names there are."""
+    with pytest.raises(EnvironmentFileError, match="known: dev, prod, staging"):
+        load_environment("qa")
+
+
+def test_synthesis_stops_with_the_line() -> None:
+    """`app.py` ends with that line and nothing else."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "app.py")],
+        cwd=ROOT,
+        env={"CDK_CONTEXT_JSON": '{"env": "nowhere"}', "PATH": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    line = "environment 'nowhere': there is no infra/environments/nowhere.toml; known: "
+    assert done.stderr == f"{line}dev, prod, staging\n"
+
+
+def test_limits_are_those_of_the_package() -> None:
+    """Every limit of the environment is a limit that the package knows."""
+    known = {field.name for field in fields(Limits)}
+    assert set(LimitsSection.model_fields) <= known
+
+
+def test_options_are_those_of_the_package() -> None:
+    """Options have the package's names, defaults and choices."""
+    package = Options()
+    for name, field in OptionsSection.model_fields.items():
+        default = getattr(package, name)
+        assert field.default == (list(default) if isinstance(default, tuple) else default)
+    choices = get_args(OptionsSection.model_fields["on_conflict"].annotation)
+    assert set(choices) == {choice.value for choice in OnConflict}

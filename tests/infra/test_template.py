@@ -1,0 +1,256 @@
+"""Resources, rights, retention and alarms of the synthesized template."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from infra.environment import Environment, load_environment
+from infra.reasons import reason_for, resources_of
+from s3unzip.aws.telemetry import METRICS
+from s3unzip.settings import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.infra.templates import Synthesized
+
+FUNCTIONS = ("plan", "scan", "link", "extract", "report")
+ARCHIVES = "<StorageIngest.Arn>/*"
+MEMBERS = "<StorageDestination.Arn>/*"
+RUNS = "<StorageWork.Arn>/runs/*"
+WORK = "<StorageWork.Arn>"
+BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/default"
+XRAY = {("xray:PutTraceSegments", "*"), ("xray:PutTelemetryRecords", "*")}
+RIGHTS = {
+    "plan": {
+        ("s3:GetObject", ARCHIVES),
+        ("s3:GetObjectVersion", ARCHIVES),
+        ("s3:ListBucket", "<StorageIngest.Arn>"),
+        ("s3:PutObject", MEMBERS),
+        ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:PutObject", RUNS),
+        ("events:PutEvents", BUS),
+        ("states:StartExecution", "<WorkflowRuns>"),
+        ("sqs:ReceiveMessage", "<IntakeQueue.Arn>"),
+        ("sqs:ChangeMessageVisibility", "<IntakeQueue.Arn>"),
+        ("sqs:GetQueueUrl", "<IntakeQueue.Arn>"),
+        ("sqs:DeleteMessage", "<IntakeQueue.Arn>"),
+        ("sqs:GetQueueAttributes", "<IntakeQueue.Arn>"),
+    },
+    "scan": {
+        ("s3:GetObjectVersion", ARCHIVES),
+        ("s3:GetObject", RUNS),
+        ("s3:PutObject", RUNS),
+    },
+    "link": {
+        ("s3:PutObject", MEMBERS),
+        ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:GetObject", RUNS),
+        ("s3:PutObject", RUNS),
+        ("s3:ListBucket", WORK),
+    },
+    "extract": {
+        ("s3:GetObjectVersion", ARCHIVES),
+        ("s3:PutObject", MEMBERS),
+        ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:GetObject", RUNS),
+        ("s3:PutObject", RUNS),
+        ("s3:ListBucket", WORK),
+    },
+    "report": {
+        ("s3:GetObjectVersion", ARCHIVES),
+        ("s3:PutObject", MEMBERS),
+        ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:GetObject", RUNS),
+        ("s3:PutObject", RUNS),
+        ("s3:DeleteObject", RUNS),
+        ("s3:ListBucket", WORK),
+        ("events:PutEvents", BUS),
+    },
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_rights_are_exact(dev: Synthesized, function: str) -> None:
+    """A function's role has these actions on these resources, its own log group, and no more."""
+    logs = f"<Functions{function.capitalize()}Logs.Arn>"
+    own = {("logs:CreateLogStream", logs), ("logs:PutLogEvents", logs)}
+    assert dev.rights(function) == RIGHTS[function] | own | XRAY
+
+
+def test_each_function_has_its_own_role(dev: Synthesized) -> None:
+    """No two functions share a role, and no role has a managed policy."""
+    functions = dev.resources("AWS::Lambda::Function").values()
+    roles = [function["Properties"]["Role"]["Fn::GetAtt"][0] for function in functions]
+    assert len(set(roles)) == len(roles) == len(FUNCTIONS)
+    for role in dev.resources("AWS::IAM::Role").values():
+        assert "ManagedPolicyArns" not in role["Properties"]
+
+
+def test_every_wildcard_has_a_reason(dev: Synthesized) -> None:
+    """A resource that ends in * is one of those that `infra.reasons` gives a reason for."""
+    for policy in dev.resources("AWS::IAM::Policy").values():
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
+            actions = statement["Action"]
+            actions = actions if isinstance(actions, list) else [actions]
+            assert not any("*" in action for action in actions)
+            for resource in resources_of(statement):
+                assert "*" not in resource or reason_for(actions, resource) is not None
+
+
+def test_a_new_wildcard_has_none() -> None:
+    """Rights that nobody gave a reason for are not excused."""
+    assert reason_for(["s3:PutObject"], "*") is None
+    assert reason_for(["s3:DeleteBucket"], "<StorageIngest.Arn>/*") is None
+    assert reason_for(["s3:*"], "<StorageIngest.Arn>/*") is None
+    assert reason_for(["iam:PassRole"], "*") is None
+
+
+def test_functions(dev: Synthesized) -> None:
+    """All are arm64 from one asset, with the environment's memory and time."""
+    functions = dev.resources("AWS::Lambda::Function").values()
+    assert {one["Properties"]["Architectures"][0] for one in functions} == {"arm64"}
+    assert len({json.dumps(one["Properties"]["Code"]) for one in functions}) == 1
+    for name in FUNCTIONS:
+        made = dev.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
+        section = getattr(dev.environment.functions, name)
+        assert (made["MemorySize"], made["Timeout"]) == (section.memory, section.timeout)
+        assert made["TracingConfig"] == {"Mode": "Active"}
+        assert "VpcConfig" not in made
+        known = {variable for variable in Variable if variable in made["Environment"]["Variables"]}
+        missing = set(Variable) - known
+        assert missing == (set() if name == "plan" else {Variable.STATE_MACHINE})
+
+
+def test_buckets(dev: Synthesized, prod: Synthesized) -> None:
+    """Buckets are private, encrypted, TLS-only, and outlive the stack where it says so."""
+    for synthesized, policy in ((dev, "Delete"), (prod, "Retain")):
+        buckets = synthesized.resources("AWS::S3::Bucket")
+        assert len(buckets) == 3
+        for bucket in buckets.values():
+            assert bucket["DeletionPolicy"] == policy
+            properties = bucket["Properties"]
+            assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
+            (rule,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+            assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+        refused = [
+            statement
+            for one in synthesized.resources("AWS::S3::BucketPolicy").values()
+            for statement in one["Properties"]["PolicyDocument"]["Statement"]
+            if statement["Effect"] == "Deny"
+            and statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+        ]
+        assert len(refused) == 3
+
+
+def test_ingest_bucket(dev: Synthesized) -> None:
+    """The ingest bucket keeps versions, sends events, and drops incomplete uploads in a day."""
+    ingest = dev.properties("AWS::S3::Bucket", "StorageIngest")
+    assert ingest["VersioningConfiguration"] == {"Status": "Enabled"}
+    events = ingest["NotificationConfiguration"]["EventBridgeConfiguration"]
+    assert events == {"EventBridgeEnabled": True}
+    days = [
+        rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"]
+        for rule in ingest["LifecycleConfiguration"]["Rules"]
+        if "AbortIncompleteMultipartUpload" in rule
+    ]
+    assert days == [1]
+
+
+def test_retention(prod: Synthesized) -> None:
+    """Runs, logs and dead letters are kept as long as the environment says, and no longer."""
+    work = prod.properties("AWS::S3::Bucket", "StorageWork")
+    expiry = [rule.get("ExpirationInDays") for rule in work["LifecycleConfiguration"]["Rules"]]
+    assert prod.environment.work.expire_days in expiry
+    groups = prod.resources("AWS::Logs::LogGroup")
+    assert len(groups) == len(FUNCTIONS) + 1
+    for name, group in groups.items():
+        kept = 30 if name.startswith("Workflow") else prod.environment.logs.days
+        assert group["Properties"]["RetentionInDays"] == kept
+    dead = prod.properties("AWS::SQS::Queue", "IntakeDeadLetters")
+    assert dead["MessageRetentionPeriod"] == 14 * 86_400
+
+
+def test_event_path(dev: Synthesized) -> None:
+    """S3's events of archives reach the queue, and the queue the plan function, one by one."""
+    rule = dev.properties("AWS::Events::Rule", "IntakeArchivePut")
+    assert rule["EventPattern"]["detail"]["object"]["key"] == [{"wildcard": "*.zip"}]
+    (mapping,) = dev.resources("AWS::Lambda::EventSourceMapping").values()
+    assert mapping["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    queue = dev.properties("AWS::SQS::Queue", "IntakeQueue")
+    assert queue["VisibilityTimeout"] >= 6 * dev.environment.functions.plan.timeout
+    assert queue["RedrivePolicy"]["maxReceiveCount"] == dev.environment.intake.attempts
+
+
+def test_failed_executions_are_reported(dev: Synthesized) -> None:
+    """Executions that fail, time out or are aborted reach the report function."""
+    rule = dev.properties("AWS::Events::Rule", "WorkflowFailed")
+    assert rule["EventPattern"]["detail"]["status"] == ["FAILED", "TIMED_OUT", "ABORTED"]
+    (target,) = rule["Targets"]
+    assert target["Arn"]["Fn::GetAtt"][0].startswith("FunctionsReport")
+    assert "DeadLetterConfig" in target
+
+
+def test_alarms(dev: Synthesized) -> None:
+    """Each alarm watches a metric that exists and says what to do."""
+    alarms = dev.resources("AWS::CloudWatch::Alarm")
+    assert len(alarms) == 6
+    for alarm in alarms.values():
+        properties = alarm["Properties"]
+        assert len(properties["AlarmDescription"]) > 80
+        assert properties["TreatMissingData"] == "notBreaching"
+        if properties["Namespace"] == "s3unzip":
+            assert properties["MetricName"] in METRICS
+            assert {one["Name"] for one in properties["Dimensions"]} == {"service", "environment"}
+
+
+def test_dashboard_draws_every_metric(dev: Synthesized) -> None:
+    """Each of the pipeline's metrics is on the dashboard, and no other name."""
+    (board,) = dev.resources("AWS::CloudWatch::Dashboard").values()
+    text = json.dumps(board["Properties"]["DashboardBody"])
+    assert [name for name in METRICS if name not in text] == []
+    for title in (
+        "Failures by reason",
+        "Executions",
+        "Queue",
+        "Estimated cost",
+        "Functions at once",
+    ):
+        assert title in text
+
+
+def test_email_of_alarms(synthesize: Callable[[Environment], Synthesized]) -> None:
+    """An address in the environment is told of every alarm."""
+    values = load_environment("dev").model_dump()
+    values["alarms"]["email"] = "on-call@example.com"
+    made = synthesize(Environment.model_validate(values))
+    (subscription,) = made.resources("AWS::SNS::Subscription").values()
+    assert subscription["Properties"]["Endpoint"] == "on-call@example.com"
+    for alarm in made.resources("AWS::CloudWatch::Alarm").values():
+        assert len(alarm["Properties"]["AlarmActions"]) == 1
+
+
+def test_existing_buckets_and_key(synthesize: Callable[[Environment], Synthesized]) -> None:
+    """Existing buckets are used by name, none is created, and their key is granted exactly."""
+    key = "arn:aws:kms:eu-west-1:123456789012:key/0f"
+    values = load_environment("dev").model_dump()
+    values["ingest"] |= {"existing": "in", "prefix": "zips/", "versioned": False}
+    values["ingest"]["existing"] = "arrivals"
+    values["destination"] |= {"existing": "members", "prefix": "out/", "owner": "123456789012"}
+    values["work"]["existing"] = "runs-of-it"
+    values["kms_key"] = key
+    values["options"]["on_conflict"] = "skip-unchanged"
+    made = synthesize(Environment.model_validate(values))
+    assert made.resources("AWS::S3::Bucket") == {}
+    arrivals, members = "arn:<AWS::Partition>:s3:::arrivals", "arn:<AWS::Partition>:s3:::members"
+    rights = made.rights("extract")
+    assert ("s3:GetObject", f"{arrivals}/zips/*") in rights
+    assert ("s3:GetObject", f"{members}/out/*") in rights
+    assert ("s3:ListBucket", members) in rights
+    assert {("kms:Decrypt", key), ("kms:GenerateDataKey", key)} <= rights
+    assert not any(action == "s3:GetObjectVersion" for action, _ in rights)
+    rule = made.properties("AWS::Events::Rule", "IntakeArchivePut")
+    assert rule["EventPattern"]["detail"]["object"]["key"] == [{"wildcard": "zips/*.zip"}]
