@@ -49,6 +49,14 @@ EndpointUrl = Annotated[
 Region = Annotated[str | None, typer.Option("--region", help="The buckets' region.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of ~/.aws/config.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="File with the password of encrypted members."),
+]
+AsGzip = Annotated[
+    GzipForm | None,
+    typer.Option("--as-gzip", help="Keep deflated members compressed, re-wrapped as gzip."),
+]
 Tune = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,19 +69,17 @@ def store_config(
     endpoint_url: str | None, region: str | None, profile: str | None, *, connections: int = 64
 ) -> StoreConfig:
     """Return how stores are opened."""
-    return StoreConfig(
-        runs_home(), endpoint_url, region, profile, connections=max(64, connections)
-    )
+    return StoreConfig(runs_home(), endpoint_url, region, profile, connections=max(64, connections))
 
 
-def policy_of(options: Options) -> Policy:
+def policy_of(options: Options, password: bytes | None = None) -> Policy:
     """Return the policy that a run's options ask for."""
     if options.encoding is not None:
         try:
             "".encode(options.encoding)
         except LookupError as error:
             raise UsageError(f"--encoding {options.encoding}: Python knows no such one") from error
-    return Policy(lenient=options.lenient, encoding=options.encoding)
+    return Policy(lenient=options.lenient, encoding=options.encoding, password=password)
 
 
 def tuning_of(changes: list[str] | None, base: Tuning | None = None, **more: int) -> Tuning:

@@ -22,8 +22,9 @@ from s3unzip.pipeline.model import OnConflict
 from s3unzip.pipeline.putting import PutPool
 from s3unzip.pipeline.rows import member_of, span_of
 from s3unzip.pipeline.stopping import RUN_FAULTS
+from s3unzip.pipeline.stored import decode_small, with_crc
 from s3unzip.pipeline.window import Window
-from s3unzip.zipformat import NeedMoreBytes, close_member, decode_whole, open_member
+from s3unzip.zipformat import NeedMoreBytes, close_member, open_member
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _without_unchanged(
     if run.options.on_conflict is OnConflict.OVERWRITE:
         return rows
     threads = log.context.tuning.puts_in_flight
-    unchanged = find_unchanged(rows, destination, log.calls, threads)
+    unchanged = find_unchanged(rows, run.options, destination, log.calls, threads)
     for row in rows:
         if row.index in unchanged:
             log.unchanged(row)
@@ -106,17 +107,19 @@ def _extract_group(
         span = span_of(row)
         raw = window.take(span.start, span.stop)
         try:
-            body = extract_small(run, row, raw, log)
+            body, crc = extract_small(run, row, raw, log)
         except MemberError as error:
             log.failed(row, error.finding)
         else:
-            pool.submit(row, body)
+            pool.submit(with_crc(row, crc), body)
         log.bytes_read = before + window.bytes_read
         log.tick()
 
 
-def extract_small(run: Run, row: MemberRow, raw: memoryview, log: OutcomeLog) -> Buffer:
-    """Return the verified bytes of a member; `raw` is its span of the archive.
+def extract_small(run: Run, row: MemberRow, raw: memoryview, log: OutcomeLog) -> tuple[Buffer, int]:
+    """Return the verified bytes of a member's object, and the CRC-32 of its content.
+
+    `raw` is the member's span of the archive.
 
     Raises:
         MemberError: a check of the local header, the data or what follows failed.
@@ -127,12 +130,12 @@ def extract_small(run: Run, row: MemberRow, raw: memoryview, log: OutcomeLog) ->
     if isinstance(opened, NeedMoreBytes):  # a span holds the longest header there can be
         raise ServiceFaultError(f"{len(raw)} bytes at {row.offset} are too few")
     stop = opened.data_start + row.compressed_size
-    body = decode_whole(member, raw[opened.data_start : stop], policy)
+    content = decode_small(member, raw[opened.data_start : stop], policy, opened, run.options)
     warnings = close_member(member, opened, raw[stop:], policy)
     if opened.warnings or warnings:
         log.warned(opened.warnings)
         log.warned(warnings)
-    return body
+    return content
 
 
 class _Writer:
@@ -162,10 +165,10 @@ class _Writer:
         except StorageError as refusal:
             log.failed(row, Finding("store-refused", str(refusal), member=row.key))
         else:
-            log.extracted(row, clock.now() - started)
+            log.extracted(row, clock.now() - started, len(body))
 
     def _settle_conflict(self, row: MemberRow) -> None:
-        if is_unchanged(row, self._destination, self._log.calls):
+        if is_unchanged(row, self._run.options, self._destination, self._log.calls):
             self._log.unchanged(row)
         else:
             self._log.failed(row, exists_finding(row))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from s3unzip.pipeline.model import GzipForm
 from s3unzip.pipeline.ports import ObjectFacts
+from s3unzip.zipformat import declares_crc
 
 if TYPE_CHECKING:
     from s3unzip.pipeline.model import Run
@@ -45,7 +46,12 @@ class Described(Protocol):
 
     @property
     def crc32(self) -> int:
-        """CRC-32 of the bytes."""
+        """CRC-32 of the content; 0 where it is not declared."""
+        ...
+
+    @property
+    def method(self) -> int:
+        """Compression method, or coding of an encrypted member."""
         ...
 
     @property
@@ -75,7 +81,9 @@ def content_type(key: str) -> str:
 
 def facts_of(key: str, member: Described, run: Run) -> ObjectFacts:
     """Return what is stored beside the bytes of `member` under `key`."""
-    metadata = {CRC_KEY: f"{member.crc32:08x}"}
+    metadata = {}
+    if declares_crc(member.method):
+        metadata[CRC_KEY] = f"{member.crc32:08x}"
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:

@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import Finding
+from s3unzip.pipeline.stored import stored_as, stored_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s3unzip.pipeline.calls import Calls
-    from s3unzip.pipeline.model import MemberRow
+    from s3unzip.pipeline.model import MemberRow, Options
     from s3unzip.pipeline.ports import Destination
 
 PAGE = 1000  # keys of one LIST answer
@@ -24,14 +25,18 @@ def exists_finding(row: MemberRow) -> Finding:
     return Finding("exists", message, row.offset, row.key)
 
 
-def is_unchanged(row: MemberRow, destination: Destination, calls: Calls) -> bool:
+def is_unchanged(row: MemberRow, options: Options, destination: Destination, calls: Calls) -> bool:
     """Say whether the object under the member's key has its size and its CRC-32."""
     found = calls.paced("head", lambda: destination.head(row.key))
-    return found is not None and found.size == row.size and found.crc32 == row.crc32
+    return stored_as(row, options).is_same(found)
 
 
 def find_unchanged(
-    rows: Sequence[MemberRow], destination: Destination, calls: Calls, threads: int
+    rows: Sequence[MemberRow],
+    options: Options,
+    destination: Destination,
+    calls: Calls,
+    threads: int,
 ) -> set[int]:
     """Return the indexes of the members that the destination has as they should be.
 
@@ -42,14 +47,14 @@ def find_unchanged(
     """
     if not rows:
         return set()
-    suspects = _same_size(rows, destination, calls)
+    suspects = _same_size(rows, options, destination, calls)
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="head") as pool:
-        verdicts = pool.map(lambda row: is_unchanged(row, destination, calls), suspects)
+        verdicts = pool.map(lambda row: is_unchanged(row, options, destination, calls), suspects)
         return {row.index for row, same in zip(suspects, verdicts, strict=True) if same}
 
 
 def _same_size(
-    rows: Sequence[MemberRow], destination: Destination, calls: Calls
+    rows: Sequence[MemberRow], options: Options, destination: Destination, calls: Calls
 ) -> list[MemberRow]:
     by_key = sorted(rows, key=lambda row: row.key.encode())
     wanted = {row.key: row for row in by_key}
@@ -64,7 +69,7 @@ def _same_size(
         for key, size in destination.sizes(_common_prefix(first, last), first, last):
             seen += 1
             row = wanted.get(key)
-            if row is not None and row.size == size:
+            if row is not None and stored_size(row, options) == size:
                 suspects.append(row)
             if seen >= allowed:
                 return suspects, key, seen

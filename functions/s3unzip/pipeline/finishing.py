@@ -98,7 +98,11 @@ class _Finish:
         except ConflictError:
             return self._abort(exists_outcome(row))
         except NotFoundError:  # an earlier settling completed it, or somebody aborted it
-            return right_outcome(row) if is_unchanged(row, self.destination, self.calls) else None
+            return (
+                right_outcome(row)
+                if is_unchanged(row, self.run.options, self.destination, self.calls)
+                else None
+            )
         except RUN_FAULTS:
             raise
         except StorageError:  # the store will not have these parts; a stream of it may do

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
+GZIP_ENDING = ".gz"
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
 
@@ -77,7 +78,7 @@ def parse_template(request: Request) -> KeyTemplate:
     prefix = _fill(text[:cut], archive)
     if text.startswith("/") or ".." in (prefix + _fill(text[cut:], archive)).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
-    ending = ".gz" if request.options.as_gzip is GzipForm.SUFFIX else ""
+    ending = GZIP_ENDING if request.options.as_gzip is GzipForm.SUFFIX else ""
     # A bucket's keys are whole, and so are a folder's: paths that begin with the folder's.
     base = request.destination.key
     return KeyTemplate(base + prefix.lstrip("/"), text[cut:], archive, ending)

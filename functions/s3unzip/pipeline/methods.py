@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from s3unzip.zipformat import compression_of
+
 METHODS = {
     0: "Stored",
     1: "Shrunk",
@@ -15,3 +17,9 @@ METHODS = {
     98: "PPMd",
     99: "AES",
 }
+
+
+def name_method(method: int) -> str:
+    """Return the short name of a member's compression, also below encryption."""
+    compression = compression_of(method)
+    return METHODS.get(compression, str(compression))

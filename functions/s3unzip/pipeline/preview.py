@@ -119,12 +119,9 @@ def _decode(
     opened = open_local(member, read, context.policy)
     start = member.offset + opened.data_start
     stop = start + member.compressed_size
-    decoder = MemberDecoder(member, context.policy)
+    decoder = MemberDecoder(member, context.policy, opened)
     tuning = context.tuning
     pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
-    for piece in pieces:
-        yield from decoder.feed(piece)
-    decoder.finish()
+    yield from decoder.decode(pieces)
     end = min(member.stop, stop + AFTER)
     close_member(member, opened, read(ByteRange(stop, end)) if end > stop else b"", context.policy)
-

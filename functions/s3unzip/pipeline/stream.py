@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import MemberError
 from s3unzip.pipeline.memberdata import open_data
+from s3unzip.pipeline.stored import open_content, stored_size, with_crc
 from s3unzip.pipeline.uploading import (
     MemberUpload,
     PartWriter,
+    check_size,
     check_whole,
     choose_part_size,
     parts_at_once,
 )
-from s3unzip.zipformat import MemberDecoder
 
 if TYPE_CHECKING:
+    from s3unzip.pipeline.memberdata import MemberData
     from s3unzip.pipeline.model import MemberRow, Part, Run
     from s3unzip.pipeline.outcomes import OutcomeLog
     from s3unzip.pipeline.ports import Destination, Upload
@@ -41,10 +44,12 @@ def stream_member(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
 
 def stream_whole(attempt: MemberUpload) -> None:
     """Upload one member from its first byte to its last."""
-    row, log = attempt.row, attempt.log
+    row, log, options = attempt.row, attempt.log, attempt.run.options
     try:
         part_size = choose_part_size(
-            row.size, log.context.tuning.part_bytes, attempt.destination.part_limits
+            stored_size(row, options),
+            log.context.tuning.part_bytes,
+            attempt.destination.part_limits,
         )
         data = open_data(attempt.run, row, log)
     except MemberError as error:
@@ -52,19 +57,7 @@ def stream_whole(attempt: MemberUpload) -> None:
         return
     upload = attempt.begin()
     try:
-        decoder = MemberDecoder(data.member, log.context.policy)
-        writer = _writer(attempt.destination, upload, log, part_size)
-        try:
-            for piece in data.pieces():
-                for output in decoder.feed(piece):
-                    writer.write(output)
-            decoder.finish()
-            data.check_after()
-            parts: tuple[Part, ...] = writer.close()
-        except BaseException:
-            writer.abandon()
-            raise
-        check_whole(parts, row)
+        whole, parts = _upload(attempt, upload, data, part_size)
     except MemberError as error:
         attempt.abort(upload)
         log.failed(row, error.finding)
@@ -72,7 +65,34 @@ def stream_whole(attempt: MemberUpload) -> None:
         attempt.abort_quietly(upload)
         raise
     else:
-        attempt.complete(upload, parts)
+        whole.complete(upload, parts)
+
+
+def _upload(
+    attempt: MemberUpload, upload: Upload, data: MemberData, part_size: int
+) -> tuple[MemberUpload, tuple[Part, ...]]:
+    """Upload the parts; return them, and the attempt with what is known of the member now.
+
+    Raises:
+        MemberError: the member is not what the directory declares.
+    """
+    row, log, options = attempt.row, attempt.log, attempt.run.options
+    content = open_content(data.member, log.context.policy, data.opened, options)
+    writer = _writer(attempt.destination, upload, log, part_size)
+    try:
+        for output in content.decode(data.pieces()):
+            writer.write(output)
+        data.check_after()
+        parts = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    whole = replace(attempt, row=with_crc(row, content.crc32))
+    if options.as_gzip is None:
+        check_whole(parts, whole.row)
+    else:
+        check_size(parts, row, stored_size(row, options))
+    return whole, parts
 
 
 def _writer(

@@ -23,6 +23,7 @@ from s3unzip.pipeline.content import facts_of
 from s3unzip.pipeline.existing import exists_finding, is_unchanged
 from s3unzip.pipeline.leftovers import begin_upload, record_prefix
 from s3unzip.pipeline.model import OnConflict
+from s3unzip.pipeline.stored import stored_as, stored_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,6 +85,18 @@ def check_whole(parts: Iterable[Part], row: MemberRow) -> None:
             f"the directory says {row.size} and {row.crc32:08x}"
         )
         raise MemberError(Finding("crc-mismatch", message, row.offset, row.key))
+
+
+def check_size(parts: Iterable[Part], row: MemberRow, size: int) -> None:
+    """Compare the length of what was uploaded with what it should be.
+
+    Raises:
+        MemberError: it differs.
+    """
+    found = sum(part.size for part in parts)
+    if found != size:
+        message = f"the parts have {found} bytes, not {size}"
+        raise MemberError(Finding("size-mismatch", message, row.offset, row.key))
 
 
 def upload_gone(error: NotFoundError) -> UploadGoneError:
@@ -202,7 +215,7 @@ class MemberUpload:
         """
         calls = self.log.calls
         names = calls.run("list", lambda: list(self._work.names(record_prefix(self.log.task.id))))
-        return bool(names) and is_unchanged(self.row, self.destination, calls)
+        return bool(names) and is_unchanged(self.row, self.run.options, self.destination, calls)
 
     def wanted(self) -> bool:
         """Say whether the member is to be written at all; note its outcome if not."""
@@ -210,7 +223,7 @@ class MemberUpload:
         if rule is OnConflict.OVERWRITE:
             return True
         found = self.log.calls.run("head", lambda: self.destination.head(self.row.key))
-        if found is not None and (found.size, found.crc32) == (self.row.size, self.row.crc32):
+        if stored_as(self.row, self.run.options).is_same(found):
             self.log.unchanged(self.row)
             return False
         if found is not None and rule is OnConflict.NEVER:
@@ -236,12 +249,13 @@ class MemberUpload:
             raise upload_gone(gone) from gone
         except ConflictError:
             self.abort(upload)
-            if is_unchanged(self.row, self.destination, calls):
+            if is_unchanged(self.row, self.run.options, self.destination, calls):
                 self.log.unchanged(self.row)
             else:
                 self._exists()
             return
-        self.log.extracted(self.row, clock.now() - started)
+        size = stored_size(self.row, self.run.options)
+        self.log.extracted(self.row, clock.now() - started, size)
 
     def abort(self, upload: Upload) -> None:
         """Drop the upload."""
@@ -281,7 +295,7 @@ def complete_once(
         try:
             destination.complete_upload(upload, parts, if_absent=never)
         except NotFoundError:
-            if attempts > 1 and is_unchanged(row, destination, calls):
+            if attempts > 1 and is_unchanged(row, run.options, destination, calls):
                 return
             raise
 

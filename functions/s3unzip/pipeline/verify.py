@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from s3unzip.errors import NotFoundError, S3UnzipError
@@ -21,6 +21,7 @@ from s3unzip.pipeline.keys import parse_template
 from s3unzip.pipeline.model import Verdict
 from s3unzip.pipeline.plan import read_archive
 from s3unzip.pipeline.ports import StoredObject
+from s3unzip.pipeline.stored import GzipCrc, PlainCrc, stored_as
 from s3unzip.pipeline.verification import Difference, Kind, Verification
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Expected(NamedTuple):
 
     key: str
     size: int
-    crc32: int
+    crc32: int | None  # None: the archive does not tell it
     wanted: bool  # False: a member that was not asked for; its object is not extra
 
 
@@ -80,7 +81,8 @@ def verify_objects(
     found = _Found(context, listed)
     ranges = _Ranges(expected, prefix, range_keys)
     suspects = _compare_sizes(ranges, destination, calls, found)
-    look = _Reader(destination, found) if deep else destination.head
+    is_gzip = request.options.as_gzip is not None
+    look = _Reader(destination, found, is_gzip=is_gzip) if deep else destination.head
     _compare_contents(suspects, look, calls, found, at_once, kind="get" if deep else "head")
     return Verification(
         verdict=found.verdict,
@@ -109,10 +111,12 @@ def _expect(request: Request, reading: Reading) -> list[Expected]:
     if len(reading.selected) < len(members):
         chosen = {member.index for member in reading.selected}
     expected = [
-        Expected(key_of(m.path), m.size, m.crc32, chosen is None or m.index in chosen)
+        Expected(
+            key_of(m.path), *stored_as(m, request.options), chosen is None or m.index in chosen
+        )
         for m in members
     ]
-    expected.sort()  # code points are in the order of their UTF-8
+    expected.sort(key=itemgetter(0))  # code points are in the order of their UTF-8
     return expected
 
 
@@ -249,21 +253,23 @@ def _of_size(member: Expected, size: int | None) -> Difference:
 class _Reader:
     """Reads objects, as a HEAD that trusts no metadata."""
 
-    def __init__(self, destination: Destination, found: _Found) -> None:
+    def __init__(self, destination: Destination, found: _Found, *, is_gzip: bool) -> None:
         self._destination = destination
         self._found = found
+        self._is_gzip = is_gzip
 
     def __call__(self, key: str) -> StoredObject | None:
         """Return the size and the CRC-32 of an object's bytes, None if it is gone."""
-        size = crc = 0
+        size = 0
+        content = GzipCrc() if self._is_gzip else PlainCrc()
         try:
             for piece in self._destination.read(key):
                 size += len(piece)
-                crc = zlib.crc32(piece, crc)
+                content.feed(piece)
         except NotFoundError:
             return None
         self._found.add((), bytes_read=size)
-        return StoredObject(key, size, crc)
+        return StoredObject(key, size, content.crc32)
 
 
 def _compare_contents(
@@ -302,6 +308,8 @@ def _compare_contents(
 def _judge(member: Expected, stored: StoredObject | None) -> Difference | None:
     if stored is None or stored.size != member.size:  # changed since it was listed
         return _of_size(member, None if stored is None else stored.size)
+    if member.crc32 is None:
+        return None
     expected = f"{member.crc32:08x}"
     if stored.crc32 is None:
         return Difference(member.key, Kind.NO_CRC, expected)

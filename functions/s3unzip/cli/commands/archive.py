@@ -16,11 +16,13 @@ from s3unzip.errors import UsageError
 from s3unzip.local.clock import LocalClock
 from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.locations import parse_source
+from s3unzip.pipeline.methods import name_method
 from s3unzip.pipeline.model import Options, Request
-from s3unzip.pipeline.methods import METHODS
 from s3unzip.pipeline.preview import read_member, settle_listing
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from s3unzip.cli.stores import StoreConfig
     from s3unzip.pipeline.preview import Listed
 
@@ -38,6 +40,7 @@ def list_members(
     limit: o.Limit = None,
     lenient: o.Lenient = False,
     encoding: o.Encoding = None,
+    password_file: o.PasswordFile = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a member.")] = False,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
@@ -48,7 +51,8 @@ def list_members(
         include=include, exclude=exclude, limit=limit, lenient=lenient, encoding=encoding
     )
     request = preview_request(source, chosen)
-    context = make_context(o.store_config(endpoint_url, region, profile), chosen)
+    config = o.store_config(endpoint_url, region, profile)
+    context = make_context(config, chosen, password_file)
     listing = settle_listing(request, context)
     if json_lines:
         for member in listing.members:
@@ -60,9 +64,12 @@ def list_members(
 
 def print_member(
     source: o.Source,
-    member: Annotated[str, typer.Argument(metavar="MEMBER", help="The member's name, as ls shows.")],
+    member: Annotated[
+        str, typer.Argument(metavar="MEMBER", help="The member's name, as ls shows.")
+    ],
     lenient: o.Lenient = False,
     encoding: o.Encoding = None,
+    password_file: o.PasswordFile = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -70,7 +77,8 @@ def print_member(
     """Write one member's bytes to stdout, checked; reads only its range."""
     chosen = o.make_options(members=[member], lenient=lenient, encoding=encoding)
     request = preview_request(source, chosen)
-    context = make_context(o.store_config(endpoint_url, region, profile), chosen)
+    config = o.store_config(endpoint_url, region, profile)
+    context = make_context(config, chosen, password_file)
     if sys.stdout.isatty() and member.lower().endswith((".zip", ".gz", ".png", ".jpg", ".exe")):
         raise UsageError(f"{member}: not text; redirect it: s3unzip cat ... > file")
     for piece in read_member(request, member, context):
@@ -92,9 +100,12 @@ def _bare(options: Options) -> Options:
     return replace(options, key_template="{member}")
 
 
-def make_context(config: StoreConfig, options: Options) -> Context:
+def make_context(
+    config: StoreConfig, options: Options, password_file: Path | None = None
+) -> Context:
     """Return a context of this process."""
-    return Context(stores=open_stores(config), clock=LocalClock(), policy=o.policy_of(options))
+    policy = o.policy_of(options, o.read_password(password_file))
+    return Context(stores=open_stores(config), clock=LocalClock(), policy=policy)
 
 
 def _as_json(member: Listed) -> dict[str, object]:
@@ -106,7 +117,7 @@ def _as_json(member: Listed) -> dict[str, object]:
     if member.problem is not None:
         return row | {"problem": member.problem.code, "message": member.problem.message}
     return row | {
-        "method": METHODS.get(member.method, str(member.method)),
+        "method": name_method(member.method),
         "crc32": f"{member.crc32:08x}",
         "mtime": member.mtime,
         "offset": member.offset,
@@ -126,8 +137,12 @@ def _print_table(members: list[Listed]) -> None:
             continue
         size += member.size
         compressed += member.compressed_size
-        when = "" if member.mtime is None else f"{datetime.fromtimestamp(member.mtime, UTC):%Y-%m-%d %H:%M}"
-        method = METHODS.get(member.method, str(member.method))
+        when = (
+            ""
+            if member.mtime is None
+            else f"{datetime.fromtimestamp(member.mtime, UTC):%Y-%m-%d %H:%M}"
+        )
+        method = name_method(member.method)
         write(
             f"{member.size:8}  {method:8} {member.compressed_size:9} "
             f"{_saved(member.size, member.compressed_size):4} {when:16} {member.crc32:08x}  {name}\n"
@@ -139,4 +154,3 @@ def _print_table(members: list[Listed]) -> None:
 
 def _saved(size: int, compressed: int) -> str:
     return f"{100 * (size - compressed) // size if size else 0:3}%"
-

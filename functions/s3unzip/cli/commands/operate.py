@@ -11,7 +11,6 @@ import typer
 
 from s3unzip.cli import options as o
 from s3unzip.cli.commands.run import (
-    PasswordFile,
     Puts,
     Workers,
     available_cores,
@@ -94,7 +93,7 @@ def redrive_run(
     run: RunId,
     workers: Workers = None,
     puts: Puts = None,
-    password_file: PasswordFile = None,
+    password_file: o.PasswordFile = None,
     tune: o.Tune = None,
     json: o.Json = False,
     endpoint_url: o.EndpointUrl = None,
@@ -113,7 +112,7 @@ def retry_run(
     run: RunId,
     workers: Workers = None,
     puts: Puts = None,
-    password_file: PasswordFile = None,
+    password_file: o.PasswordFile = None,
     tune: o.Tune = None,
     json: o.Json = False,
     endpoint_url: o.EndpointUrl = None,
@@ -153,7 +152,7 @@ class _Again:
         workers: int | None,
         puts: int | None,
         tune: list[str] | None,
-        password_file: PasswordFile,
+        password_file: o.PasswordFile,
     ) -> None:
         self._config = config
         self._processes = workers or available_cores()
@@ -168,6 +167,8 @@ class _Again:
 
         summary = read_summary(find_run(name, self._config), _look(self._config))
         options = summary.run.options
+        if options.password_ref is not None and self._password is None:
+            raise UsageError(f"{summary.run.id} was begun with a password: give --password-file")
         worker = partial(open_worker, self._config, options, self._tuning, self._password)
         display = RunDisplay()
         display.planned(summary)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +15,7 @@ from s3unzip.cli.output import print_report
 from s3unzip.errors import UsageError
 from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.locations import parse_destination, parse_source
-from s3unzip.pipeline.model import GzipForm, OnConflict, Request, encode
+from s3unzip.pipeline.model import OnConflict, Request, encode
 
 if TYPE_CHECKING:
     from s3unzip.cli.stores import StoreConfig
@@ -47,14 +46,6 @@ MaxCost = Annotated[
     float | None,
     typer.Option("--max-cost", help="Refuse above so many dollars, before the first PUT."),
 ]
-PasswordFile = Annotated[
-    Path | None,
-    typer.Option("--password-file", help="File with the password of encrypted members."),
-]
-AsGzip = Annotated[
-    GzipForm | None,
-    typer.Option("--as-gzip", help="Keep deflated members compressed, re-wrapped as gzip."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -78,11 +69,11 @@ def run_command(  # noqa: PLR0913, PLR0917 - one argument an option
     puts: Puts = None,
     lenient: o.Lenient = False,
     encoding: o.Encoding = None,
-    as_gzip: AsGzip = None,
+    as_gzip: o.AsGzip = None,
     trust_crc: Annotated[
         bool, typer.Option("--trust-crc", help="With --as-gzip: do not inflate to check.")
     ] = False,
-    password_file: PasswordFile = None,
+    password_file: o.PasswordFile = None,
     marker: Annotated[
         bool, typer.Option("--marker", help="Write _SUCCESS last, if all went well.")
     ] = False,
@@ -170,10 +161,9 @@ def open_worker(
     return Context(
         stores=open_stores(config),
         clock=clock,
-        policy=o.policy_of(options),
+        policy=o.policy_of(options, password),
         tuning=tuning,
         progress=progress,
-        password=password,
     )
 
 
@@ -220,6 +210,8 @@ def plan_command(  # noqa: PLR0913, PLR0917 - one argument an option
     puts: Puts = None,
     lenient: o.Lenient = False,
     encoding: o.Encoding = None,
+    as_gzip: o.AsGzip = None,
+    password_file: o.PasswordFile = None,
     max_cost: MaxCost = None,
     tune: o.Tune = None,
     json: o.Json = False,
@@ -239,14 +231,19 @@ def plan_command(  # noqa: PLR0913, PLR0917 - one argument an option
         lenient=lenient,
         encoding=encoding,
         key_template=template_of(prefix, key_template),
+        as_gzip=as_gzip,
     )
     target = parse_destination(dest) if dest else parse_destination(".")
     request = Request(parse_source(source), target, chosen)
     config = o.store_config(endpoint_url, region, profile)
-    platform = choose_platform(on, workers=workers or (available_cores() if on == "local" else None))
+    platform = choose_platform(
+        on, workers=workers or (available_cores() if on == "local" else None)
+    )
     tuning = local_tuning(tune, platform.workers, puts)
-    context = make_context(config, chosen)
-    context = Context(stores=context.stores, clock=context.clock, policy=context.policy, tuning=tuning)
+    context = make_context(config, chosen, password_file)
+    context = Context(
+        stores=context.stores, clock=context.clock, policy=context.policy, tuning=tuning
+    )
     forecast = make_forecast(_workload(request, context), platform, tuning)
     _show_forecast(forecast, json=json)
     check_budget(forecast, max_cost)

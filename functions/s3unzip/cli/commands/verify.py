@@ -49,6 +49,8 @@ def verify_command(  # noqa: PLR0913, PLR0917 - one argument an option
     key_template: Template = None,
     lenient: o.Lenient = False,
     encoding: o.Encoding = None,
+    as_gzip: o.AsGzip = None,
+    password_file: o.PasswordFile = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every object, trust no stored CRC-32.")
     ] = False,
@@ -75,6 +77,7 @@ def verify_command(  # noqa: PLR0913, PLR0917 - one argument an option
         limit=limit,
         lenient=lenient,
         encoding=encoding,
+        as_gzip=as_gzip,
         key_template=template_of(prefix, key_template),
     )
     request = Request(parse_source(source), parse_destination(dest), chosen)
@@ -83,7 +86,7 @@ def verify_command(  # noqa: PLR0913, PLR0917 - one argument an option
     context = Context(
         stores=open_stores(config),
         clock=LocalClock(),
-        policy=o.policy_of(chosen),
+        policy=o.policy_of(chosen, o.read_password(password_file)),
         progress=seen,
     )
     with seen.shown():

@@ -1,0 +1,112 @@
+"""Members as gzip files (RFC 1952), without compressing anything.
+
+A deflated member's stream is passed through as it is, between a header of 10
+bytes and a trailer of 8; what it inflates to is only checked. Any other member
+is put into stored blocks (RFC 1951, 3.2.4), so that all objects of a run are
+gzip and the length of each is known from the directory.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import MemberError
+from s3unzip.zipformat.decode import MemberDecoder
+from s3unzip.zipformat.local import Buffer, find_in
+from s3unzip.zipformat.records import ENCRYPTION_FLAGS, METHOD_DEFLATE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from s3unzip.zipformat.local import OpenedMember
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Policy
+
+_HEADER = struct.Struct("<2sBBIBB")  # magic, method, flags, mtime, effort, system
+_TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
+_BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, its complement
+_MOST_BLOCK = 0xFFFF
+_UNKNOWN_SYSTEM = 255
+
+
+def gzip_length(method: int, flags: int, compressed_size: int, size: int) -> int:
+    """Return the length of a member as a gzip file."""
+    frame = _HEADER.size + _TRAILER.size
+    if _is_kept(method, flags):
+        return frame + compressed_size
+    return frame + size + _BLOCK.size * max(1, -(-size // _MOST_BLOCK))
+
+
+def _is_kept(method: int, flags: int) -> bool:
+    return method == METHOD_DEFLATE and not flags & ENCRYPTION_FLAGS
+
+
+class GzipMember:
+    """One member on its way into a gzip file.
+
+    With `trust_crc` a deflate stream is not inflated to check it: whoever
+    unpacks the file finds out. `crc32` is the content's, once all was yielded.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        policy: Policy,
+        opened: OpenedMember | None = None,
+        *,
+        trust_crc: bool = False,
+    ) -> None:
+        """Prepare; see `MemberDecoder`."""
+        self._member = member
+        self._decoder = MemberDecoder(member, policy, opened)
+        self._kept = _is_kept(member.method, member.flags)
+        self._trust = trust_crc
+        self.crc32 = member.crc32
+
+    def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the file; `pieces` are the member's compressed bytes, all of them.
+
+        Raises:
+            MemberError: the content is not what the directory declares.
+        """
+        mtime = self._member.mtime or 0
+        if not 0 <= mtime < 1 << 32:
+            mtime = 0  # unknown, by RFC 1952
+        yield _HEADER.pack(b"\x1f\x8b", METHOD_DEFLATE, 0, mtime, 0, _UNKNOWN_SYSTEM)
+        yield from self._keep(pieces) if self._kept else self._store(pieces)
+        yield _TRAILER.pack(self.crc32, self._member.size & 0xFFFF_FFFF)
+
+    def _keep(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        length = 0
+        for piece in pieces:
+            length += len(piece)
+            if not self._trust:
+                for _ in self._decoder.feed(piece):
+                    pass
+            yield piece
+        if not self._trust:
+            self._decoder.finish()
+            if self._decoder.spare:  # tolerated elsewhere, but gzip has no place for them
+                message = "bytes after the end of the compressed stream"
+                raise MemberError(find_in(self._member, "compressed-trailing-bytes", message))
+        elif length != self._member.compressed_size:
+            message = f"{length} bytes of {self._member.compressed_size}"
+            raise MemberError(find_in(self._member, "stream-truncated", message))
+
+    def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        left = self._member.size
+        waiting = bytearray()
+        for output in self._decoder.decode(pieces):
+            waiting += output
+            # The last block is told by the declared size, which the decoder holds its
+            # output to; it is written when the content has proved right.
+            whole = min(len(waiting), left - 1) // _MOST_BLOCK * _MOST_BLOCK
+            for start in range(0, whole, _MOST_BLOCK):
+                yield _BLOCK.pack(0, _MOST_BLOCK, 0)
+                yield bytes(waiting[start : start + _MOST_BLOCK])
+            del waiting[:whole]
+            left -= whole
+        self.crc32 = self._decoder.crc32
+        yield _BLOCK.pack(1, left, left ^ _MOST_BLOCK)
+        yield bytes(waiting)
