@@ -49,7 +49,9 @@ def s3_server() -> Iterator[str]:
         probe.close()
         data = Path(folder, "data")
         data.mkdir()
-        command = [binary, "--access", ACCESS, "--secret", SECRET, "--port", f"127.0.0.1:{port}"]
+        # Without --keep-alive it hangs up after every answer: every client then measures TCP.
+        command = [binary, "--access", ACCESS, "--secret", SECRET, "--keep-alive"]
+        command += ["--port", f"127.0.0.1:{port}"]
         process = subprocess.Popen(
             [*command, "posix", str(data)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -134,6 +134,13 @@ def test_a_refused_address_does_not_show_its_query() -> None:
     assert "secret" not in str(refusal.value)
 
 
+def test_an_address_is_shown_without_its_query() -> None:
+    """What is printed and reported of a presigned address carries no credential."""
+    location = parse_source("https://user:pw@host/a.zip?X-Amz-Signature=secret")
+    assert str(location) == "https://host/a.zip"
+    assert "secret" not in repr(location.public)
+
+
 @pytest.mark.parametrize("text", ["https://host/x", "s3://out/../x"])
 def test_wrong_destinations_are_refused(text: str) -> None:
     """Members are written to S3 or to folders, and not above a prefix."""
