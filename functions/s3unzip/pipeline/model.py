@@ -47,14 +47,17 @@ class Location(Struct, frozen=True):
     def __str__(self) -> str:
         if self.scheme == "file":
             return self.key
-        return f"{self.scheme}://{self.bucket}/{self.public.key}"
+        shown = self.public
+        return f"{shown.scheme}://{shown.bucket}/{shown.key}"
 
     @property
     def public(self) -> Location:
-        """The location fit to be shown: the query of a presigned URL is a credential."""
-        if self.scheme in {"http", "https"} and "?" in self.key:
-            return Location(self.scheme, self.bucket, self.key.partition("?")[0] + "?...")
-        return self
+        """The location fit to be shown: a user, and the query of a presigned URL, are secrets."""
+        if self.scheme not in {"http", "https"}:
+            return self
+        path, mark, _ = self.key.partition("?")
+        host = self.bucket.rpartition("@")[2]
+        return Location(self.scheme, host, path + ("?..." if mark else ""))
 
 
 class Pin(Struct, frozen=True):

@@ -137,7 +137,7 @@ def test_a_refused_address_does_not_show_its_query() -> None:
 def test_an_address_is_shown_without_its_query() -> None:
     """What is printed and reported of a presigned address carries no credential."""
     location = parse_source("https://user:pw@host/a.zip?X-Amz-Signature=secret")
-    assert str(location) == "https://host/a.zip"
+    assert str(location) == "https://host/a.zip?..."
     assert "secret" not in repr(location.public)
 
 
