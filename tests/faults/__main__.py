@@ -28,11 +28,11 @@ def experiments(
         "bombs": lambda: bombs.measure_bombs(world),
         "denials": lambda: denying.measure_denials(world, (500, counts.members)),
         "events": lambda: duplicates.measure_events(world, (2, 5)),
-        "reruns": lambda: duplicates.measure_reruns(world),
+        "reruns": lambda: duplicates.measure_reruns(world, 3_000),
         "twins": lambda: duplicates.measure_twins(world, counts.twins),
         "once": lambda: throttling.measure_once(world),
         "rates": lambda: throttling.measure_rates(world, (0.01, 0.05, 0.2), counts.small),
-        "overwrites": lambda: changing.measure_overwrites(world, counts.overwrites),
+        "overwrites": lambda: changing.measure_overwrites(world, counts.overwrites, counts.seed),
         "kills": lambda: killing.measure_kills(world, counts.kills),
     }
 
@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--twins", type=int, default=200, help="tasks done twice at once")
     parser.add_argument("--members", type=int, default=10_000, help="of the larger denied archive")
     parser.add_argument("--small", type=int, default=1_500, help="members of the throttled archive")
+    parser.add_argument("--seed", type=int, default=7, help="of the moments of overwrites")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of the experiments")
     counts = parser.parse_args()
     started = time.monotonic()

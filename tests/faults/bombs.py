@@ -110,16 +110,17 @@ def empty_members(members: int = 70_000) -> bytes:
 
 def measure_bombs(world: World) -> Iterator[Figure]:
     """Yield the cost of refusing each kind."""
-    yield from _measure(world, "overlap", overlap())
-    yield from _measure(world, "quoted_overlap", quoted_overlap())
-    yield from _measure(world, "empty_70000", empty_members())
+    yield from measure_bomb(world, "overlap", overlap())
+    yield from measure_bomb(world, "quoted_overlap", quoted_overlap())
+    yield from measure_bomb(world, "empty_70000", empty_members())
     for name, method in METHODS.items():
-        yield from _measure(world, f"ratio.{name}", honest(method))
-        yield from _measure(world, f"lying.small.{name}", lying(method, 1_000))
-        yield from _measure(world, f"lying.large.{name}", lying(method, 100 * KIB))
+        yield from measure_bomb(world, f"ratio.{name}", honest(method))
+        yield from measure_bomb(world, f"lying.small.{name}", lying(method, 1_000))
+        yield from measure_bomb(world, f"lying.large.{name}", lying(method, 100 * KIB))
 
 
-def _measure(world: World, name: str, archive: bytes) -> Iterator[Figure]:
+def measure_bomb(world: World, name: str, archive: bytes) -> Iterator[Figure]:
+    """Yield what one archive costs until it is refused."""
     world.clear()
     world.put_archive(archive)
     started = time.monotonic()

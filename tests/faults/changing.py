@@ -30,7 +30,7 @@ class _Tally:
     seconds: list[float] = field(default_factory=list)
 
 
-def measure_overwrites(world: World, times: int) -> Iterator[Figure]:
+def measure_overwrites(world: World, times: int, seed: int = 7) -> Iterator[Figure]:
     """Yield what `times` overwrites at random moments came to; each tenth is a deletion."""
     first, second = make_archive(small=40, seed=1), make_archive(small=40, seed=2)
     want = expected_listing(first)
@@ -38,7 +38,7 @@ def measure_overwrites(world: World, times: int) -> Iterator[Figure]:
     world.put_archive(first)
     world.run()
     requests = len(world.proxy.take_records())
-    dice = random.Random(7)
+    dice = random.Random(seed)
     tally = _Tally()
     for number in range(times):
         world.clear()

@@ -9,6 +9,7 @@ import pytest
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import DESTINATION, SOURCE, WORK, open_client
 from tests.faults.versity import Versity, find_versity
+from tests.faults.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,3 +42,11 @@ def proxy(shared_proxy: FaultProxy) -> FaultProxy:
     shared_proxy.set_shape(None)
     shared_proxy.take_records()
     return shared_proxy
+
+
+@pytest.fixture
+def world(server: Versity, proxy: FaultProxy) -> World:
+    """Return the server with empty buckets."""
+    world = World(server, proxy)
+    world.clear()
+    return world

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.faults.world import World
 
 DENIED = Rule(Act.ANSWER, kinds=WRITES, within="/members/", status=403, code="AccessDenied")
+READ = Rule(Act.ANSWER, kinds=("get",), within="/ingest/", after=1, status=403, code="AccessDenied")
+KMS = Rule(Act.ANSWER, kinds=WRITES, within="/members/", status=400, code="KMS.DisabledException")
 
 
 def measure_denials(world: World, sizes: tuple[int, ...]) -> Iterator[Figure]:
@@ -28,25 +30,23 @@ def measure_denials(world: World, sizes: tuple[int, ...]) -> Iterator[Figure]:
         archive = make_archive(small=small, large=False, size=300)
         moments = {
             "write.start": DENIED,
-            "write.middle": _after(DENIED, small // 3),
-            "read.middle": Rule(
-                Act.ANSWER, kinds=("get",), within="/ingest/", after=2, status=403,
-                code="AccessDenied",
-            ),
-            "kms.middle": Rule(
-                Act.ANSWER, kinds=WRITES, within="/members/", after=small // 3, status=400,
-                code="KMS.DisabledException",
-            ),
-        }  # fmt: skip
+            "write.middle": after(DENIED, small // 3),
+            "read.middle": READ,
+            "kms.middle": after(KMS, small // 3),
+        }
         for name, rule in moments.items():
-            yield from _measure(world, archive, rule, f"denied.{name}.{small}_members")
+            yield from measure_denial(world, archive, rule, f"denied.{name}.{small}_members")
 
 
-def _after(rule: Rule, after: int) -> Rule:
-    return Rule(rule.act, rule.kinds, rule.within, after=after, status=rule.status, code=rule.code)
+def after(rule: Rule, requests: int) -> Rule:
+    """Return `rule` for when so many requests went well."""
+    return Rule(
+        rule.act, rule.kinds, rule.within, after=requests, status=rule.status, code=rule.code
+    )
 
 
-def _measure(world: World, archive: bytes, rule: Rule, label: str) -> Iterator[Figure]:
+def measure_denial(world: World, archive: bytes, rule: Rule, label: str) -> Iterator[Figure]:
+    """Yield what a run with `rule` asks after its first no, and what a redrive makes of it."""
     world.clear()
     world.put_archive(archive)
     world.proxy.set_rules(rule)
@@ -58,10 +58,10 @@ def _measure(world: World, archive: bytes, rule: Rule, label: str) -> Iterator[F
     else:
         run = report.run
         denied = report.verdict is Verdict.FAILED and report.reason == "access-denied"
-    after = records_after(world.proxy.take_records(), rule.act)
-    data = sum(not record.path.startswith(f"/{WORK}/") for record in after)
+    later = records_after(world.proxy.take_records(), rule.act)
+    data = sum(not record.path.startswith(f"/{WORK}/") for record in later)
     yield Figure(f"{label}.requests_after", data, "requests")
-    yield Figure(f"{label}.work_requests_after", len(after) - data, "requests")
+    yield Figure(f"{label}.work_requests_after", len(later) - data, "requests")
     yield Figure(f"{label}.told", float(denied), "of 1")
     world.proxy.set_rules()
     if run:

@@ -66,9 +66,9 @@ def measure_events(world: World, copies: tuple[int, ...]) -> Iterator[Figure]:
             yield Figure(f"{label}.whole", float(world.listing() == want), "of 1")
 
 
-def measure_reruns(world: World) -> Iterator[Figure]:
+def measure_reruns(world: World, members: int) -> Iterator[Figure]:
     """Yield what a run costs that finds all its members there, by the rule on conflicts."""
-    archive = make_archive(small=3_000, large=False, size=200)
+    archive = make_archive(small=members, large=False, size=200)
     want = expected_listing(archive)
     world.clear()
     world.put_archive(archive)

@@ -31,12 +31,12 @@ def measure_rates(world: World, rates: tuple[float, ...], small: int) -> Iterato
     """Yield lost members, slow-down and extra requests by kind of fault and rate."""
     archive = make_archive(small=small)
     want = expected_listing(archive)
-    yield from _measure(world, archive, want, NOTHING, "warm", None)
-    base = yield from _measure(world, archive, want, NOTHING, "none", None)
+    yield from measure_rule(world, archive, want, NOTHING, "warm", None)
+    base = yield from measure_rule(world, archive, want, NOTHING, "none", None)
     for name, rule in FAULTS.items():
         for rate in rates:
             label = f"{name}.{rate * 100:g}%"
-            yield from _measure(world, archive, want, _at(rule, rate), label, base)
+            yield from measure_rule(world, archive, want, _at(rule, rate), label, base)
 
 
 def measure_once(world: World) -> Iterator[Figure]:
@@ -54,14 +54,14 @@ def measure_once(world: World) -> Iterator[Figure]:
         ),
     }
     for name, rule in cases.items():
-        yield from _measure(world, archive, want, rule, name, None)
+        yield from measure_rule(world, archive, want, rule, name, None)
 
 
 def _at(rule: Rule, rate: float) -> Rule:
     return Rule(rule.act, chance=rate, status=rule.status, code=rule.code)
 
 
-def _measure(
+def measure_rule(
     world: World,
     archive: bytes,
     want: Listing,

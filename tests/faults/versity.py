@@ -32,7 +32,7 @@ class Versity:
     """One server; a context manager. Its objects are gone when it stops."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        memory = Path("/dev/shm")  # noqa: S108 - a private folder is made in it
+        memory = Path("/dev/shm")
         self._parent = folder or (memory if memory.is_dir() else None)
         self.port = 0
 
