@@ -1,0 +1,177 @@
+"""Runs of encrypted archives: small, streamed and large members, and where the password is not."""
+
+from __future__ import annotations
+
+import io
+import logging
+import random
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.pipeline.model import OnConflict, Options, Verdict
+from s3unzip.pipeline.preview import read_member, settle_listing
+from s3unzip.pipeline.verify import verify_objects
+from s3unzip.zipformat import Policy
+from tests.encrypting import seal_aes, seal_zipcrypto
+from tests.runs import Bench
+from tests.zips import DEFLATE, STORED, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s3unzip.pipeline.model import Report
+
+SECRET = b"never-to-be-seen-7f3a"
+OPTIONS = Options(password_ref="file:/secrets/zip")
+LARGE = random.Random(7).randbytes(90_000) + b"text " * 4_000
+
+
+def seal_ae1(entry: Entry, password: bytes) -> Entry:
+    """Encrypt as AE-1."""
+    return seal_aes(entry, password, version=1)
+
+
+sealed_each_way = pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes, seal_ae1])
+
+
+def opening(password: bytes = SECRET) -> Bench:
+    """Return a bench with a password, on which 64 KiB are a large member."""
+    bench = Bench(policy=Policy(password=password))
+    bench.tune(small_member=65_536, copy_from=65_536, part_bytes=16_384, read_piece=10_000)
+    return bench
+
+
+def archive(seal: Callable[[Entry, bytes], Entry], password: bytes = SECRET) -> bytes:
+    """Return an archive of small and large encrypted members, and a plain one."""
+    return build(
+        seal(Entry("small.txt", b"hello" * 20, DEFLATE), password),
+        seal(Entry("stored.txt", b"hello", STORED, descriptor="signed32"), password),
+        seal(Entry("large.bin", LARGE, DEFLATE), password),
+        seal(Entry("copied.bin", LARGE, STORED), password),
+        Entry("plain.txt", b"plain"),
+    )
+
+
+CONTENTS = {
+    "small.txt": b"hello" * 20,
+    "stored.txt": b"hello",
+    "large.bin": LARGE,
+    "copied.bin": LARGE,
+    "plain.txt": b"plain",
+}
+
+
+@sealed_each_way
+def test_all_members_open(seal: Callable[[Entry, bytes], Entry]) -> None:
+    """With the password every member is written, in batches and in streams, and none is copied."""
+    bench = opening()
+    report = bench.run(archive(seal), OPTIONS)
+    assert report.verdict is Verdict.COMPLETED, report.failures
+    assert bench.contents() == CONTENTS
+    assert report.requests.copy == 0
+
+
+@sealed_each_way
+def test_without_password_only_these_fail(seal: Callable[[Entry, bytes], Entry]) -> None:
+    """Without a password each encrypted member fails by name, and the plain one is written."""
+    bench = Bench()
+    report = bench.run(archive(seal))
+    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
+    assert report.reasons == {"encrypted": 4}
+    assert bench.contents() == {"plain.txt": b"plain"}
+
+
+@sealed_each_way
+def test_a_wrong_password_is_named(seal: Callable[[Entry, bytes], Entry]) -> None:
+    """A wrong password fails the members with that reason; no upload is left behind."""
+    bench = opening(b"wrong")
+    report = bench.run(archive(seal), OPTIONS)
+    assert report.reasons == {"wrong-password": 4}
+    assert {failure.key for failure in report.failures} == {
+        f"archive/{name}" for name in CONTENTS if name != "plain.txt"
+    }
+    assert bench.contents() == {"plain.txt": b"plain"}
+    assert not bench.out.pending
+
+
+def test_an_altered_member_is_never_visible() -> None:
+    """An AE-2 member without its right authentication code is not written, streamed or not."""
+    raw = bytearray(archive(seal_aes))
+    for name in (b"small.txt", b"copied.bin"):
+        raw[raw.index(name) + 45] ^= 1  # behind name, extra field, salt and verifier
+    bench = opening()
+    report = bench.run(bytes(raw), OPTIONS)
+    assert report.failed == 2
+    assert set(report.reasons) <= {"aes-mac-mismatch", "corrupt-stream"}
+    assert "copied.bin" not in bench.contents()
+
+
+def test_crc_metadata_of_ae2() -> None:
+    """A small AE-2 member gets its computed CRC-32; a streamed one none, rather than 0."""
+    bench = opening()
+    bench.run(archive(seal_aes), OPTIONS)
+    facts = {key: stored.facts.metadata for key, stored in bench.out.objects.items()}
+    assert facts["archive/small.txt"]["zip-crc32"] == f"{zlib.crc32(b'hello' * 20):08x}"
+    assert "zip-crc32" not in facts["archive/large.bin"]
+
+
+@sealed_each_way
+def test_unchanged_members_are_skipped(seal: Callable[[Entry, bytes], Entry]) -> None:
+    """What the directory has a CRC-32 of is not written again; AE-2 says nothing, so it is."""
+    bench = opening()
+    options = Options(password_ref="file:/secrets/zip", on_conflict=OnConflict.SKIP_UNCHANGED)
+    request = bench.request(archive(seal), options)
+    bench.repeat(request)
+    report = bench.repeat(request)
+    assert report.verdict is Verdict.COMPLETED
+    assert report.unchanged == (1 if seal is seal_aes else 5)
+
+
+@sealed_each_way
+@pytest.mark.parametrize("deep", [False, True])
+def test_verify(seal: Callable[[Entry, bytes], Entry], *, deep: bool) -> None:
+    """What was extracted with the password verifies with it."""
+    bench = opening()
+    request = bench.request(archive(seal), OPTIONS)
+    bench.repeat(request)
+    found = verify_objects(request, bench.context, at_once=2, listed=10, deep=deep)
+    assert (found.verdict, found.equal) == (Verdict.COMPLETED, 5)
+
+
+def test_cat_and_ls() -> None:
+    """One member is read and the listing names the method below the encryption."""
+    bench = opening()
+    request = bench.request(
+        archive(seal_aes), Options(names=("large.bin",), key_template="{member}")
+    )
+    assert b"".join(read_member(request, "large.bin", bench.context)) == LARGE
+    listing = settle_listing(request, bench.context)
+    assert [member.problem for member in listing.members] == [None]
+
+
+@pytest.mark.parametrize("password", [SECRET, SECRET + b"?"])
+def test_the_password_is_nowhere(password: bytes) -> None:
+    """No object of a run, no log line and no representation holds the password."""
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        bench = opening(password)
+        report: Report = bench.run(archive(seal_zipcrypto), OPTIONS)
+        logging.getLogger("test").debug("%r %r", bench.context, report)
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    work = bench.stores.work(report.run)
+    names = list(work.names(""))
+    assert {"run.json", "plan.jsonl", "report.json"} <= set(names)
+    objects = b"".join(work.read(name) for name in names)
+    for text in (objects, log.getvalue().encode()):
+        assert SECRET not in text
+        assert SECRET.hex().encode() not in text
+    assert b"/secrets/zip" in objects  # where it is, is said
