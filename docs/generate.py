@@ -1,0 +1,71 @@
+"""`python -m docs.generate [--check]`: writes docs/reference from the code.
+
+What a page says about an option, a setting, an error or a check stands beside
+it in the code and is only carried over. What the code cannot say is in
+`docs.meanings`; a code or variable that is missing there stops the generator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from docs import pages
+from docs.schemas import event_schema, schema_of, written
+from docs.sources import ROOT
+from s3unzip.pipeline import model
+from s3unzip.pipeline.verification import Verification
+
+FOLDER = ROOT / "docs" / "reference"
+NOTE = "<!-- Written by docs/generate.py: change the code, then run `make docs`. -->\n\n"
+
+
+def make_pages() -> dict[str, str]:
+    """Return the reference's files by name.
+
+    Raises:
+        LookupError: the code has a name that is described nowhere.
+    """
+    texts = {
+        "cli.md": pages.make_cli(),
+        "settings.md": pages.make_settings(),
+        "errors.md": pages.make_errors(),
+        "checks.md": pages.make_checks(),
+        "metrics.md": pages.make_metrics(),
+        "events.md": pages.make_events(),
+    }
+    schemas = {
+        "report.schema.json": schema_of("report.json", [model.Report]),
+        "outcomes.schema.json": schema_of(
+            "a line of outcomes/<task>.jsonl: first the task's, then one a member",
+            [model.TaskReport, model.Outcome],
+        ),
+        "plan.schema.json": schema_of("a line of plan.jsonl and of redo.jsonl", [model.Task]),
+        "summary.schema.json": schema_of("summary.json", [model.PlanSummary]),
+        "verification.schema.json": schema_of("s3unzip verify --json", [Verification]),
+        "event.schema.json": event_schema(),
+    }
+    written_pages = {name: NOTE + text for name, text in texts.items()}
+    return written_pages | {name: written(schema) for name, schema in schemas.items()}
+
+
+def main() -> None:
+    """Write the reference, or with ``--check`` only say what is stale."""
+    parser = argparse.ArgumentParser(prog="docs.generate", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
+    chosen = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    stale = []
+    for name, text in make_pages().items():
+        file = FOLDER / name
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(f"docs/reference/{name}")
+        if not chosen.check:
+            file.write_text(text, encoding="utf-8")
+    if chosen.check and stale:
+        sys.exit(f"{', '.join(stale)}: not what the code says; run `make docs` and commit")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Markdown: tables, fences, and values as people write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )
+
+
+def coded(meanings: dict[str, str]) -> Iterator[Sequence[str]]:
+    """Return rows of names and their meanings, by name."""
+    return ((f"`{name}`", text) for name, text in sorted(meanings.items()))
+
+
+def fenced(text: str) -> str:
+    """Return text as it is."""
+    return f"```text\n{text.rstrip()}\n```\n"
+
+
+def plain_words(name: str) -> str:
+    """Return a name that says all there is to say, as words."""
+    spaced = "".join(f" {c.lower()}" if c.isupper() and not name.isupper() else c for c in name)
+    return spaced.replace("_", " ").strip().lower()
+
+
+def show_amount(default: str | None) -> str:
+    """Return a default of the source as people write it: `8 * MIB` is 8 MiB."""
+    text = (default or "").replace(" * ", " ")
+    for name, unit in {"KIB": "KiB", "MIB": "MiB", "GIB": "GiB", "TIB": "TiB"}.items():
+        text = text.replace(name, unit)
+    if text.replace(".", "", 1).isdigit():
+        number = float(text)
+        return f"{int(text):,}" if text.isdigit() else f"{number:g}"
+    return text
+
+
+def show_toml(value: object) -> str:
+    """Return a value as an environment's file has it."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case str():
+            return f'`"{value}"`'
+        case int() | float():
+            return f"`{value:,}`"
+    return f"`{value}`"

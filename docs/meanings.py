@@ -1,0 +1,157 @@
+"""What the code does not say by itself: the words for codes, fields and exit codes.
+
+The reference takes a comment beside the code first; these stand where there is none.
+"""
+
+from __future__ import annotations
+
+# Reason codes that no check of the archive gives, by the names in the code.
+SERVICE_CODES = {
+    "access-denied": "A right is missing, or a KMS key is denied or disabled. Ends the run.",
+    "exists": "`--on-conflict never`: the key exists with other content.",
+    "not-found": "A bucket does not exist, or the work of the run is gone. Ends the run.",
+    "object-too-large": "The member is larger than the store takes as one object.",
+    "slice-refused": "A slice of a split member did not hold; the member is streamed whole.",
+    "source-changed": "The archive was replaced or deleted. Ends the run.",
+    "storage": "Another refusal of a store. Ends the run.",
+    "store-full": "No space is left at the destination. Ends the run.",
+    "store-refused": "The store refused this member; the message holds its answer.",
+}
+HOST_VARIABLES = {
+    "AWS_ENDPOINT_URL": "URL of an S3-compatible server; the same as `--endpoint-url`.",
+    "S3UNZIP_DEBUG": "Not empty: an internal error prints its traceback.",
+    "S3UNZIP_HOME": "Folder that runs of this machine are kept in.",
+    "XDG_STATE_HOME": "Without `S3UNZIP_HOME`: runs are kept in `s3unzip` below it. "
+    "Without both: `~/.local/state/s3unzip`.",
+}
+EXIT_CODES = {
+    0: "all is well",
+    1: "some members failed; of `verify`: a difference was found",
+    2: "the request is wrong; nothing was done",
+    3: "the archive was rejected; nothing was written",
+    4: "the archive changed while it was read",
+    5: "a service failed, or work is left: redrive",
+    6: "a store refused",
+    70: "a bug of s3unzip, please report it",
+    130: "stopped by Ctrl-C",
+}
+EVENT_FIELDS = {
+    "run": "The run's id; with it every object of the run is found.",
+    "environment": "Name of the environment.",
+    "verdict": "How the run ended.",
+    "reason": "Code of what ended the whole run; null where the verdict is about members.",
+    "message": "The same in words, at most 1,000 characters.",
+    "source": "The archive.",
+    "version_id": "Its version; null in a bucket without versions, or where it was never read.",
+    "destination": "The prefix that members were written below.",
+    "report": "Where `report.json` is; `report.html` is beside it.",
+    "members": "Entries of the archive's directory.",
+    "extracted": "Members written.",
+    "unchanged": "Members that the destination had already.",
+    "failed": "Members that were not written, each with its reason in the report.",
+    "missing": "Members without an outcome: their task did not end.",
+    "bytes_in": "Bytes read from the archive.",
+    "bytes_out": "Bytes written.",
+    "seconds": "From the archive's arrival to the report.",
+}
+
+# Fields whose names say it to who reads the code, and not to who reads the reference.
+MEANINGS = {
+    "AlarmsSection.archive_p95_seconds": "alarm when one archive in twenty takes longer",
+    "AlarmsSection.email": "told of every alarm; SNS asks for a confirmation first",
+    "BucketSection.existing": "name of a bucket of yours; without it one is created",
+    "BucketSection.prefix": "only keys that begin so; empty, or ending in a slash",
+    "Environment.event_bus": "name of the EventBridge bus that runs are announced on",
+    "Environment.tuning": "the table `[tuning]`, see [below](#tuning)",
+    "FunctionSection.memory": "MB; a vCPU is 1,769",
+    "FunctionSection.reserved_concurrency": "concurrent executions kept for this function",
+    "FunctionSection.timeout": "seconds",
+    "IngestSection.suffix": "only keys that end so start runs",
+    "Limits.decoder_memory": "that one stream's header may ask for",
+    "Limits.directory_size": "of the central directory",
+    "Limits.kept_warnings": "warnings kept in full; all are counted",
+    "Limits.key_bytes": "of one key, its prefix included",
+    "Limits.member_size": "declared, of one member",
+    "Limits.members": "in the central directory",
+    "Limits.ratio": "uncompressed to compressed, of one deflated member",
+    "Limits.total_size": "declared, of all members",
+    "LogsSection.days": "until log events expire",
+    "LogsSection.level": "of the functions' logs",
+    "METRICS.BytesRead": "of archives",
+    "METRICS.BytesWritten": "to the destination",
+    "METRICS.MembersExtracted": "members written",
+    "METRICS.MembersFailed": "members that were not written",
+    "METRICS.MembersUnchanged": "members that the destination had already",
+    "METRICS.PlanDuration": "one plan",
+    "METRICS.PutThrottles": "answers of S3 to slow down",
+    "METRICS.TaskDuration": "one task",
+    "Options.encoding": "of names that are neither ASCII nor marked as UTF-8",
+    "Options.exclude": "globs of members to leave out",
+    "Options.include": "globs of members to extract; none: all",
+    "Options.key_template": (
+        "how keys are made: see [filters and keys](../howto/filters-and-keys.md)"
+    ),
+    "Options.lenient": "turn the [checks](checks.md) that are policy into warnings",
+    "Options.nested_depth": "archives inside the archive: how deep they are extracted too",
+    "Options.on_conflict": "`overwrite`, `skip-unchanged` or `never`",
+    "OptionsSection.encoding": "of names that are neither ASCII nor marked as UTF-8",
+    "OptionsSection.exclude": "globs of members to leave out",
+    "OptionsSection.include": "globs of members to extract; none: all",
+    "OptionsSection.key_template": (
+        "how keys are made: see [filters and keys](../howto/filters-and-keys.md)"
+    ),
+    "OptionsSection.lenient": "turn the [checks](checks.md) that are policy into warnings",
+    "OptionsSection.marker": "write `_SUCCESS` last",
+    "OptionsSection.on_conflict": "what to do where the destination has the key",
+    "StackSection.name": "of the CloudFormation stack",
+    "StackSection.region": "none: the region of the credentials",
+    "StackSection.tags": "of every resource",
+    "Tuning.batch_members": "members of one batch",
+    "Tuning.copy_part_bytes": "of one UploadPartCopy",
+    "Tuning.parts_in_flight": "of one multipart upload",
+    "Tuning.puts_in_flight": "of one worker",
+    "WorkSection.expire_days": "until plans, outcomes and reports are deleted",
+}
+
+# Paragraphs of the pages.
+TEXTS = {
+    "variables": """\
+Credentials and regions are found as boto3 finds them: `AWS_PROFILE`, `AWS_REGION`,
+`~/.aws/config` and the rest. Besides:
+""",
+    "settings": """\
+An environment of the cloud stack is a file, `infra/environments/NAME.toml`. On one machine the
+options of the [command line](cli.md) and `--tune NAME=VALUE` take its place. Sizes are bytes and
+times are seconds unless the text says otherwise. An unknown or wrong setting stops the synthesis
+with one line that names it.
+""",
+    "tuning": """\
+Set in `[tuning]` of the file, or with `--tune NAME=VALUE`, where `K`, `M` and `G` behind a number
+are powers of 1024.
+""",
+    "options": """\
+`[options]` of the file and the command line set them; `report.json` repeats them.
+""",
+    "errors": """\
+A run that was planned ends with a verdict. What cannot be planned, or was asked wrongly, ends with
+an error: one line on stderr.
+""",
+    "names": """\
+The names are public: Lambda reports them as `errorType`, and the state machine retries by them.
+""",
+    "checks": """\
+Every reason and warning code that a report can hold. An archive that is rejected has no member
+written. A member that fails is listed with its code, what was found and the byte offset in the
+archive; the others go on. A warning is counted. `--lenient` softens the codes with an entry in its
+column and no others. Several codes can belong to one numbered check.
+""",
+    "metrics": """\
+Namespace `s3unzip`; dimensions `service` and `environment`. The functions write them into their
+logs (embedded metric format); the run and the archive stand in the same lines.
+""",
+    "events": """\
+An archive starts a run when S3 announces `Object Created` through EventBridge and its key begins
+with `ingest.prefix` and ends with `ingest.suffix`. The queue also takes S3's own notifications
+(`Records`).
+""",
+}

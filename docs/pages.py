@@ -1,0 +1,295 @@
+"""The pages of docs/reference, each made from the code that it is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typer.main import get_command
+
+from docs.declarations import first_sentence, read_comments, read_declarations
+from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
+from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, SERVICE_CODES, TEXTS
+from docs.schemas import event_schema
+from docs.sources import check_described, finding_codes, host_variables, read_alarms
+from infra import environment
+from s3unzip import errors, settings
+from s3unzip.aws import events, telemetry
+from s3unzip.cli.main import INTERNAL_ERROR, app
+from s3unzip.pipeline import model
+from s3unzip.pipeline.forecast import FIXTURES
+from s3unzip.pipeline.stopping import REASONS
+from s3unzip.zipformat import Limits
+from s3unzip.zipformat.checks import CHECKS, Action, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from docs.declarations import Declared
+
+WIDTH = 100
+PHASES = {
+    Phase.INDEX: "central directory",
+    Phase.LOCAL: "local header",
+    Phase.DATA: "data",
+    Phase.KEY: "name and key",
+    Phase.SOURCE: "source",
+}
+ACTIONS = {
+    Action.REJECT: "reject the archive",
+    Action.MEMBER: "fail the member",
+    Action.WARN: "warn",
+}
+
+
+def make_cli() -> str:
+    """Return cli.md."""
+    root: Any = get_command(app)
+    make = root.context_class
+    top = make(root, info_name="s3unzip", terminal_width=WIDTH, max_content_width=WIDTH)
+    parts = ["# Command line\n", fenced(root.get_help(top))]
+    for name in root.list_commands(top):
+        command = root.get_command(top, name)
+        below = make(
+            command, info_name=name, parent=top, terminal_width=WIDTH, max_content_width=WIDTH
+        )
+        parts += [f"## s3unzip {name}\n", fenced(command.get_help(below))]
+    check_described("docs/meanings.py: HOST_VARIABLES", host_variables(), HOST_VARIABLES)
+    parts += [
+        "## Archives that `simulate` knows\n",
+        make_table(("name", "archive"), ((f"`{n}`", known.title) for n, known in FIXTURES.items())),
+        "## Environment variables\n",
+        TEXTS["variables"],
+        make_table(("variable", "what it does"), coded(HOST_VARIABLES)),
+        "Exit codes: [errors.md](errors.md).",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def make_settings() -> str:
+    """Return settings.md."""
+    parts = [
+        "# Settings\n",
+        TEXTS["settings"],
+        "## The environment's file\n",
+        *_environment(environment.Environment, ""),
+        "## Tuning\n",
+        f"{first_sentence(settings.Tuning)}\n",
+        TEXTS["tuning"],
+        _fields(settings.Tuning),
+        "## Limits\n",
+        f"{first_sentence(Limits)}\n",
+        *(text + "\n" for text in _paragraphs(Limits)),
+        _fields(Limits),
+        "## Options of a run\n",
+        f"{first_sentence(model.Options)}\n",
+        TEXTS["options"],
+        _fields(model.Options),
+        "## Environment variables of the functions\n",
+        f"{first_sentence(settings.Variable)} They are made from the file: set the file.\n",
+        make_table(
+            ("variable", "holds"),
+            (
+                (f"`{settings.Variable[name].value}`", declared.comment or plain_words(name))
+                for name, declared in read_declarations(settings.Variable).items()
+            ),
+        ),
+    ]
+    return "\n".join(parts)
+
+
+def _environment(section: type[environment.Section], path: str) -> Iterator[str]:
+    """Yield one table for `section` and one for each table in it."""
+    schema = section.model_json_schema()
+    declared = read_declarations(section)
+    rows: list[Sequence[str]] = []
+    below: list[tuple[str, type[environment.Section]]] = []
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, environment.Section):
+            below.append((f"{path}.{name}".strip("."), kind))
+        elif path or name != "name":
+            default = "required" if field.is_required() else show_toml(field.default)
+            allowed = _allowed(schema["properties"][name])
+            rows.append(
+                (f"`{name}`", allowed, default, _meaning(declared[name], *_owners(section)))
+            )
+    title = f"`[{path}]`" if path else "Before the first table"
+    yield f"### {title}\n"
+    if path:
+        yield first_sentence(section) + "\n"
+    if rows:
+        yield make_table(("setting", "value", "default", "meaning"), rows)
+    for name, kind in below:
+        yield from _environment(kind, name)
+
+
+def _allowed(schema: dict[str, Any]) -> str:
+    """Return in words what a JSON schema lets through."""
+    options = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    texts = []
+    for one in options:
+        if "enum" in one:
+            texts.append(", ".join(f"`{value}`" for value in one["enum"]))
+            continue
+        low = one.get("minimum", one.get("exclusiveMinimum"))
+        high, pattern = one.get("maximum"), one.get("pattern")
+        more = "above" if "exclusiveMinimum" in one else "from"
+        bounds = "" if low is None else f" {more} {low:,}"
+        bounds += "" if high is None else f" to {high:,}"
+        bounds += "" if pattern is None else f" `{pattern}`"
+        texts.append(one.get("type", "table") + bounds)
+    return " or ".join(texts)
+
+
+def make_errors() -> str:
+    """Return errors.md."""
+    tree = (errors.__doc__ or "").split("::\n\n", 1)[1].split("\n\n", 1)[0]
+    classes = [
+        found
+        for found in vars(errors).values()
+        if isinstance(found, type) and issubclass(found, errors.S3UnzipError)
+    ]
+    used = {found.exit_code for found in classes} | {verdict.exit_code for verdict in model.Verdict}
+    used |= {0, INTERNAL_ERROR}
+    check_described("docs/meanings.py: EXIT_CODES", map(str, used), map(str, EXIT_CODES))
+    verdicts = read_declarations(model.Verdict)
+    parts = [
+        "# Errors, verdicts and exit codes\n",
+        TEXTS["errors"],
+        "## Exit codes\n",
+        make_table(("code", "meaning"), ((str(code), text) for code, text in EXIT_CODES.items())),
+        "## Verdicts\n",
+        make_table(
+            ("verdict", "exit code", "meaning"),
+            (
+                (f"`{one}`", str(one.exit_code), verdicts[one.name].comment or EXIT_CODES[code])
+                for one in model.Verdict
+                for code in (one.exit_code,)
+            ),
+        ),
+        "## Errors\n",
+        fenced(tree.replace("\n    ", "\n").strip()),
+        TEXTS["names"],
+        make_table(
+            ("error", "exit code", "retried", "meaning"),
+            (
+                (
+                    f"`{found.__name__}`",
+                    str(found.exit_code),
+                    "yes" if found.retryable else "no",
+                    first_sentence(found),
+                )
+                for found in classes
+            ),
+        ),
+    ]
+    return "\n".join(parts)
+
+
+def make_checks() -> str:
+    """Return checks.md."""
+    codes = finding_codes() - CHECKS.keys() | set(REASONS.values())
+    check_described("docs/meanings.py: SERVICE_CODES", codes, SERVICE_CODES)
+    rows = (
+        (
+            f"`{check.code}`",
+            str(check.number),
+            PHASES[check.phase],
+            ACTIONS[check.default],
+            ACTIONS[check.lenient] if check.is_policy else "",
+            check.summary,
+        )
+        for check in CHECKS.values()
+    )
+    parts = [
+        "# Checks\n",
+        TEXTS["checks"],
+        make_table(("code", "check", "seen in", "does", "`--lenient`", "meaning"), rows),
+        "## Codes that are not about the archive\n",
+        make_table(("code", "meaning"), coded(SERVICE_CODES)),
+    ]
+    return "\n".join(parts)
+
+
+def make_metrics() -> str:
+    """Return metrics.md."""
+    comments = read_comments(telemetry, "METRICS")
+    parts = [
+        "# Metrics and alarms\n",
+        TEXTS["metrics"],
+        make_table(
+            ("metric", "unit", "measures"),
+            (
+                (
+                    f"`{name}`",
+                    unit.value,
+                    comments[name] or MEANINGS.get(f"METRICS.{name}") or plain_words(name),
+                )
+                for name, unit in telemetry.METRICS.items()
+            ),
+        ),
+        "## Alarms\n",
+        "Each alarm's description says what to do:\n",
+        make_table(("alarm", "above", "what to do"), read_alarms()),
+    ]
+    return "\n".join(parts)
+
+
+def make_events() -> str:
+    """Return events.md."""
+    schema = event_schema()
+    fields = (
+        (
+            f"`{name}`",
+            one["type"] if isinstance(one["type"], str) else " or ".join(one["type"]),
+            one["description"],
+        )
+        for name, one in schema["properties"].items()
+    )
+    parts = [
+        "# Events\n",
+        "## In\n",
+        TEXTS["events"],
+        "## Out\n",
+        f"One EventBridge event a run, source `{events.SOURCE}`, on the bus `event_bus`:\n",
+        make_table(
+            ("`detail-type`", "verdict"),
+            ((f"`{title}`", f"`{verdict}`") for verdict, title in events.TITLES.items()),
+        ),
+        "Its `detail` ([schema](event.schema.json)):\n",
+        make_table(("field", "type", "meaning"), fields),
+        "A run that is redriven announces itself again.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _fields(kind: type) -> str:
+    """Return a table for each group of what `kind` declares."""
+    tables: list[str] = []
+    declared = read_declarations(kind)
+    for group in dict.fromkeys(one.group for one in declared.values()):
+        if group:
+            tables.append(f"{group[0].upper()}{group[1:]}:\n")
+        rows = (
+            (f"`{one.name}`", f"`{show_amount(one.default)}`", _meaning(one, kind.__name__))
+            for one in declared.values()
+            if one.group == group
+        )
+        tables.append(make_table(("name", "default", "meaning"), rows))
+    return "\n".join(tables)
+
+
+def _owners(section: type) -> list[str]:
+    return [base.__name__ for base in section.__mro__]
+
+
+def _meaning(declared: Declared, *owners: str) -> str:
+    """Return the comment, else what `docs.meanings` says, else the name in words."""
+    known = (MEANINGS.get(f"{owner}.{declared.name}") for owner in owners)
+    text = declared.comment or next(filter(None, known), plain_words(declared.name))
+    return text.replace("None:", "unset:").replace("None keeps", "unset keeps")
+
+
+def _paragraphs(kind: type) -> list[str]:
+    paragraphs = (kind.__doc__ or "").split("\n\n")[1:]
+    return [" ".join(text.split()) for text in paragraphs]

@@ -1,0 +1,87 @@
+"""JSON Schemas of what a run writes and announces, made from the values' own types."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from docs.declarations import read_declarations
+from docs.meanings import EVENT_FIELDS
+from s3unzip.aws.environment import read_worker
+from s3unzip.aws.events import TITLES, event_detail
+from s3unzip.pipeline import model
+from s3unzip.pipeline.model import Location, Options, Pin, Report, Verdict
+from s3unzip.settings import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def schema_of(title: str, kinds: Iterable[type]) -> dict[str, Any]:
+    """Return the schema of a value that is one of `kinds`, comments as descriptions."""
+    wanted = list(kinds)
+    _, parts = msgspec.json.schema_components(wanted, ref_template="#/$defs/{name}")
+    for name, part in parts.items():
+        for field, declared in _declared(name).items():
+            known = part.get("properties", {}).get(field)
+            if known is not None and declared:
+                known["description"] = declared
+    refs = [{"$ref": f"#/$defs/{kind.__name__}"} for kind in wanted]
+    body = refs[0] if len(refs) == 1 else {"anyOf": refs}
+    return {"$schema": DIALECT, "title": title, **body, "$defs": parts}
+
+
+def event_schema() -> dict[str, Any]:
+    """Return the schema of the `detail` of a run's event, its types taken from real ones.
+
+    Raises:
+        LookupError: a field of the event is not described here.
+    """
+    bare, full = _detail(None), _detail(Pin(22, '"e"', "v"))
+    if full.keys() != EVENT_FIELDS.keys():
+        odd = ", ".join(sorted(full.keys() ^ EVENT_FIELDS.keys()))
+        raise LookupError(f"docs/meanings.py: EVENT_FIELDS and the event disagree about {odd}")
+    properties: dict[str, Any] = {}
+    for name, text in EVENT_FIELDS.items():
+        types = sorted({TYPES[type(one[name])] for one in (bare, full)})
+        properties[name] = {"description": text, "type": types[0] if len(types) == 1 else types}
+    properties["verdict"]["enum"] = [verdict.value for verdict in Verdict]
+    return {
+        "$schema": DIALECT,
+        "title": "detail of an event of s3unzip: one a run",
+        "description": "detail-type: " + ", ".join(sorted(set(TITLES.values()))),
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def written(schema: dict[str, Any]) -> str:
+    """Return a schema as a file."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _declared(name: str) -> dict[str, str]:
+    kind = getattr(model, name, None)
+    if kind is None or not issubclass(kind, msgspec.Struct):
+        return {}
+    return {field: found.comment for field, found in read_declarations(kind).items()}
+
+
+def _detail(pin: Pin | None) -> dict[str, Any]:
+    worker = read_worker(
+        {
+            Variable.DESTINATION: "s3://destination/",
+            Variable.TRIGGER_BUCKET: "ingest",
+            Variable.WORK_BUCKET: "work",
+        }
+    )
+    archive, target = Location("s3", "ingest", "a.zip"), Location("s3", "destination", "")
+    why = None if pin is None else "no-eocd"
+    report = Report("a-1", Verdict.REJECTED, archive, pin, target, Options(), reason=why)
+    return event_detail(worker, report)

@@ -1,0 +1,60 @@
+"""Names that stand in the calls of the code: codes of findings, variables, alarms."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def read_alarms() -> Iterator[Sequence[str]]:
+    """Yield name, threshold and advice of each alarm; infra/alarms.py is slow to import."""
+    for node in ast.walk(ast.parse((ROOT / "infra" / "alarms.py").read_text())):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="_alarm"), args=[ast.Constant(value=name), *_]):
+                given = {word.arg: word.value for word in node.keywords}
+                above = ast.unparse(given["above"]).removeprefix("environment.")
+                yield f"`{name!s}`", f"`{above}`", str(ast.literal_eval(given["advice"]))
+
+
+def finding_codes() -> set[str]:
+    """Return the codes that the pipeline puts into findings."""
+    codes = set()
+    for file in (ROOT / "functions" / "s3unzip").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id="Finding"), args=[ast.Constant(value=code), *_]):
+                    codes.add(str(code))
+                case ast.Call(func=ast.Attribute(attr="get"), args=[_, ast.Constant(value=code)]):
+                    codes |= {"storage"} & {code}
+    return codes
+
+
+def host_variables() -> set[str]:
+    """Return the environment variables that the command line itself reads."""
+    found = {"AWS_ENDPOINT_URL"}  # an option's envvar
+    for file in (ROOT / "functions" / "s3unzip" / "cli").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="get", value=ast.Attribute(attr="environ")),
+                    args=[ast.Constant(value=name), *_],
+                ):
+                    found.add(str(name))
+    return found
+
+
+def check_described(table: str, names: Iterable[str], described: Iterable[str]) -> None:
+    """Hold a table of meanings against the code.
+
+    Raises:
+        LookupError: a name is only in one of them.
+    """
+    odd = set(names) ^ set(described)
+    if odd:
+        raise LookupError(f"{table} and the code disagree about {', '.join(sorted(odd))}")
