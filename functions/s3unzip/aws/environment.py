@@ -17,6 +17,7 @@ import boto3
 import msgspec
 from botocore.config import Config
 
+from s3unzip.aws.secrets import open_secrets, read_secret
 from s3unzip.aws.session import Writing
 from s3unzip.aws.stores import S3Stores
 from s3unzip.errors import ScopeError, UsageError
@@ -160,7 +161,10 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         options=options,
         tuning=make_tuning(_table(variables, Variable.TUNING)),
         policy=Policy(
-            lenient=options.lenient, encoding=options.encoding, limits=_limits(variables)
+            lenient=options.lenient,
+            encoding=options.encoding,
+            limits=_limits(variables),
+            password=_read_password(options),
         ),
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
@@ -196,6 +200,13 @@ def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"the environment variable {name} must be a JSON object, not {value!r}")
     return value
+
+
+def _read_password(options: Options) -> bytes | None:
+    """Read the password where one is named: once a cold start, as all of this."""
+    if options.password_ref is None:
+        return None
+    return read_secret(options.password_ref, open_secrets())
 
 
 def _limits(variables: Mapping[str, str]) -> Limits:
