@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from s3unzip.pipeline.ports import Destination, PartLimits
 
 
+CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
+
+
 class CopyRefusedError(StorageError):
     """The store will not copy this range: the member is streamed instead."""
 
@@ -93,7 +96,17 @@ def _copy_whole(attempt: MemberUpload) -> None:
         attempt.abort_quietly(upload)
         raise
     else:
+        _complete_or_stream(attempt, upload, parts)
+
+
+def _complete_or_stream(attempt: MemberUpload, upload: Upload, parts: tuple[Part, ...]) -> None:
+    try:
         attempt.complete(upload, parts)
+    except RUN_FAULTS:
+        raise
+    except StorageError:  # it copied the parts, but will not have them
+        attempt.abort(upload)
+        stream_whole(attempt)
 
 
 def _copy_slice(run: Run, row: MemberRow, log: OutcomeLog, destination: Destination) -> None:
@@ -141,7 +154,7 @@ def _copy_parts(  # noqa: PLR0913 - where from, where to, and which parts
         start = data.span.start + at
         span = ByteRange(start, start + size)
         try:
-            return log.calls.run(
+            part = log.calls.run(
                 "copy",
                 lambda: destination.copy_part(upload, number, at, run.source, run.pin, span),
             )
@@ -151,6 +164,12 @@ def _copy_parts(  # noqa: PLR0913 - where from, where to, and which parts
             raise
         except StorageError as refusal:
             raise CopyRefusedError(str(refusal)) from refusal
+        # VersityGW gives the source's own checksum, "...-3" of one uploaded in parts, which
+        # neither it nor anybody else takes on Complete.
+        checksum = part.checksum_crc32
+        if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
+            raise CopyRefusedError(f"part {number} came back with the checksum {checksum!r}")
+        return part
 
     starts = [offset + sum(sizes[:n]) for n in range(len(sizes))]
     numbers = range(first_number, first_number + len(sizes))

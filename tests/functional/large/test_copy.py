@@ -16,6 +16,8 @@ from tests.functional.large.world import KEY, WHOLE, World
 from tests.memory import MemoryBucket, MemoryStores
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s3unzip.pipeline.model import Location, Pin
     from s3unzip.pipeline.ports import Upload
     from s3unzip.settings import Tuning
@@ -127,3 +129,47 @@ def test_the_copy_carries_the_members_facts() -> None:
     stored = world.out.head(KEY + "s.bin")
     assert stored is not None
     assert stored.crc32 == zlib.crc32(CONTENT)
+
+
+class RefusingCompletes(MemoryBucket):
+    """Copies parts, and then will not have an object made of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._copied: set[str] = set()
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy one part, and remember it."""
+        self._copied.add(upload.upload_id)
+        return super().copy_part(upload, number, offset, source, pin, span)
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+        """Refuse what was copied."""
+        if upload.upload_id in self._copied:
+            raise StorageError("InvalidArgument: multiple checksums present in request")
+        super().complete_upload(upload, parts, if_absent=if_absent)
+
+
+class CompositeChecksums(MemoryBucket):
+    """Gives the checksum of the whole source as that of the part, as VersityGW does."""
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy one part."""
+        part = super().copy_part(upload, number, offset, source, pin, span)
+        return Part(part.number, part.etag, part.size, 0x12345678, "YuR7oA==-3")
+
+
+@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
+@pytest.mark.parametrize("bucket", [RefusingCompletes, CompositeChecksums])
+def test_a_copy_that_cannot_be_completed_is_streamed(
+    bucket: type[MemoryBucket], tuning: Tuning
+) -> None:
+    """A store that copies parts and does not take them gets the bytes uploaded."""
+    world = world_with(bucket(), tuning)
+    report = world.run(ARCHIVE)
+    world.assert_clean(report, **{"s.bin": CONTENT})
+    assert report.requests.part > 0

@@ -1,0 +1,182 @@
+"""Large archives for the benches, written member by member: no member is ever in memory.
+
+Deflated members are made of a few chunks, deflated once each with a full flush
+at the end, and repeated: such a stream is as valid as any, and is written as
+fast as the disk takes it. What is in them is mixed files or log lines.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import sysconfig
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s3unzip.deflate import crc32_combine
+from s3unzip.settings import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO, Self
+
+STORED, DEFLATED = 0, 8
+FLUSHED_END = b"\x03\x00"  # an empty final block with fixed codes
+SENTINEL = 0xFFFFFFFF
+VERSION = 45  # ZIP64
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A member's data: pieces as they lie in the archive, and what they amount to."""
+
+    method: int
+    size: int
+    crc32: int
+    chunks: tuple[bytes, ...]
+    rounds: int = 1  # how often the chunks are repeated
+    end: bytes = b""
+
+    @property
+    def compressed_size(self) -> int:
+        """Bytes in the archive."""
+        return sum(map(len, self.chunks)) * self.rounds + len(self.end)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the data in order."""
+        for _ in range(self.rounds):
+            yield from self.chunks
+        yield self.end
+
+
+def repeat_deflated(samples: list[bytes], size: int) -> Content:
+    """Return a deflated member of at least `size` bytes that repeats `samples`."""
+    rounds = -(-size // sum(map(len, samples)))
+    crc, length = _repeat_crc(samples, rounds)
+    return Content(DEFLATED, length, crc, tuple(map(_flushed, samples)), rounds, FLUSHED_END)
+
+
+def repeat_stored(samples: list[bytes], size: int) -> Content:
+    """Return a stored member of at least `size` bytes that repeats `samples`."""
+    rounds = -(-size // sum(map(len, samples)))
+    crc, length = _repeat_crc(samples, rounds)
+    return Content(STORED, length, crc, tuple(samples), rounds)
+
+
+def deflate_whole(data: bytes, level: int = 6) -> Content:
+    """Return a member of one deflate stream, as every encoder makes it."""
+    stream = zlib.compressobj(level, zlib.DEFLATED, -15)
+    return Content(DEFLATED, len(data), zlib.crc32(data), (stream.compress(data) + stream.flush(),))
+
+
+class ArchiveFile:
+    """A ZIP64 archive that is written to a file (APPNOTE 4.3.7, 4.3.12, 4.3.14 to 4.3.16)."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._directory = bytearray()
+        self._members = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._finish()
+        self._file.close()
+
+    def add(self, name: str, content: Content) -> None:
+        """Write one member; its sizes are in ZIP64 fields whatever they are."""
+        offset = self._file.tell()
+        raw = name.encode()
+        extra = struct.pack("<2H2Q", 1, 16, content.size, content.compressed_size)
+        sizes = (content.crc32, SENTINEL, SENTINEL, len(raw))
+        common = (VERSION, 0, content.method, 0, 0x5C21)
+        self._file.write(struct.pack("<I5H3I2H", 0x04034B50, *common, *sizes, len(extra)))
+        self._file.write(raw + extra)
+        for piece in content.pieces():
+            self._file.write(piece)
+        extra = struct.pack("<2H3Q", 1, 24, content.size, content.compressed_size, offset)
+        self._directory += struct.pack(
+            "<I6H3I5H2I",
+            *(0x02014B50, 0x0300 | VERSION, *common, *sizes, len(extra)),
+            *(0, 0, 0, 0o100644 << 16, SENTINEL),
+        )
+        self._directory += raw + extra
+        self._members += 1
+
+    def _finish(self) -> None:
+        start = self._file.tell()
+        self._file.write(self._directory)
+        end = self._file.tell()
+        size, count = end - start, self._members
+        record = (0x06064B50, 44, VERSION, VERSION, 0, 0, count, count, size, start)
+        self._file.write(struct.pack("<IQ2H2I4Q", *record))
+        self._file.write(struct.pack("<2IQI", 0x07064B50, 0, end, 1))
+        last = (0x06054B50, 0, 0, 0xFFFF, 0xFFFF, SENTINEL, SENTINEL, 0)
+        self._file.write(struct.pack("<I4H2IH", *last))
+
+
+@cache
+def mixed_files(size: int) -> bytes:
+    """Return files of this Python and its packages one after the other: source, data, binaries."""
+    found = bytearray()
+    roots = [Path(sysconfig.get_path(name)) for name in ("purelib", "stdlib")]
+    files = [path for root in roots for path in root.rglob("*") if path.is_file()]
+    # By content-free order: neighbours in a folder are too much alike.
+    for path in sorted(files, key=lambda path: zlib.crc32(str(path.name).encode())):
+        if "__pycache__" not in path.parts:
+            found += path.read_bytes()
+        if len(found) >= size:
+            break
+    return bytes(found[:size])
+
+
+@cache
+def log_lines(size: int, seed: int = 1) -> bytes:
+    """Return lines of an access log."""
+    dice = random.Random(seed)
+    hosts = [f"10.0.{dice.randrange(256)}.{dice.randrange(256)}" for _ in range(500)]
+    paths = [f"/api/v{dice.randrange(3)}/{dice.getrandbits(16):x}" for _ in range(2_000)]
+    lines = [
+        f"{dice.choice(hosts)} - - [21/Jan/2026:10:{n // 6000 % 60:02d}:{n // 100 % 60:02d}] "
+        f'"GET {dice.choice(paths)} HTTP/1.1" {dice.choice((200, 200, 304, 404))} '
+        f"{dice.randrange(50_000)}\n"
+        for n in range(min(200_000, size // 60 + 1))
+    ]
+    block: list[str] = []
+    length = 0
+    while length < size:
+        dice.shuffle(lines)
+        block.append("".join(lines))
+        length += len(block[-1])
+    return "".join(block).encode()[:size]
+
+
+def noise(size: int, seed: int = 3) -> bytes:
+    """Return bytes that do not compress."""
+    return random.Random(seed).randbytes(size)
+
+
+def samples(kind: str, count: int = 4, size: int = 16 * MIB) -> list[bytes]:
+    """Return a few stretches of mixed files or log lines."""
+    whole = mixed_files(count * size) if kind == "mixed" else log_lines(count * size)
+    step = len(whole) // count
+    return [whole[n * step : (n + 1) * step] for n in range(count)]
+
+
+def _flushed(data: bytes) -> bytes:
+    stream = zlib.compressobj(1, zlib.DEFLATED, -15)
+    return stream.compress(data) + stream.flush(zlib.Z_FULL_FLUSH)
+
+
+def _repeat_crc(pieces: list[bytes], rounds: int) -> tuple[int, int]:
+    crc = size = 0
+    sums = [(zlib.crc32(piece), len(piece)) for piece in pieces]
+    for _ in range(rounds):
+        for one, length in sums:
+            crc = crc32_combine(crc, one, length)
+            size += length
+    return crc, size

@@ -1,0 +1,84 @@
+"""Memory of a whole run: 2 GB of small and large members, S3 to S3, at the default settings.
+
+    uv run python -m bench.memory
+
+Prints the peak resident set of the largest process. The archive has every kind
+of task: 20,000 small members, streams, a stored member that is copied and a
+deflated one that is split.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import boto3
+
+from bench.archives import (
+    ArchiveFile,
+    deflate_whole,
+    mixed_files,
+    noise,
+    repeat_deflated,
+    repeat_stored,
+    samples,
+)
+from bench.measure import print_figure, run_command
+from bench.server import s3_server
+from s3unzip.settings import KIB, MIB
+
+SMALL = 20_000
+MOST_MB = 400
+
+
+def write_archive(path: Path, scale: float = 1.0) -> None:
+    """Write the archive: about 2 GB at scale 1."""
+    mixed, logs = samples("mixed"), samples("log")
+    text = mixed_files(64 * MIB)
+    with ArchiveFile(path) as archive:
+        for number in range(int(SMALL * scale)):
+            start = number * 7 * KIB % (60 * MIB)
+            body = text[start : start + 8 * KIB + number % 40 * KIB]
+            archive.add(f"small/{number:06d}.bin", deflate_whole(body, 1))
+        for number in range(4):
+            size = int(300 * MIB * scale)
+            archive.add(f"large/stream-{number}.bin", repeat_deflated(mixed, size))
+        archive.add("large/logs.log", repeat_deflated(logs, int(600 * MIB * scale)))
+        archive.add("large/stored.bin", repeat_stored([noise(16 * MIB)], int(700 * MIB * scale)))
+        archive.add("large/split.bin", repeat_deflated(mixed, int(1_400 * MIB * scale)))
+
+
+def main() -> None:
+    """Run once and print the peak."""
+    scale = float(os.environ.get("S3UNZIP_BENCH_SCALE", "1"))
+    with s3_server(), tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
+        client = boto3.client("s3")
+        for bucket in ("source", "ours"):
+            client.create_bucket(Bucket=bucket)
+        path = Path(folder, "archive.zip")
+        write_archive(path, scale)
+        print(f"archive: {path.stat().st_size / 1e6:,.0f} MB", flush=True)
+        with path.open(
+            "rb"
+        ) as body:  # in one piece: VersityGW copies no parts of multipart objects
+            client.put_object(Bucket="source", Key="bench.zip", Body=body)
+        path.unlink()
+        tool = [sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"]
+        cost = run_command([*tool, "s3://source/bench.zip", "s3://ours/out"])
+        report = json.loads(cost.output)
+        assert report["verdict"] == "COMPLETED", report
+        print(
+            f"{report['extracted']:,} members, {report['bytes_out'] / 1e6:,.0f} MB out in "
+            f"{cost.wall:.1f} s, {cost.cpu:.1f} CPU s",
+            flush=True,
+        )
+    print_figure("memory.run_2gb.rss_mb", cost.rss_mb, "MB")
+    if cost.rss_mb > MOST_MB:
+        sys.exit(f"above the {MOST_MB} MB that a worker may take")
+
+
+if __name__ == "__main__":
+    main()
