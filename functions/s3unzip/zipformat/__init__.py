@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
 from s3unzip.zipformat.coding import compression_of, declares_crc, knowing_crc
+from s3unzip.zipformat.columns import Members
 from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
 from s3unzip.zipformat.directory import DirectoryReader
 from s3unzip.zipformat.gzip import GzipMember, gzip_length
@@ -19,7 +20,6 @@ from s3unzip.zipformat.index import (
     Failure,
     Index,
     IndexBuilder,
-    Members,
     Warnings,
     fold_key,
     settle_index,

@@ -1,28 +1,25 @@
 """Settle the whole index: order, overlaps, duplicates, budgets.
 
-Members are kept in columns and made on the way out: a million of them then
-cost about 150 MB instead of 450. What is judged header by header is in
-`directory`; what needs the archive's data, in `local` and `decode`.
+What is judged header by header is in `headers`; what needs the archive's
+data, in `local` and `decode`.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import compress, islice
-from operator import add, gt, le
-from struct import pack
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from operator import gt
+from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import Finding, RejectedError
+from s3unzip.zipformat.columns import DIRECTORY, FAILED, MEMBER, MemberColumns, Members
 from s3unzip.zipformat.headers import Columns, Headers
-from s3unzip.zipformat.member import Member
-from s3unzip.zipformat.records import LOCAL_LENGTH
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from s3unzip.zipformat.headers import CentralHeader, HeaderNote
     from s3unzip.zipformat.locate import DirectoryLocation
     from s3unzip.zipformat.policy import Policy
@@ -30,9 +27,6 @@ if TYPE_CHECKING:
 _BATCH = 4096
 # Folders that are compared with file keys, for the warning about one name being both.
 _MOST_FOLDERS = 500_000
-_UNKNOWN_TIME = -(1 << 63)
-_UNKNOWN_MODE = -1
-_MEMBER, _DIRECTORY, _FAILED = 1, 0, 2
 _S3_SPECIAL = ("soap",)
 
 
@@ -61,133 +55,6 @@ class Warnings:
         self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
         if len(self.kept) < self.most:
             self.kept.append(finding)
-
-
-class _Columns:
-    """Every header's fields by position, in directory order until sorted."""
-
-    def __init__(self) -> None:
-        self.index: array[int] = array("I")
-        self.path: list[str] = []
-        self.raw_name: list[bytes | None] = []
-        self.offset: array[int] = array("Q")
-        self.end: array[int] = array("Q")
-        self.stop: array[int] = array("Q")
-        self.compressed_size: array[int] = array("Q")
-        self.size: array[int] = array("Q")
-        self.crc32: array[int] = array("I")
-        self.method: array[int] = array("H")
-        self.flags: array[int] = array("H")
-        self.mtime: array[int] = array("q")
-        self.mode: array[int] = array("i")
-        self.kind = bytearray()
-        self.lacks_mtime = False
-        self.lacks_mode = False
-
-    def take(self, run: Columns) -> None:
-        """Append headers."""
-        self.index.extend(run.index)
-        self.path.extend(run.path)
-        self.raw_name.extend(run.raw_name)
-        self.offset.extend(run.offset)
-        self.compressed_size.extend(run.compressed_size)
-        self.size.extend(run.size)
-        self.crc32.extend(run.crc32)
-        # Arrays of 16 bits take items one by one three times as slowly as packed.
-        self.method.frombytes(pack(f"{len(run.method)}H", *run.method))
-        self.flags.frombytes(pack(f"{len(run.flags)}H", *run.flags))
-        mtime, mode = run.mtime, run.mode
-        self.lacks_mtime |= None in mtime
-        self.mtime.extend([_UNKNOWN_TIME if value is None else value for value in mtime])
-        self.lacks_mode |= None in mode
-        modes = [_UNKNOWN_MODE if value is None else value for value in mode]
-        self.mode.frombytes(pack(f"{len(modes)}i", *modes))
-        names = map(_choose, run.raw_name, run.path) if any(run.raw_name) else run.path
-        lengths = map(LOCAL_LENGTH.__add__, map(len, names))
-        self.end.extend(map(add, map(add, run.offset, run.compressed_size), lengths))
-
-    def sort(self) -> None:
-        """Put everything into the order of the local headers; most archives are in it."""
-        offsets = self.offset
-        if all(map(le, offsets, islice(offsets, 1, None))):
-            return
-        order = sorted(range(len(offsets)), key=offsets.__getitem__)
-        for name, column in vars(self).items():
-            if isinstance(column, bool) or not column:
-                continue
-            taken = map(column.__getitem__, order)
-            if isinstance(column, array):
-                setattr(self, name, array(column.typecode, taken))
-            else:
-                setattr(self, name, type(column)(taken))
-
-
-class Members(Sequence[Member]):
-    """The members to extract, by local header offset; each made when asked for."""
-
-    def __init__(self, columns: _Columns) -> None:
-        self._columns = columns
-        self._plain = not columns.kind.translate(None, bytes((_MEMBER,)))
-        self._places: array[int] = array("I")
-        if not self._plain:
-            self._places.extend(i for i, kind in enumerate(columns.kind) if kind == _MEMBER)
-
-    def __len__(self) -> int:
-        return len(self._columns.kind) if self._plain else len(self._places)
-
-    @overload
-    def __getitem__(self, place: int) -> Member: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Member]: ...
-    def __getitem__(self, place: int | slice) -> Member | list[Member]:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
-        at = range(len(self._columns.kind))[place] if self._plain else self._places[place]
-        return next(self._make(at, at + 1))
-
-    def __iter__(self) -> Iterator[Member]:
-        made = self._make(0, len(self._columns.kind))
-        if self._plain:
-            return made
-        return (
-            member for member, kind in zip(made, self._columns.kind, strict=True) if kind == _MEMBER
-        )
-
-    def rows(self, key_of: Callable[[str], str]) -> Iterator[tuple[Any, ...]]:
-        """Yield each member's fields as a plain tuple, its key in place of its path."""
-        columns = self._columns
-        rows = self._zip(0, len(columns.kind), map(key_of, columns.path))
-        if self._plain:
-            return rows
-        return (row for row, kind in zip(rows, columns.kind, strict=True) if kind == _MEMBER)
-
-    def _make(self, start: int, stop: int) -> Iterator[Member]:
-        rows = self._zip(start, stop, islice(self._columns.path, start, stop))
-        return map(partial(tuple.__new__, Member), rows)
-
-    def _zip(self, start: int, stop: int, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
-        columns = self._columns
-        mtime: Iterable[int | None] = islice(columns.mtime, start, stop)
-        mode: Iterable[int | None] = islice(columns.mode, start, stop)
-        if columns.lacks_mtime:
-            mtime = (None if value == _UNKNOWN_TIME else value for value in mtime)
-        if columns.lacks_mode:
-            mode = (None if value == _UNKNOWN_MODE else value for value in mode)
-        return zip(
-            islice(columns.index, start, stop),
-            names,
-            islice(columns.raw_name, start, stop),
-            islice(columns.offset, start, stop),
-            islice(columns.stop, start, stop),
-            islice(columns.compressed_size, start, stop),
-            islice(columns.size, start, stop),
-            islice(columns.crc32, start, stop),
-            islice(columns.method, start, stop),
-            islice(columns.flags, start, stop),
-            mtime,
-            mode,
-            strict=True,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +86,7 @@ class IndexBuilder:
         self, location: DirectoryLocation, policy: Policy, key_of: Callable[[str], str]
     ) -> None:
         self._location, self._policy, self._key_of = location, policy, key_of
-        self._columns = _Columns()
+        self._columns = MemberColumns()
         self._failures: list[Failure] = []
         self._warnings = Warnings(policy.limits.kept_warnings)
         for finding in location.warnings:
@@ -271,9 +138,9 @@ class IndexBuilder:
             self._warnings.add(finding)
         if note.finding is not None:
             self._fail(header, note.finding)
-            return _FAILED, int(note.is_named and not note.is_directory)
+            return FAILED, int(note.is_named and not note.is_directory)
         if not note.is_directory:
-            return _MEMBER, 1
+            return MEMBER, 1
         if header.path in self._directories:
             self._warnings.add(
                 Finding("dup-directory", "listed before", header.offset, header.path)
@@ -281,7 +148,7 @@ class IndexBuilder:
         elif len(self._directories) < _MOST_FOLDERS:
             self._directories.add(header.path)
             self._folders.add(self._key_of(header.path))
-        return _DIRECTORY, 0
+        return DIRECTORY, 0
 
     def _fail(self, header: CentralHeader, finding: Finding) -> None:
         self._failures.append(
@@ -310,7 +177,7 @@ class IndexBuilder:
         """Fail the members from `base` on whose keys are too long."""
         columns, most = self._columns, self._policy.limits.key_bytes
         for place in range(base, len(columns.kind)):
-            if columns.kind[place] != _MEMBER:
+            if columns.kind[place] != MEMBER:
                 continue
             length = len(self._key_of(columns.path[place]).encode("utf-8", "surrogatepass"))
             if length > most:
@@ -320,7 +187,7 @@ class IndexBuilder:
     def _fail_place(self, place: int, code: str, message: str) -> None:
         columns = self._columns
         path, raw, offset = columns.path[place], columns.raw_name[place], columns.offset[place]
-        columns.kind[place] = _FAILED
+        columns.kind[place] = FAILED
         self._failures.append(
             Failure(
                 columns.index[place], path, raw, offset,
@@ -347,7 +214,7 @@ class IndexBuilder:
         return Index(
             members=members,
             failures=self._failures,
-            directories=kind.count(_DIRECTORY),
+            directories=kind.count(DIRECTORY),
             entries=len(kind),
             total_size=sum(sizes) if plain else _sum_members(sizes, kind),
             total_compressed=sum(compressed) if plain else _sum_members(compressed, kind),
@@ -378,7 +245,7 @@ class IndexBuilder:
             if not self._policy.lenient:
                 finding = Finding("duplicate-name", message, columns.offset[place], key[:200])
                 raise RejectedError(finding)
-            if columns.kind[earlier] == _MEMBER:
+            if columns.kind[earlier] == MEMBER:
                 self._fail_place(earlier, "duplicate-name", f"{message}: the last one is written")
         if len(by_key) > 1:
             first, other, *_ = by_key
@@ -435,10 +302,6 @@ class IndexBuilder:
                 raise RejectedError(Finding("overlap", message, offsets[place], path[:200]))
 
 
-def _choose(raw_name: bytes | None, path: str) -> bytes | str:
-    return path if raw_name is None else raw_name
-
-
 def fold_key(key: str) -> str:
     """Return what file systems that ignore case or Unicode form make of a key."""
     if key.isascii():
@@ -447,7 +310,7 @@ def fold_key(key: str) -> str:
 
 
 def _sum_members(column: array[int], kind: bytearray) -> int:
-    return sum(value for value, which in zip(column, kind, strict=True) if which == _MEMBER)
+    return sum(value for value, which in zip(column, kind, strict=True) if which == MEMBER)
 
 
 def settle_index(
