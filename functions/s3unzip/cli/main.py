@@ -9,7 +9,7 @@ import traceback
 import typer
 from typer.exceptions import TyperException
 
-from s3unzip.cli.commands import archive, operate, run, verify
+from s3unzip.cli.commands import archive, operate, run, verify, watch
 from s3unzip.errors import S3UnzipError
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
@@ -23,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for commands in (run, verify, archive, operate):
+for commands in (run, verify, archive, watch, operate):
     commands.register(app)
 
 

@@ -37,6 +37,12 @@ class RunDisplay:
         self._history: list[tuple[float, int, int]] = []
         self._summary: PlanSummary | None = None
         self._live: Live | None = None
+        self._note = ""
+
+    @property
+    def shown(self) -> bool:
+        """Whether it draws on a terminal."""
+        return self._enabled
 
     def __enter__(self) -> Self:
         if self._enabled:
@@ -58,10 +64,18 @@ class RunDisplay:
         if self._live is not None:
             self._live.stop()
 
-    def planned(self, summary: PlanSummary) -> None:
-        """Show the work ahead."""
+    def planned(self, summary: PlanSummary, gone: float = 0.0) -> None:
+        """Show the work ahead of a run that began `gone` seconds ago."""
         self._summary = summary
-        self._started = time.monotonic()
+        self._started = time.monotonic() - gone
+
+    def note(self, text: str) -> None:
+        """Show a line of text below the counts."""
+        self._note = text
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self._console.print(Text(text), soft_wrap=True)
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments."""
@@ -96,7 +110,12 @@ class RunDisplay:
             Text(f"{failed:,} failed", style="red" if failed else "dim"),
             f"{show_seconds(elapsed)} gone, {show_seconds(left)} left",
         )
-        return table
+        if not self._note:
+            return table
+        whole = Table.grid()
+        whole.add_row(table)
+        whole.add_row(Text(self._note, style="dim"))
+        return whole
 
     def _rates(self, members: int, written: int) -> tuple[float, float]:
         now = time.monotonic()

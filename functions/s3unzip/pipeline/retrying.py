@@ -121,3 +121,9 @@ def _retry_task(name: str, task: Task, rows: list[MemberRow], span: tuple[int, i
         size=sum(row.size for row in rows),
         seconds=round(task.seconds * task.parts * len(rows) / task.members, 3),
     )
+
+
+def run_of(execution: str) -> str:
+    """Return the run that an execution is of: a retry has one of its own, named after its list."""
+    head, mark, generation = execution.rpartition(f"-{LISTS}")
+    return head if mark and generation.isdecimal() else execution

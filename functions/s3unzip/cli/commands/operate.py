@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,24 +18,25 @@ from s3unzip.cli.commands.run import (
     local_tuning,
     open_worker,
 )
-from s3unzip.cli.home import known_runs
-from s3unzip.cli.output import print_report, printable
+from s3unzip.cli.home import runs_home
+from s3unzip.cli.output import print_report
 from s3unzip.cli.progress import show_seconds
+from s3unzip.cli.runs import Env, RunId, open_deployed, open_runs, report_of
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.pipeline.leftovers import abort_leftovers
 from s3unzip.pipeline.model import PlanSummary, Status, decode, encode
 from s3unzip.pipeline.report import each_outcome, read_report
+from s3unzip.pipeline.reportpage import PAGE
+from s3unzip.pipeline.retrying import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from s3unzip.cli.runs import Runs
     from s3unzip.cli.stores import StoreConfig
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.model import Report, Run
-
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or latest.")
-]
+    from s3unzip.pipeline.watching import RunEntry
 
 
 def register(app: typer.Typer) -> None:
@@ -46,42 +48,66 @@ def register(app: typer.Typer) -> None:
     app.command("abort")(abort_run)
 
 
-def list_runs(json: o.Json = False) -> int:
-    """List the runs of this machine, the latest first."""
-    config = o.store_config(None, None, None)
-    context = _look(config)
-    for run in known_runs(config.work):
-        work = context.stores.work(run)
-        report = read_report(work)
+def list_runs(
+    env: Env = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many, the latest first.")] = 50,
+    json: o.Json = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """List the runs of this machine or of an environment, the latest first."""
+    runs = open_runs(env, o.store_config(endpoint_url, region, profile))
+    listed: set[str] = set()
+    for entry in runs.recent(limit):
+        run = run_of(entry.id)
+        if run in listed:  # a retry of it is listed already
+            continue
+        listed.add(run)
+        report = read_report(runs.work(run))
         if json:
             if report is not None:
                 sys.stdout.write(encode(report).decode() + "\n")
             continue
-        if report is None:
-            sys.stdout.write(f"{'-':16}  {'not finished':22}  {run}\n")
-            continue
-        when = datetime.fromtimestamp(report.started, UTC)
-        took = show_seconds(report.finished - report.started)
-        sys.stdout.write(f"{when:%Y-%m-%d %H:%M}  {report.verdict:22}  {took:>8}  {run}\n")
+        sys.stdout.write(_line(run, entry, report) + "\n")
     return 0
 
 
-def show_run(
+def _line(run: str, entry: RunEntry, report: Report | None) -> str:
+    going = entry.state == "RUNNING"
+    if report is None or going:
+        when = datetime.fromtimestamp(entry.started, UTC)
+        state = entry.state.lower() if going or entry.state else "not finished"
+        return f"{when:%Y-%m-%d %H:%M}  {state:22}  {'':>8}  {run}"
+    when = datetime.fromtimestamp(report.started, UTC)
+    took = show_seconds(report.finished - report.started)
+    return f"{when:%Y-%m-%d %H:%M}  {report.verdict:22}  {took:>8}  {run}"
+
+
+def show_run(  # noqa: PLR0913, PLR0917 - one argument an option
     run: RunId,
+    env: Env = None,
     failures: Annotated[
         bool, typer.Option("--failures", help="List every failed member, one JSON a line.")
     ] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Open the report page; print where it is.")
+    ] = False,
     json: o.Json = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
 ) -> int:
     """Print the report of a run; the exit code is its verdict's."""
-    config = o.store_config(None, None, None)
-    context = _look(config)
-    name = find_run(run, config)
-    report = _report_of(name, context)
+    runs = open_runs(env, o.store_config(endpoint_url, region, profile))
+    name = runs.find(run)
+    report = report_of(name, runs)
     if failures:
-        for task, outcome in each_outcome(context.stores.work(name)):
+        for task, outcome in each_outcome(runs.work(name)):
             if outcome.status is Status.FAILED:
                 sys.stdout.write(encode({"task": task, "outcome": outcome}).decode() + "\n")
+    elif html:
+        _open_page(_page_of(name, runs, deployed=env is not None))
     elif json:
         sys.stdout.write(encode(report).decode() + "\n")
     else:
@@ -89,8 +115,31 @@ def show_run(
     return report.verdict.exit_code
 
 
-def redrive_run(
+def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
+    """Return where the page of a run is on this machine, fetched if it is elsewhere."""
+    home = Path(runs_home().key)
+    if not deployed:
+        page = home / "runs" / run / PAGE
+        if page.is_file():
+            return page
+        raise NotFoundError(f"{run}: has no page; s3unzip redrive {run} writes it")
+    page = home / "pages" / f"{run}.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_bytes(runs.work(run).read(PAGE))
+    return page
+
+
+def _open_page(page: Path) -> None:
+    sys.stdout.write(f"{page}\n")
+    if sys.stdout.isatty():
+        import webbrowser  # noqa: PLC0415 - on first use
+
+        webbrowser.open(page.as_uri())
+
+
+def redrive_run(  # noqa: PLR0913, PLR0917 - one argument an option
     run: RunId,
+    env: Env = None,
     workers: Workers = None,
     puts: Puts = None,
     password_file: o.PasswordFile = None,
@@ -104,12 +153,19 @@ def redrive_run(
     from s3unzip.local.runner import redrive  # noqa: PLC0415
 
     config = o.store_config(endpoint_url, region, profile)
+    if env is not None:
+        deployed = open_deployed(env, config)
+        name = deployed.find(run)
+        deployed.redrive(name)
+        sys.stdout.write(f"redriven: s3unzip watch {name} --env {env}\n")
+        return 0
     make = _Again(config, workers, puts, tune, password_file)
     return make.go(run, redrive, json=json)
 
 
-def retry_run(
+def retry_run(  # noqa: PLR0913, PLR0917 - one argument an option
     run: RunId,
+    env: Env = None,
     workers: Workers = None,
     puts: Puts = None,
     password_file: o.PasswordFile = None,
@@ -123,22 +179,37 @@ def retry_run(
     from s3unzip.local.runner import retry_failed  # noqa: PLC0415
 
     config = o.store_config(endpoint_url, region, profile)
+    if env is not None:
+        deployed = open_deployed(env, config)
+        name = deployed.find(run)
+        tasks = deployed.retry(name)
+        following = f"{tasks:,} tasks: s3unzip watch {name} --env {env}" if tasks else "none failed"
+        sys.stdout.write(f"{following}\n")
+        return 0
     make = _Again(config, workers, puts, tune, password_file)
     return make.go(run, retry_failed, json=json)
 
 
 def abort_run(
     run: RunId,
+    env: Env = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
 ) -> int:
-    """Drop the incomplete uploads of a run; members that are written stay."""
+    """Stop a run and drop its incomplete uploads; members that are written stay."""
     config = o.store_config(endpoint_url, region, profile)
-    context = _look(config)
-    summary = read_summary(find_run(run, config), context)
-    work = context.stores.work(summary.run.id)
-    count = abort_leftovers(summary.run, work, context, context.calls())
+    if env is None:
+        runs: Runs = open_runs(None, config)
+        name = runs.find(run)
+    else:
+        runs = deployed = open_deployed(env, config)
+        name = deployed.find(run)
+        if deployed.stop(name):
+            sys.stdout.write("execution stopped\n")
+    context = _look(runs)
+    summary = read_summary(name, runs)
+    count = abort_leftovers(summary.run, runs.work(name), context, context.calls())
     sys.stdout.write(f"{count} incomplete uploads dropped\n")
     return 0
 
@@ -165,7 +236,8 @@ class _Again:
         from s3unzip.local.clock import LocalClock  # noqa: PLC0415
         from s3unzip.local.pool import WorkerPool  # noqa: PLC0415
 
-        summary = read_summary(find_run(name, self._config), _look(self._config))
+        runs = open_runs(None, self._config)
+        summary = read_summary(runs.find(name), runs)
         options = summary.run.options
         if options.password_ref is not None and self._password is None:
             raise UsageError(f"{summary.run.id} was begun with a password: give --password-file")
@@ -184,47 +256,20 @@ class _Again:
         return report.verdict.exit_code
 
 
-def _look(config: StoreConfig) -> Context:
-    """Return a context that looks at runs; it needs no right on any bucket."""
-    from s3unzip.cli.stores import open_stores  # noqa: PLC0415
+def _look(runs: Runs) -> Context:
     from s3unzip.local.clock import LocalClock  # noqa: PLC0415
     from s3unzip.pipeline.context import Context  # noqa: PLC0415
 
-    return Context(stores=open_stores(config), clock=LocalClock())
+    return Context(stores=runs.stores, clock=LocalClock())
 
 
-def find_run(name: str, config: StoreConfig) -> str:
-    """Return the whole id of a run.
-
-    Raises:
-        NotFoundError: there is none.
-        UsageError: several begin so.
-    """
-    known = known_runs(config.work)
-    if name == "latest" and known:
-        return known[0]
-    found = [run for run in known if run == name] or [r for r in known if r.startswith(name)]
-    if not found:
-        raise NotFoundError(f"{printable(name)}: no such run here; see s3unzip runs")
-    if len(found) > 1:
-        raise UsageError(f"{printable(name)}: {len(found)} runs begin so; see s3unzip runs")
-    return found[0]
-
-
-def _report_of(run: str, context: Context) -> Report:
-    report = read_report(context.stores.work(run))
-    if report is None:
-        raise NotFoundError(f"{run}: has no report yet; s3unzip redrive {run} continues it")
-    return report
-
-
-def read_summary(run: str, context: Context) -> PlanSummary:
+def read_summary(run: str, runs: Runs) -> PlanSummary:
     """Return what the plan of a run found.
 
     Raises:
         NotFoundError: the run was rejected, or never planned.
     """
     try:
-        return decode(context.stores.work(run).read("summary.json"), PlanSummary)
+        return decode(runs.work(run).read("summary.json"), PlanSummary)
     except NotFoundError as error:
         raise NotFoundError(f"{run}: has no plan; it was rejected, or stopped before") from error

@@ -31,6 +31,13 @@ AtOnce = Annotated[
 Listed = Annotated[
     int, typer.Option("--list", min=0, help="Differences of each kind to list; all are counted.")
 ]
+COUNTED = {
+    "missing": "missing",
+    "size": "of another size",
+    "crc": "of other content",
+    "no-crc": "without zip-crc32",
+    "extra": "extra",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -141,11 +148,12 @@ def print_verification(found: Verification, out: TextIO) -> None:
     """Print the verdict, the counts and the listed differences."""
     same = found.verdict is Verdict.COMPLETED
     out.write(f"{'EQUAL' if same else 'DIFFERENT'}  {found.source} -> {found.destination}\n")
-    counts = "".join(f", {count:,} {kind}" for kind, count in found.counts.items())
+    counts = "".join(f", {count:,} {COUNTED[kind]}" for kind, count in found.counts.items())
     out.write(f"  {found.members:,} members: {found.equal:,} equal{counts}\n")
     if found.refused:
         out.write(f"  {found.refused:,} more are refused by the archive's directory: s3unzip ls\n")
-    how = "read and computed" if found.deep else "by size and stored zip-crc32"
+    read = found.deep or found.destination.scheme == "file"  # a folder keeps no checksums
+    how = "read and computed" if read else "by size and stored zip-crc32"
     rate = found.members / max(found.seconds, 0.001)
     out.write(
         f"  {how}, in {show_seconds(found.seconds)}: {rate:,.0f} objects/s, "

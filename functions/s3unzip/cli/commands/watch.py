@@ -1,0 +1,158 @@
+"""``watch``: follow a run that goes on somewhere else, to its verdict."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3unzip.cli import options as o
+from s3unzip.cli.output import print_report, printable
+from s3unzip.cli.progress import RunDisplay, show_bytes, show_seconds
+from s3unzip.cli.runs import Env, RunId, open_runs
+from s3unzip.errors import NotFoundError, ServiceFaultError
+from s3unzip.pipeline.model import encode
+from s3unzip.pipeline.report import read_report
+from s3unzip.pipeline.watching import RunWatcher
+
+if TYPE_CHECKING:
+    from s3unzip.cli.runs import Runs
+    from s3unzip.pipeline.model import PlanSummary, Report
+    from s3unzip.pipeline.watching import Items, Sighting
+
+RUNNING = "RUNNING"
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
+REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
+FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("watch")(watch_run)
+
+
+def watch_run(  # noqa: PLR0913, PLR0917 - one argument an option
+    run: RunId = "latest",
+    env: Env = None,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, help="Seconds between two looks.")
+    ] = 1.0,
+    json: o.Json = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """Follow a run until it ends: progress, rates, failures; the exit code is its verdict's."""
+    runs = open_runs(env, o.store_config(endpoint_url, region, profile))
+    name = runs.find(run)
+    with RunDisplay() as display:
+        report = _Watch(name, runs, display).follow(every)
+    if json:
+        sys.stdout.write(encode(report).decode() + "\n")
+    print_report(report)
+    return report.verdict.exit_code
+
+
+class _Watch:
+    """One run being watched."""
+
+    def __init__(self, run: str, runs: Runs, display: RunDisplay) -> None:
+        self._run = run
+        self._runs = runs
+        self._display = display
+        self._watcher = RunWatcher(runs.work(run))
+        self._told: Counter[str] = Counter()
+        self._planned = False
+        self._next_line = 0.0
+        self._ended: float | None = None
+
+    def follow(self, every: float) -> Report:
+        """Look until the run has its report; return it.
+
+        Raises:
+            NotFoundError: the execution ended and left no report.
+            ServiceFaultError: a service did not answer for two minutes.
+        """
+        answered = time.monotonic()
+        while True:
+            try:
+                report = self._look()
+                answered = time.monotonic()
+            except ServiceFaultError:
+                if time.monotonic() - answered > FAULT_SECONDS:
+                    raise
+                report = None
+            if report is not None:
+                return report
+            time.sleep(every)
+
+    def _look(self) -> Report | None:
+        """Show what is new; return the report if the run has ended."""
+        # The state first: a report that is there when a run had ended before is its last one.
+        state = self._runs.state(self._run)
+        report = read_report(self._runs.work(self._run))
+        seen = self._watcher.look()
+        self._show(seen, self._runs.items(self._run) if state == RUNNING else None)
+        if state == RUNNING:
+            return None
+        if report is None and state is not None:
+            self._await_report()
+        return report
+
+    def _await_report(self) -> None:
+        """Wait a little longer: an execution that was stopped is settled after its end."""
+        if self._ended is None:
+            self._ended = time.monotonic()
+        if time.monotonic() - self._ended > REPORT_SECONDS:
+            raise NotFoundError(f"{self._run}: its execution ended and left no report")
+
+    def _show(self, seen: Sighting, items: Items | None) -> None:
+        summary = seen.summary
+        if summary is None:
+            return
+        if not self._planned:
+            self._planned = True
+            self._display.planned(summary, gone=max(0.0, time.time() - summary.started))
+        self._display.finished(seen.counts - self._told)
+        self._told = Counter(seen.counts)
+        for task, failure in seen.failures:
+            self._display.say(
+                f"failed: {printable(failure.key)}: {failure.reason} ({task}) "
+                f"{printable(failure.message or '')}"
+            )
+        note = _note(summary, seen, items)
+        self._display.note(note)
+        if not self._display.shown and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_SECONDS
+            self._display.say(_line(summary, seen, note))
+
+
+def _note(summary: PlanSummary, seen: Sighting, items: Items | None) -> str:
+    """Return what a display of a local run has no place for."""
+    parts = []
+    if summary.scans and not seen.tasks:
+        parts.append(f"{seen.scans:,}/{summary.scans:,} scans")
+    tasks = f"{seen.tasks:,}/{summary.tasks:,} tasks"
+    if items is not None:
+        tasks += f" ({items.running:,} running, {items.waiting:,} waiting"
+        tasks += f", {items.failed:,} lost)" if items.failed else ")"
+    parts.append(tasks)
+    if seen.first_object is not None:
+        since = summary.run.event_time or summary.started
+        parts.append(f"first object after {show_seconds(max(0.0, seen.first_object - since))}")
+    if seen.throttled or seen.retries:
+        parts.append(f"{seen.throttled:,} throttled, {seen.retries:,} retried")
+    return ", ".join(parts)
+
+
+def _line(summary: PlanSummary, seen: Sighting, note: str) -> str:
+    """Return one line for a log."""
+    counts = seen.counts
+    done = counts["extracted"] + counts["unchanged"]
+    return (
+        f"{done:,}/{summary.selected:,} members, {counts['failed']:,} failed, "
+        f"{show_bytes(counts['bytes_written'])} of {show_bytes(summary.bytes_out)}, {note}"
+    )
