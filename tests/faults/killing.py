@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ class Killer:
         self._pools: list[WorkerPool] = []
         self._over = threading.Event()
         self.kills = 0
+        self.by_kind: Counter[str] = Counter()  # by the kind of task that was at hand
 
     def watch(self, pool: WorkerPool) -> None:
         """Begin to kill workers of `pool`."""
@@ -55,11 +57,13 @@ class Killer:
         while self.kills < self._most:
             if self._over.wait(self._random.expovariate(1 / MEAN_SECONDS)):
                 return
-            pids = [pid for pool in self._pools for pid in pool.pids]
-            if pids:
+            jobs = [entry for pool in self._pools for entry in pool.jobs.items()]
+            if jobs:
+                pid, job = self._random.choice(jobs)
                 with suppress(ProcessLookupError):
-                    os.kill(self._random.choice(pids), signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
                     self.kills += 1
+                    self.by_kind[job.partition("-")[0] or "idle"] += 1
 
 
 def measure_kills(world: World, kills: int) -> Iterator[Figure]:
@@ -67,6 +71,7 @@ def measure_kills(world: World, kills: int) -> Iterator[Figure]:
     archive = make_archive(small=200)
     want = expected_listing(archive)
     done = runs = equal = redriven = left = 0
+    kinds: Counter[str] = Counter()
     started = time.monotonic()
     while done < kills:
         world.clear()
@@ -78,10 +83,13 @@ def measure_kills(world: World, kills: int) -> Iterator[Figure]:
             redriven += 1
             report = world.redrive(report.run, WORKERS)
         done += killer.kills
+        kinds += killer.by_kind
         runs += 1
         equal += report.verdict is Verdict.COMPLETED and world.listing() == want
         left += world.uploads()
     yield Figure("kills", done, "kills")
+    for kind, count in sorted(kinds.items()):
+        yield Figure(f"kills.of_{kind}", count, "kills")
     yield Figure("kills.runs", runs, "runs")
     yield Figure("kills.equal_runs", equal, "runs")
     yield Figure("kills.redriven_runs", redriven, "runs")

@@ -81,6 +81,12 @@ class WorkerPool:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers if worker.process.pid]
 
+    @property
+    def jobs(self) -> dict[int, str]:
+        """What each worker is doing: process id to id of its job, empty where it waits."""
+        workers = [(worker.process.pid, worker.job) for worker in self._workers]
+        return {pid: job.id if job else "" for pid, job in workers if pid}
+
     def work(self, jobs: Iterable[Job]) -> Outlook:
         """Do `jobs`; return when all have ended or were given up.
 
