@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from s3unzip.cli.commands import archive, operate, run, verify, watch
 from s3unzip.errors import S3UnzipError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
@@ -27,10 +31,14 @@ for commands in (run, verify, archive, watch, operate):
     commands.register(app)
 
 
-def main() -> None:
-    """Run a command and exit with its code: errors are one line, never a traceback."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its code: errors are one line, never a traceback.
+
+    Args:
+        arguments: of the command line; None: the process's.
+    """
     try:
-        code = app(standalone_mode=False)
+        code = app(args=arguments, standalone_mode=False)
     except S3UnzipError as error:
         _say(error)
         sys.exit(error.exit_code)

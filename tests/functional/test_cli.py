@@ -1,0 +1,173 @@
+"""The command line as a user meets it: what it prints, where, and how it exits."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from s3unzip.cli.main import main
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MEMBERS = {"docs/readme.txt": b"hello\n" * 20, "data/a.json": b"{}", "data/b.json": b"[1]" * 50}
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with an archive, which is also where runs are kept."""
+    monkeypatch.setenv("S3UNZIP_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    entries = [Entry(name, content, method=8) for name, content in MEMBERS.items()]
+    (tmp_path / "a.zip").write_bytes(build(*entries))
+    return tmp_path
+
+
+@pytest.fixture
+def s3unzip(home: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Return a function that runs a command, paths relative to the folder."""
+
+    def run(*arguments: str) -> Ended:
+        words = [str(home / word[2:]) if word.startswith("./") else word for word in arguments]
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        captured = capfd.readouterr()
+        code = end.value.code
+        assert isinstance(code, int)
+        assert "Traceback" not in captured.err
+        return Ended(code, captured.out, captured.err)
+
+    return run
+
+
+def test_run_extracts_and_reports(s3unzip: Callable[..., Ended], home: Path) -> None:
+    """Exit code 0, files in place, the report on stderr and nothing on stdout."""
+    ended = s3unzip("run", "./a.zip", "./out", "--workers", "1")
+    assert ended.code == 0
+    assert ended.out == ""
+    assert "COMPLETED" in ended.err
+    assert "3 members: 3 extracted" in ended.err
+    found = {
+        str(path.relative_to(home / "out" / "a")): path.read_bytes()
+        for path in (home / "out").rglob("*")
+        if path.is_file()
+    }
+    assert found == MEMBERS
+
+
+def test_json_is_on_stdout(s3unzip: Callable[..., Ended]) -> None:
+    """With --json and --quiet, stdout is the report and stderr is empty."""
+    ended = s3unzip("run", "./a.zip", "./out", "--json", "--quiet", "-w", "1")
+    report = json.loads(ended.out)
+    assert (report["verdict"], report["extracted"]) == ("COMPLETED", 3)
+    assert ended.err == ""
+
+
+def test_a_rejected_archive_exits_with_3(s3unzip: Callable[..., Ended], home: Path) -> None:
+    """One line says which check refused it, and nothing is written."""
+    (home / "bad.zip").write_bytes((home / "a.zip").read_bytes() + b"junk")
+    ended = s3unzip("run", "./bad.zip", "./out")
+    assert ended.code == 3
+    assert "trailing-data" in ended.err
+    assert not (home / "out").exists()
+
+
+def test_failed_members_exit_with_1(s3unzip: Callable[..., Ended], home: Path) -> None:
+    """The failures are listed with check, offset and fact; the good ones are there."""
+    poison = Entry("bad\x1b[31m", b"x")
+    (home / "b.zip").write_bytes(build(Entry("good", b"1"), poison))
+    ended = s3unzip("run", "./b.zip", "./out", "-w", "1")
+    assert ended.code == 1
+    assert "name-control-char" in ended.err
+    assert "\x1b[31m" not in ended.err
+    assert (home / "out/b/good").read_bytes() == b"1"
+
+
+def test_ls_lists_like_unzip(s3unzip: Callable[..., Ended]) -> None:
+    """Names, sizes and totals; with --json one object a member."""
+    ended = s3unzip("ls", "./a.zip")
+    assert ended.code == 0
+    assert all(name in ended.out for name in MEMBERS)
+    assert "3 files" in ended.out
+    lines = s3unzip("ls", "./a.zip", "--json", "--include", "*.json").out.splitlines()
+    assert [json.loads(line)["name"] for line in lines] == ["data/a.json", "data/b.json"]
+
+
+def test_cat_writes_one_member(s3unzip: Callable[..., Ended]) -> None:
+    """Exactly its bytes."""
+    assert s3unzip("cat", "./a.zip", "docs/readme.txt").out.encode() == MEMBERS["docs/readme.txt"]
+
+
+def test_cat_of_no_member_says_so(s3unzip: Callable[..., Ended]) -> None:
+    """One line with the name and where to look."""
+    ended = s3unzip("cat", "./a.zip", "nope")
+    assert ended.code == 6
+    assert ended.err.count("\n") == 1
+    assert "nope" in ended.err
+
+
+def test_plan_writes_nothing(s3unzip: Callable[..., Ended], home: Path) -> None:
+    """It says what would happen, and leaves no run and no file."""
+    ended = s3unzip("plan", "./a.zip", "./out", "--on", "aws")
+    assert ended.code == 0
+    assert "$" in ended.out
+    assert not (home / "out").exists()
+    assert not (home / "home").exists()
+
+
+def test_a_budget_refuses_before_the_first_put(s3unzip: Callable[..., Ended], home: Path) -> None:
+    """Above --max-cost the plan exits with 2 and says both numbers."""
+    ended = s3unzip("plan", "./a.zip", "s3://out/x", "--on", "aws", "--max-cost", "0.000001")
+    assert ended.code == 2
+    assert "--max-cost" in ended.err
+
+
+def test_runs_show_and_skip_unchanged(s3unzip: Callable[..., Ended]) -> None:
+    """A run is listed and shown; a second one that skips what is right writes nothing."""
+    s3unzip("run", "./a.zip", "./out", "-q", "-w", "1")
+    assert s3unzip("runs").out.count("COMPLETED") == 1
+    shown = s3unzip("show", "latest")
+    assert (shown.code, shown.out.splitlines()[0].split()[0]) == (0, "COMPLETED")
+    again = s3unzip("run", "./a.zip", "./out", "-w", "1", "--on-conflict", "skip-unchanged")
+    assert "3 unchanged" in again.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("run", "./none.zip", "./out"), 6, "none.zip"),
+        (("run", "./a.zip", "ftp://x"), 2, "ftp://"),
+        (("run", "s3://bucket", "./out"), 2, "not an archive"),
+        (("run", "./a.zip", "./out", "--tune", "nope=1"), 2, "nope"),
+        (("run", "./a.zip", "./out", "--tune", "puts_in_flight=many"), 2, "many"),
+        (("run", "./a.zip", "./out", "--key-template", "{x}"), 2, "{x}"),
+        (("run", "./a.zip", "./out", "--encoding", "klingon"), 2, "klingon"),
+        (("run", "./a.zip", "./out", "--password-file", "./none"), 2, "none"),
+        (("run", "./a.zip", "./out", "--prefix", "a", "--key-template", "{member}"), 2, "--prefix"),
+        (("show", "nothing"), 6, "nothing"),
+        (("plan", "./a.zip", "--on", "moon"), 2, "moon"),
+        (("frobnicate",), 2, "frobnicate"),
+        (("run",), 2, "SRC"),
+    ],
+)
+def test_wrong_requests_are_one_line(
+    s3unzip: Callable[..., Ended], words: tuple[str, ...], code: int, said: str
+) -> None:
+    """The thing, what is wrong with it, and an exit code that says whose fault it is."""
+    ended = s3unzip(*words)
+    assert ended.code == code
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+    assert ended.out == ""
