@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import zipfile
+from functools import lru_cache
 
 from s3unzip.settings import KIB, MIB, Tuning
 
@@ -25,6 +26,7 @@ TUNING = Tuning(
 )
 
 
+@lru_cache(maxsize=4)
 def make_archive(
     *, small: int = 400, seed: int = 1, large: bool = True, size: int = 1_500
 ) -> bytes:
