@@ -78,6 +78,10 @@ class Tuning:
     copy_part_bytes: int = 512 * MIB
     retry_seconds: float = 60.0  # one call's budget for retries
     margin_seconds: float = 30.0  # of the worker's time limit, kept for writing outcomes
+    # nested archives: all of one archive together
+    nested_archives: int = 1_000
+    nested_members: int = 1_000_000
+    nested_bytes: int = 1 * TIB
     # report
     failures_listed: int = 1_000  # in report.json; all of them are in the outcomes
 

@@ -57,6 +57,12 @@ AsGzip = Annotated[
     GzipForm | None,
     typer.Option("--as-gzip", help="Keep deflated members compressed, re-wrapped as gzip."),
 ]
+Nested = Annotated[
+    int,
+    typer.Option(
+        "--nested", metavar="DEPTH", min=0, help="Extract archives inside it, so many levels deep."
+    ),
+]
 Tune = Annotated[
     list[str] | None,
     typer.Option(
@@ -119,6 +125,7 @@ def make_options(  # noqa: PLR0913 - one argument an option
     as_gzip: GzipForm | None = None,
     trust_crc: bool = False,
     password_ref: str | None = None,
+    nested_depth: int = 0,
     marker: bool = False,
 ) -> Options:
     """Return a run's options from a command's."""
@@ -134,6 +141,7 @@ def make_options(  # noqa: PLR0913 - one argument an option
         as_gzip=as_gzip,
         trust_crc=trust_crc,
         password_ref=password_ref,
+        nested_depth=nested_depth,
         marker=marker,
     )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from s3unzip.pipeline.model import Report
+    from s3unzip.pipeline.nested import NestedRun
 
 FAILURES_SHOWN = 10
 
@@ -70,6 +71,19 @@ def _print_failures(report: Report, out: TextIO) -> None:
     more = report.failed - FAILURES_SHOWN
     if more > 0:
         out.write(f"    and {more:,} more: s3unzip show {report.run} --failures\n")
+
+
+def print_nested(nested: NestedRun, stream: TextIO | None = None) -> None:
+    """Print what became of an archive inside the archive."""
+    out = stream or sys.stderr
+    said = nested.reason or ""
+    if nested.message:
+        said = f"{said}: {nested.message}"
+    out.write(f"nested {nested.verdict or 'not extracted'}  {printable(nested.key)}\n")
+    if said:
+        out.write(f"  {printable(said)}\n")
+    if nested.run is not None:
+        out.write(f"  run {nested.run}\n")
 
 
 def printable(text: str) -> str:

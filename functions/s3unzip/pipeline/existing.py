@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s3unzip.pipeline.calls import Calls
-    from s3unzip.pipeline.model import MemberRow, Options
+    from s3unzip.pipeline.model import MemberRow, Options, Outcome
     from s3unzip.pipeline.ports import Destination
 
 PAGE = 1000  # keys of one LIST answer
@@ -29,6 +29,16 @@ def is_unchanged(row: MemberRow, options: Options, destination: Destination, cal
     """Say whether the object under the member's key has its size and its CRC-32."""
     found = calls.paced("head", lambda: destination.head(row.key))
     return stored_as(row, options).is_same(found)
+
+
+def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> bool:
+    """Say whether the object is still the one that a run wrote or found unchanged."""
+    found = calls.paced("head", lambda: destination.head(outcome.key))
+    return (
+        found is not None
+        and found.size == outcome.size
+        and found.crc32 in (None, outcome.crc32)  # a streamed AE-2 member has none
+    )
 
 
 def find_unchanged(

@@ -83,6 +83,14 @@ class GzipForm(StrEnum):
     ENCODING = "encoding"  # Content-Encoding: gzip
 
 
+class Budget(Struct, frozen=True, array_like=True):
+    """What nested archives may come to, all of them together."""
+
+    archives: int
+    members: int
+    size: int  # bytes of their members
+
+
 class Options(Struct, frozen=True, omit_defaults=True):
     """What the caller chose; part of the run's identity."""
 
@@ -97,7 +105,8 @@ class Options(Struct, frozen=True, omit_defaults=True):
     as_gzip: GzipForm | None = None  # the raw deflate stream re-wrapped, not inflated
     trust_crc: bool = False  # with as_gzip: do not inflate to check
     password_ref: str | None = None  # where the password is, never the password
-    nested_depth: int = 0
+    nested_depth: int = 0  # how many levels of archives inside of archives are extracted too
+    nested_budget: Budget | None = None  # of a nested run: what it and those below it may come to
     marker: bool = False  # write _SUCCESS last
 
 

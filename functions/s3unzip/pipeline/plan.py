@@ -10,7 +10,7 @@ the workers: ``members.jsonl``, ``plan.jsonl``, ``scan.jsonl`` and, last,
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from s3unzip.pipeline.calls import Calls
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.keys import KeyTemplate
-    from s3unzip.pipeline.model import Pin, Request
-    from s3unzip.zipformat import DirectoryLocation, Index, Member
+    from s3unzip.pipeline.model import Budget, Pin, Request
+    from s3unzip.zipformat import DirectoryLocation, Index, Member, Policy
     from s3unzip.zipformat.ranges import ByteRange
 
 Row = tuple[Any, ...]  # the columns of model.MemberRow
@@ -118,9 +118,10 @@ def _read_directory(request: Request, tail: ports.Tail, context: Context, calls:
     archive = context.stores.source(request.source).pinned(request.source, tail.pin)
     template = parse_template(request)
     read = _Counted(archive, calls)
-    location = drive(locate_directory(tail.data, tail.pin.size, context.policy), read)
-    reader = DirectoryReader(location, context.policy)
-    builder = IndexBuilder(location, context.policy, template.key_of())
+    policy = _narrow(context.policy, request.options.nested_budget)
+    location = drive(locate_directory(tail.data, tail.pin.size, policy), read)
+    reader = DirectoryReader(location, policy)
+    builder = IndexBuilder(location, policy, template.key_of())
     for piece in _directory_pieces(location, read, context):
         builder.add(reader.feed(piece))
     reader.finish()
@@ -136,6 +137,18 @@ def _read_directory(request: Request, tail: ports.Tail, context: Context, calls:
         )
     read_bytes = len(tail.data) + read.bytes
     return Reading(tail.pin, index, template, selected, amount, read_bytes)
+
+
+def _narrow(policy: Policy, budget: Budget | None) -> Policy:
+    """Return the policy for an archive that may come to `budget`."""
+    if budget is None:
+        return policy
+    limits = replace(
+        policy.limits,
+        members=min(policy.limits.members, budget.members),
+        total_size=min(policy.limits.total_size, budget.size),
+    )
+    return replace(policy, limits=limits)
 
 
 class _Counted:

@@ -18,10 +18,13 @@ from s3unzip.pipeline.locations import parse_destination, parse_source
 from s3unzip.pipeline.model import OnConflict, Request, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from s3unzip.cli.stores import StoreConfig
     from s3unzip.local.clock import LocalClock
+    from s3unzip.local.runner import Pool
     from s3unzip.pipeline.forecast import Forecast, Platform, Workload
-    from s3unzip.pipeline.model import Options, PlanSummary, Run
+    from s3unzip.pipeline.model import Options, PlanSummary, Report, Run
     from s3unzip.pipeline.ports import Progress
     from s3unzip.settings import Tuning
 
@@ -74,6 +77,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - one argument an option
         bool, typer.Option("--trust-crc", help="With --as-gzip: do not inflate to check.")
     ] = False,
     password_file: o.PasswordFile = None,
+    nested: o.Nested = 0,
     marker: Annotated[
         bool, typer.Option("--marker", help="Write _SUCCESS last, if all went well.")
     ] = False,
@@ -103,6 +107,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - one argument an option
         as_gzip=as_gzip,
         trust_crc=trust_crc,
         password_ref=None if password_file is None else f"file:{password_file}",
+        nested_depth=nested,
         marker=marker,
     )
     request = Request(parse_source(source), parse_destination(dest), chosen)
@@ -144,7 +149,37 @@ def _run(
         sys.stdout.write(encode(report).decode() + "\n")
     if not quiet:
         print_report(report)
-    return report.verdict.exit_code
+    if not request.options.nested_depth:
+        return report.verdict.exit_code
+    guard = planned if max_cost is not None else _no_guard
+    below = _run_nested(report, context, make_pool, guard, quiet=quiet, json=json)
+    return report.verdict.exit_code or below
+
+
+def _no_guard(_: PlanSummary) -> None:
+    """Let any plan pass."""
+
+
+def _run_nested(
+    report: Report,
+    context: Context,
+    make_pool: Callable[[Run], Pool],
+    planned: Callable[[PlanSummary], None],
+    *,
+    quiet: bool,
+    json: bool,
+) -> int:
+    """Extract the archives that a run extracted; return 1 if not all of them went well."""
+    from s3unzip.cli.output import print_nested  # noqa: PLC0415 - few runs need it
+    from s3unzip.local.nesting import run_nested  # noqa: PLC0415
+
+    nested = run_nested(report, context, make_pool, planned)
+    for one in nested:
+        if json:
+            sys.stdout.write(encode(one).decode() + "\n")
+        if not quiet:
+            print_nested(one)
+    return 0 if all(one.is_right for one in nested) else 1
 
 
 def open_worker(

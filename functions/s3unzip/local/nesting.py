@@ -1,0 +1,84 @@
+"""A run on one machine and, after it, the runs of the archives that it extracted."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from s3unzip.local.runner import run_archive
+from s3unzip.pipeline.model import Run, decode
+from s3unzip.pipeline.nested import (
+    NestedRun,
+    find_nested,
+    first_budget,
+    has_nested,
+    nested_request,
+    record_nested,
+    spend,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s3unzip.local.runner import Pool
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.model import Budget, PlanSummary, Report
+
+
+def run_nested(
+    report: Report,
+    context: Context,
+    make_pool: Callable[[Run], Pool],
+    planned: Callable[[PlanSummary], None],
+) -> list[NestedRun]:
+    """Extract the archives that a settled run extracted, level by level, one after the other.
+
+    Each gets what the ones before it left of the budget. Returns what became
+    of each; the same is on record in ``nested.jsonl`` of the run above it.
+
+    Raises:
+        UsageError, StorageError, ServiceFaultError, InterruptedRunError: as `run_archive`.
+    """
+    nesting = _Nesting(context, make_pool, planned, first_budget(context.tuning))
+    above = deque([report])
+    known: list[NestedRun] = []
+    while above:
+        nested, below = nesting.run_below(above.popleft())
+        known += nested
+        above += below
+    return known
+
+
+class _Nesting:
+    """The runs below one archive, and what is left for them."""
+
+    def __init__(
+        self,
+        context: Context,
+        make_pool: Callable[[Run], Pool],
+        planned: Callable[[PlanSummary], None],
+        budget: Budget,
+    ) -> None:
+        self._context = context
+        self._make_pool = make_pool
+        self._planned = planned
+        self._left = budget
+
+    def run_below(self, report: Report) -> tuple[list[NestedRun], list[Report]]:
+        """Extract the archives one level below; return what became of them, and the reports."""
+        if not has_nested(report):
+            return [], []
+        context = self._context
+        run = decode(context.stores.work(report.run).read("run.json"), Run)
+        found, nested = find_nested(run, context, self._left.archives)
+        reports: list[Report] = []
+        for outcome in found:
+            request = nested_request(run, outcome.key, self._left)
+            below = run_archive(request, context, self._make_pool, self._planned)
+            self._left = spend(self._left, below, context)
+            nested.append(
+                NestedRun(outcome.key, below.run, below.verdict, below.reason, below.message)
+            )
+            reports.append(below)
+        record_nested(run, context, nested)
+        return nested, reports
