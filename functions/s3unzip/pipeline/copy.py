@@ -154,7 +154,7 @@ def _copy_parts(  # noqa: PLR0913 - where from, where to, and which parts
         start = data.span.start + at
         span = ByteRange(start, start + size)
         try:
-            part = log.calls.run(
+            part = log.calls.paced(
                 "copy",
                 lambda: destination.copy_part(upload, number, at, run.source, run.pin, span),
             )

@@ -47,12 +47,12 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     """
     work = context.stores.work(run.id)
     calls = context.calls()
-    earlier = calls.run("get", lambda: read_outcomes(work, task.id))
-    if earlier is not None and earlier.complete:
-        return earlier.report
     stop = calls.run("get", lambda: read_stop(work))
     if stop is not None:
         raise RunStoppedError(f"{task.id}: not begun, for the run met {stop.reason}")
+    earlier = calls.run("get", lambda: read_outcomes(work, task.id))
+    if earlier is not None and earlier.complete:
+        return earlier.report
     rows = calls.run("get", lambda: read_rows(work, task.rows))
     log = OutcomeLog(run.id, task, context, calls, context.clock.now())
     if earlier is not None:

@@ -185,7 +185,7 @@ class PartWriter:
 
     def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
         try:
-            return self._calls.run(
+            return self._calls.paced(
                 "part",
                 lambda: self._destination.upload_part(self._upload, number, offset, body, crc),
             )
