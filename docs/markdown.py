@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,13 +35,18 @@ def plain_words(name: str) -> str:
 
 def show_amount(default: str | None) -> str:
     """Return a default of the source as people write it: `8 * MIB` is 8 MiB."""
+    if default in {None, "None", "()", "[]", "{}"}:
+        return "none"
     text = (default or "").replace(" * ", " ")
     for name, unit in {"KIB": "KiB", "MIB": "MiB", "GIB": "GiB", "TIB": "TiB"}.items():
         text = text.replace(name, unit)
     if text.replace(".", "", 1).isdigit():
         number = float(text)
         return f"{int(text):,}" if text.isdigit() else f"{number:g}"
-    return text
+    if text in {"True", "False"}:
+        return text.lower()
+    member = re.fullmatch(r"[A-Z]\w+\.([A-Z_]+)", text)  # of an enumeration
+    return member[1].lower() if member else text
 
 
 def show_toml(value: object) -> str:

@@ -45,13 +45,12 @@ def make_cli() -> str:
     """Return cli.md."""
     root: Any = get_command(app)
     make = root.context_class
-    top = make(root, info_name="s3unzip", terminal_width=WIDTH, max_content_width=WIDTH)
+    width = {"terminal_width": WIDTH, "max_content_width": WIDTH}
+    top = make(root, info_name="s3unzip", **(root.context_settings | width))
     parts = ["# Command line\n", fenced(root.get_help(top))]
     for name in root.list_commands(top):
         command = root.get_command(top, name)
-        below = make(
-            command, info_name=name, parent=top, terminal_width=WIDTH, max_content_width=WIDTH
-        )
+        below = make(command, info_name=name, parent=top, **width)
         parts += [f"## s3unzip {name}\n", fenced(command.get_help(below))]
     check_described("docs/meanings.py: HOST_VARIABLES", host_variables(), HOST_VARIABLES)
     parts += [

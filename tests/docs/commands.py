@@ -1,0 +1,125 @@
+"""The commands in README.md and docs/: found, and held against what they name.
+
+A fenced block marked ``sh`` or ``console`` is commands, a line each: in
+``console`` those after ``$``, the rest is what they print. Two remarks are
+understood: ``# exit 1`` is the exit code of a command that does not end with 0,
+and a trailing backslash continues a line.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+from botocore import xform_name
+from typer.main import get_command
+
+from s3unzip.cli.main import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+REMARK = re.compile(r"\s+#\s.*$")
+EXIT = re.compile(r"#.*\bexits? (\d+)")
+GLOBAL_OPTIONS = {"query", "output", "region", "profile", "endpoint-url", "no-cli-pager"}
+S3_COMMANDS = {"cp", "ls", "mb", "mv", "rb", "rm", "sync"}  # the CLI's own, in no model
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command as a reader would type it."""
+
+    page: str
+    line: int
+    text: str
+    exit_code: int
+
+    @property
+    def words(self) -> list[str]:
+        """Its words as a shell splits them."""
+        return shlex.split(self.text)
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}: {self.text}"
+
+
+def documents() -> list[Path]:
+    """Return README.md and the pages that people write."""
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    return [ROOT / "README.md", *(page for page in pages if page.parent.name != "reference")]
+
+
+def read_commands(page: Path) -> list[Command]:
+    """Return the commands of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    shown = str(page.relative_to(ROOT))
+    found = []
+    for block in FENCE.finditer(text):
+        first = text.count("\n", 0, block.start(3)) + 1
+        for number, line in _joined(block[3], console=block[2] == "console"):
+            code = EXIT.search(line)
+            command = REMARK.sub("", line).strip()
+            if command and not command.startswith("#"):
+                found.append(Command(shown, first + number, command, int(code[1]) if code else 0))
+    return found
+
+
+def _joined(block: str, *, console: bool) -> Iterator[tuple[int, str]]:
+    """Yield line numbers and lines, continued ones as one."""
+    start, kept = 0, ""
+    for number, line in enumerate(block.splitlines()):
+        if console and not kept and not line.lstrip().startswith("$ "):
+            continue
+        text = line.strip().removeprefix("$ ") if console else line.strip()
+        start = start if kept else number
+        if text.endswith("\\"):
+            kept += text[:-1]
+            continue
+        yield start, kept + text
+        kept = ""
+
+
+def check_s3unzip(words: list[str]) -> str | None:
+    """Say what is wrong with a command line of s3unzip, None where it could be run."""
+    root: Any = get_command(app)
+    if not words or words[0] not in root.commands:
+        return f"there is no command {words[:1]}"
+    if "--help" in words:
+        return None
+    top = root.context_class(root, info_name="s3unzip")
+    try:
+        root.commands[words[0]].make_context(words[0], words[1:], parent=top)
+    except Exception as error:  # noqa: BLE001 - whatever the parser says
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def check_make(words: list[str]) -> str | None:
+    """Say which of the targets the Makefile does not have."""
+    rules = re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    known = {target for rule in rules for target in rule.split()}
+    odd = [word for word in words if "=" not in word and word not in known]
+    return f"the Makefile has no {odd}" if odd else None
+
+
+def check_aws(words: list[str]) -> str | None:
+    """Say what botocore's model of the service does not have."""
+    service, operation, *rest = words
+    if service == "s3":
+        return None if operation in S3_COMMANDS else f"there is no aws s3 {operation}"
+    session = botocore.session.get_session()
+    model = session.get_service_model("stepfunctions" if service == "stepfunctions" else service)
+    names = {xform_name(name, "-"): name for name in model.operation_names}
+    if operation not in names:
+        return f"{service} has no {operation}"
+    shape = model.operation_model(names[operation]).input_shape
+    options = {xform_name(member, "-") for member in (shape.members if shape else ())}
+    used = {word[2:].partition("=")[0] for word in rest if word.startswith("--")}
+    odd = used - options - GLOBAL_OPTIONS
+    return f"{service} {operation} has no --{', --'.join(sorted(odd))}" if odd else None

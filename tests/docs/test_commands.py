@@ -1,0 +1,240 @@
+"""Every command in README.md and docs/ is run here, or held against what it names.
+
+What runs: ``s3unzip`` and the shell's own small tools, page by page, in a
+folder of its own, against MiniStack. The world that a page speaks of is made
+for it: see `World`. What cannot run here is in `ELSEWHERE`, each with the
+reason and with the check that takes the run's place. A command that is in
+neither fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from embedded.ministack import PYTHON, EmbeddedAws
+from tests.docs.archives import ARCHIVES, make_archive
+from tests.docs.commands import (
+    ROOT,
+    check_aws,
+    check_make,
+    check_s3unzip,
+    documents,
+    read_commands,
+)
+from tests.servers import HttpServer, WebFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.docs.commands import Command
+
+SHELL = {"chmod", "curl", "echo", "ls", "mkdir", "printf", "rm"}
+SECONDS = 60.0  # of one command
+ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_]+)=(\S*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Commands that are not run here: how they begin, why, and what is checked instead."""
+
+    begins: str
+    reason: str
+    check: Callable[[list[str]], str | None] = lambda words: None
+
+
+def _check_cdk(words: list[str]) -> str | None:
+    """Say which environment or subcommand there is not."""
+    known = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
+    if not words or words[0] not in known:
+        return f"cdk has no {words[:1]}"
+    for word in words:
+        name = word.removeprefix("env=")
+        if name != word and not (ROOT / "infra" / "environments" / f"{name}.toml").is_file():
+            return f"there is no environment {name}"
+    return None
+
+
+ELSEWHERE = (
+    Elsewhere("make ", "takes minutes, or is this test; the target must exist", check_make),
+    Elsewhere("aws ", "the AWS CLI is no dependency; operation and options must exist", check_aws),
+    Elsewhere("cdk ", "deploys into an AWS account; tests/e2e does it on MiniStack", _check_cdk),
+    Elsewhere("npx cdk ", "likewise", _check_cdk),
+    Elsewhere("uv run cdk ", "likewise", _check_cdk),
+    Elsewhere("uv run python -m embedded.ministack", "runs until it is stopped; these tests do it"),
+)
+# Of s3unzip: what asks a deployed stack, which tests/e2e/test_operating.py has.
+DEPLOYED = re.compile(r"\s--env\b")
+
+
+class World:
+    """What a page speaks of: its archives, buckets, web server and S3.
+
+    A name that ends in ``.zip`` or ``.whl`` is an archive, made by its name
+    (`ARCHIVES`): as a file, in its bucket, or on the web server. A bucket that
+    is named exists. ``https://`` is the local server, port 9000 of 127.0.0.1 is
+    MiniStack, and ``uv run s3unzip`` the command under test.
+    """
+
+    def __init__(self, folder: Path, aws: EmbeddedAws, web: WebFiles, web_url: str) -> None:
+        self._folder = folder
+        self._aws = aws
+        self._web = web
+        self._web_url = web_url
+        self._variables = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "NO_COLOR": "1",
+            "S3UNZIP_HOME": str(folder / ".runs"),
+            **aws.environment,
+        }
+
+    def provide_web(self, text: str) -> None:
+        """Put the archives that a text has addresses of on the web server."""
+        for url in re.findall(r"https://[^\s\"']+\.(?:zip|whl)", text):
+            path = urlsplit(url).path.lstrip("/")
+            self._web.files[path] = make_archive(path.rsplit("/", 1)[-1])
+
+    def run(self, command: Command) -> str | None:
+        """Run a command; say what went wrong."""
+        assignment = ASSIGNMENT.fullmatch(command.text)
+        if assignment:
+            if assignment[1] not in self._variables:  # the world's own keep what they are
+                self._variables[assignment[1]] = self._substitute(assignment[2])
+            return None
+        text = self._substitute(command.text)
+        self._provide(command.text)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=self._folder,
+            env=self._variables,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+        )
+        if done.returncode == command.exit_code:
+            return None
+        words = (done.stdout + done.stderr)[-1_000:]
+        return f"{command}\nexit code {done.returncode}, not {command.exit_code}\n{words}"
+
+    def _substitute(self, text: str) -> str:
+        text = re.sub(r"\buv run s3unzip\b", "s3unzip", text)
+        text = text.replace("http://127.0.0.1:9000", self._aws.endpoint)
+        return re.sub(r"https://[\w.-]+(/[\w./-]*)", rf"{self._web_url}\1", text)
+
+    def _provide(self, text: str) -> None:
+        for word in re.findall(r"[^\s'\"=]+", text):
+            if word.startswith("s3://"):
+                self._provide_bucket(word)
+            elif re.fullmatch(r"[\w-]+\.zip", word):
+                file = self._folder / word
+                if not file.exists():
+                    file.write_bytes(make_archive(word))
+
+    def _provide_bucket(self, url: str) -> None:
+        bucket, _, key = url.removeprefix("s3://").partition("/")
+        s3 = boto3.client(
+            "s3",
+            endpoint_url=self._aws.endpoint,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
+        s3.create_bucket(Bucket=bucket)
+        if key.endswith(".zip"):
+            try:
+                s3.head_object(Bucket=bucket, Key=key)
+            except ClientError:
+                s3.put_object(Bucket=bucket, Key=key, Body=make_archive(key.rsplit("/", 1)[-1]))
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[EmbeddedAws]:
+    """One MiniStack for all pages."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    with EmbeddedAws() as running:
+        yield running
+
+
+def _elsewhere(command: Command) -> Elsewhere | None:
+    text = f"{command.text} "
+    return next((known for known in ELSEWHERE if text.startswith(known.begins)), None)
+
+
+def _of_s3unzip(command: Command) -> list[str] | None:
+    """Return the arguments, None where the command is another."""
+    words = command.words
+    words = words[2:] if words[:2] == ["uv", "run"] else words
+    return words[1:] if words[:1] == ["s3unzip"] else None
+
+
+def _runs_here(command: Command) -> bool:
+    if _of_s3unzip(command) is not None:
+        return not DEPLOYED.search(command.text)
+    return bool(ASSIGNMENT.fullmatch(command.text)) or command.words[0] in SHELL
+
+
+def _page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+PAGES = [page for page in documents() if read_commands(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_page_id)
+def test_commands_run(page: Path, aws: EmbeddedAws, tmp_path: Path) -> None:
+    """A page's commands, in its order, end as the page says."""
+    aws.reset()
+    files = WebFiles()
+    with HttpServer(files) as server:
+        world = World(tmp_path, aws, files, server.url)
+        commands = [command for command in read_commands(page) if _runs_here(command)]
+        world.provide_web(" ".join(command.text for command in commands))
+        failed = [world.run(command) for command in commands]
+    assert not [what for what in failed if what is not None]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_page_id)
+def test_other_commands_are_known(page: Path) -> None:
+    """A command that does not run here is on a list with a reason, and names what exists."""
+    wrong = []
+    for command in read_commands(page):
+        arguments = _of_s3unzip(command)
+        known = _elsewhere(command)
+        if arguments is not None:
+            found = check_s3unzip(arguments) if DEPLOYED.search(command.text) else None
+        elif known is not None:
+            found = known.check(command.words[len(known.begins.split()) :])
+        elif _runs_here(command):
+            found = None
+        else:
+            found = "is neither run nor in ELSEWHERE"
+        if found is not None:
+            wrong.append(f"{command}: {found}")
+    assert not wrong
+
+
+def test_the_shell_has_what_the_pages_need() -> None:
+    """The small tools that the pages use are there, so that no page is skipped for them."""
+    assert not [tool for tool in ("bash", "curl") if shutil.which(tool) is None]
+
+
+def test_every_archive_is_made() -> None:
+    """Each archive that is made for the pages is named by one."""
+    text = "".join(page.read_text(encoding="utf-8") for page in documents())
+    assert not [name for name in ARCHIVES if name not in text]
