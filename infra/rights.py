@@ -34,51 +34,49 @@ def function_rights(
     # Without the right to list, S3 answers 403 for an object that is not there, not 404.
     # It asks for it without a prefix, so a condition on the prefix would refuse it.
     list_runs = _allow(["s3:ListBucket"], storage.work.bucket_arn)
+    list_members = _allow(["s3:ListBucket"], storage.destination.bucket_arn)
     announce = _announce(bus)
     rights = {
         "plan": [
             _allow(sorted({"s3:GetObject", pinned}), archive),
             _allow(["s3:ListBucket"], storage.ingest.bucket_arn),
             _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
-            _allow(["s3:PutObject"], runs),
+            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], runs),
             announce,
         ],
         "scan": [
             read_archive,
             _allow(["s3:GetObject", "s3:PutObject"], runs),
+            list_runs,
         ],
         "link": [
-            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
+            read_archive,
+            _allow(["s3:GetObject", "s3:PutObject"], members),
+            list_members,
             _allow(["s3:GetObject", "s3:PutObject"], runs),
             list_runs,
         ],
         "extract": [
             read_archive,
-            _allow(_extract_actions(environment), members),
+            _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], members),
+            list_members,
             _allow(["s3:GetObject", "s3:PutObject"], runs),
             list_runs,
         ],
         "report": [
-            read_archive,
-            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
+            _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], members),
+            _allow(
+                ["s3:ListBucket", "s3:ListBucketMultipartUploads"], storage.destination.bucket_arn
+            ),
             _allow(["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], runs),
             list_runs,
             announce,
         ],
     }
-    if environment.options.on_conflict == "skip-unchanged":
-        rights["extract"].append(_allow(["s3:ListBucket"], storage.destination.bucket_arn))
     if environment.kms_key is not None:
         for statements in rights.values():
             statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))
     return rights
-
-
-def _extract_actions(environment: Environment) -> list[str]:
-    actions = ["s3:PutObject", "s3:AbortMultipartUpload"]
-    if environment.options.on_conflict == "skip-unchanged":
-        actions.append("s3:GetObject")  # HEAD of what is there
-    return actions
 
 
 def _allow(actions: list[str], resource: str) -> iam.PolicyStatement:

@@ -24,6 +24,7 @@ RUNS = "<StorageWork.Arn>/runs/*"
 WORK = "<StorageWork.Arn>"
 BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/default"
 XRAY = {("xray:PutTraceSegments", "*"), ("xray:PutTelemetryRecords", "*")}
+HOUSED = "<StorageDestination.Arn>"
 RIGHTS = {
     "plan": {
         ("s3:GetObject", ARCHIVES),
@@ -32,6 +33,7 @@ RIGHTS = {
         ("s3:PutObject", MEMBERS),
         ("s3:AbortMultipartUpload", MEMBERS),
         ("s3:PutObject", RUNS),
+        ("s3:AbortMultipartUpload", RUNS),
         ("events:PutEvents", BUS),
         ("states:StartExecution", "<WorkflowRuns>"),
         ("sqs:ReceiveMessage", "<IntakeQueue.Arn>"),
@@ -44,26 +46,33 @@ RIGHTS = {
         ("s3:GetObjectVersion", ARCHIVES),
         ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
+        ("s3:ListBucket", WORK),
     },
     "link": {
+        ("s3:GetObjectVersion", ARCHIVES),
+        ("s3:GetObject", MEMBERS),
         ("s3:PutObject", MEMBERS),
-        ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:ListBucket", HOUSED),
         ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
         ("s3:ListBucket", WORK),
     },
     "extract": {
         ("s3:GetObjectVersion", ARCHIVES),
+        ("s3:GetObject", MEMBERS),
         ("s3:PutObject", MEMBERS),
         ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:ListBucket", HOUSED),
         ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
         ("s3:ListBucket", WORK),
     },
     "report": {
-        ("s3:GetObjectVersion", ARCHIVES),
+        ("s3:GetObject", MEMBERS),
         ("s3:PutObject", MEMBERS),
         ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:ListBucket", HOUSED),
+        ("s3:ListBucketMultipartUploads", HOUSED),
         ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
         ("s3:DeleteObject", RUNS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws.environment import open_worker, take
-from s3unzip.aws.telemetry import follow, logger, metrics, tracer
+from s3unzip.aws.telemetry import follow, logger, tracer
 from s3unzip.pipeline.model import Run, ScanTask
 from s3unzip.pipeline.scanning import run_scan
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context(clear_state=True)
 @tracer.capture_lambda_handler(capture_response=False)
-@metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Scan the segment; what it leaves behind is in the work bucket."""
     run, scan = take(event, "run", Run), take(event, "scan", ScanTask)

@@ -1,0 +1,158 @@
+"""The commands of an operator against the deployed stack, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.aws.runs import DeployedRuns
+from s3unzip.aws.session import S3Access
+from s3unzip.errors import NotFoundError
+from s3unzip.pipeline.model import Report, Verdict, decode
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from embedded.pipeline import DeployedPipeline
+
+
+class Operator:
+    """Somebody at a terminal with the credentials of the account."""
+
+    def __init__(self, pipeline: DeployedPipeline, home: Path) -> None:
+        self._variables = {**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(home)}
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run ``s3unzip`` with `words`."""
+        return subprocess.run(
+            [sys.executable, "-m", "s3unzip.cli", *words],
+            env=self._variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture
+def operator(pipeline: DeployedPipeline, tmp_path: Path) -> Operator:
+    """An operator of the environment dev."""
+    return Operator(pipeline, tmp_path)
+
+
+@pytest.fixture
+def runs(pipeline: DeployedPipeline, monkeypatch: pytest.MonkeyPatch) -> DeployedRuns:
+    """The runs of the environment dev."""
+    for name, value in pipeline.variables.items():
+        monkeypatch.setenv(name, value)
+    return DeployedRuns("dev", S3Access(endpoint_url=pipeline.variables["AWS_ENDPOINT_URL"]))
+
+
+def members_of(count: int) -> list[Entry]:
+    """Return so many small members."""
+    return [
+        Entry(f"d{n % 7}/f{n:04}.json", json.dumps({"n": n}).encode() * 30) for n in range(count)
+    ]
+
+
+def test_watch_ends_with_the_verdict(pipeline: DeployedPipeline, operator: Operator) -> None:
+    """A run is followed to its report; the exit code is its verdict's."""
+    pipeline.put("watched.zip", build(*members_of(300)))
+    run = pipeline.wait("watched.zip").run
+    done = operator.call("watch", run, "--env", "dev", "--json")
+    assert done.returncode == 0, done.stderr
+    report = decode(done.stdout, Report)
+    assert (report.run, report.verdict, report.extracted) == (run, Verdict.COMPLETED, 300)
+    assert "300/300 members, 0 failed" in done.stderr
+    assert "tasks" in done.stderr
+
+
+def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Operator) -> None:
+    """By the beginning of its id, or as the latest one; its page is fetched."""
+    pipeline.put("shown.zip", build(*members_of(20)))
+    run = pipeline.wait("shown.zip").run
+    listed = operator.call("runs", "--env", "dev")
+    assert any(run in line and "COMPLETED" in line for line in listed.stdout.splitlines())
+    shown = operator.call("show", run[:12], "--env", "dev", "--json")
+    assert decode(shown.stdout, Report).extracted == 20
+    page = operator.call("show", "latest", "--env", "dev", "--html").stdout.strip()
+    assert page.endswith(".html")
+    assert "<title>" in Path(page).read_text(encoding="utf-8")
+
+
+def test_failures_are_retried(pipeline: DeployedPipeline, operator: Operator) -> None:
+    """A retry is an execution of its own over the members that failed, and no others."""
+    archive = bytearray(build(*members_of(40), Entry("bad", b"x" * 500)))
+    archive[archive.index(b"x" * 500)] ^= 1
+    pipeline.put("retried.zip", bytes(archive))
+    first = pipeline.wait("retried.zip")
+    assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
+    shown = operator.call("show", first.run, "--env", "dev", "--failures")
+    assert json.loads(shown.stdout)["outcome"]["key"] == "retried/bad"
+    retried = operator.call("retry", first.run, "--env", "dev")
+    assert retried.stdout.startswith("1 tasks"), retried.stderr
+    watched = operator.call("watch", first.run, "--env", "dev", "--json")
+    assert watched.returncode == Verdict.COMPLETED_WITH_ERRORS.exit_code
+    again = decode(watched.stdout, Report)
+    assert (again.failed, again.extracted) == (1, 40)
+    assert again.finished > first.finished
+    assert f"failed: retried/bad: {again.failures[0].reason}" in watched.stderr
+
+
+def test_verify_what_the_pipeline_wrote(pipeline: DeployedPipeline, operator: Operator) -> None:
+    """Objects written by Lambdas are proved from anywhere."""
+    pipeline.put("proved.zip", build(*members_of(30)))
+    pipeline.wait("proved.zip")
+    source = f"s3://{pipeline.outputs['IngestBucket']}/proved.zip"
+    target = f"s3://{pipeline.outputs['DestinationBucket']}/"
+    done = operator.call("verify", source, target, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["equal"] == 30
+    pipeline.client("s3").delete_object(
+        Bucket=pipeline.outputs["DestinationBucket"], Key="proved/d0/f0000.json"
+    )
+    done = operator.call("verify", source, target)
+    assert done.returncode == 1
+    assert "missing  proved/d0/f0000.json" in done.stdout
+
+
+def test_abort_stops_what_runs(pipeline: DeployedPipeline, operator: Operator) -> None:
+    """Of a run that is over nothing is left to stop, and that is no error."""
+    pipeline.put("aborted.zip", build(*members_of(5)))
+    run = pipeline.wait("aborted.zip").run
+    done = operator.call("abort", run, "--env", "dev")
+    assert (done.returncode, done.stdout) == (0, "0 incomplete uploads dropped\n")
+
+
+def test_a_rejected_archive_is_found(pipeline: DeployedPipeline, operator: Operator) -> None:
+    """It has a record and no execution."""
+    pipeline.put("refused.zip", b"no zip")
+    run = pipeline.wait("refused.zip").run
+    done = operator.call("watch", run, "--env", "dev")
+    assert done.returncode == Verdict.REJECTED.exit_code
+    assert "REJECTED" in done.stderr
+
+
+def test_names_that_are_not_there(runs: DeployedRuns, operator: Operator) -> None:
+    """One line says what is missing and where to look."""
+    with pytest.raises(NotFoundError, match="see s3unzip runs"):
+        runs.find("nothing-of-that-name")
+    assert runs.state("nothing-of-that-name") is None
+    assert runs.items("nothing-of-that-name") is None
+    done = operator.call("runs", "--env", "elsewhere")
+    assert done.returncode == NotFoundError.exit_code
+    assert "no stack s3unzip-elsewhere" in done.stderr
+
+
+def test_items_of_the_map(pipeline: DeployedPipeline, runs: DeployedRuns) -> None:
+    """The Map's own counts are read."""
+    pipeline.put("counted.zip", build(*members_of(10)))
+    run = pipeline.wait("counted.zip").run
+    items = runs.items(run)
+    assert items is not None
+    assert (items.waiting, items.running, items.succeeded, items.failed) == (0, 0, 1, 0)
