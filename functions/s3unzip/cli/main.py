@@ -11,6 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 from s3unzip.cli.commands import archive, operate, run, verify, watch
+from s3unzip.cli.output import printable
 from s3unzip.errors import S3UnzipError
 
 if TYPE_CHECKING:
@@ -59,4 +60,4 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _say(message: object) -> None:
-    sys.stderr.write(f"s3unzip: {message}\n")
+    sys.stderr.write(f"s3unzip: {printable(str(message))}\n")

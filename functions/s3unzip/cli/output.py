@@ -20,7 +20,8 @@ FAILURES_SHOWN = 10
 def print_report(report: Report, stream: TextIO | None = None) -> None:
     """Print verdict, totals, reasons and the first failures."""
     out = stream or sys.stderr
-    out.write(f"{report.verdict}  {report.source} -> {report.destination}\n")
+    whence, where = printable(str(report.source)), printable(str(report.destination))
+    out.write(f"{report.verdict}  {whence} -> {where}\n")
     if report.message:
         out.write(f"  {printable(report.message)}\n")
     if report.verdict is not Verdict.REJECTED:
