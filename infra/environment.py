@@ -22,6 +22,13 @@ AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?][^*?]*/)?$", max_length=512)]  # "" or "a/b/"
 KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
+SecretArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:"
+        r"[A-Za-z0-9/_+=.@-]+-[A-Za-z0-9]{6}(#[^#\s]{1,256})?$"
+    ),
+]
 Days = Annotated[int, Field(ge=1, le=3_650)]
 Memory = Annotated[int, Field(ge=128, le=10_240)]
 EXPRESS_SECONDS = 300  # an Express child workflow lives at most so long
@@ -83,7 +90,15 @@ class OptionsSection(Section):
     exclude: list[str] = []
     lenient: bool = False
     encoding: str | None = None
+    as_gzip: Literal["suffix", "encoding"] | None = None
+    trust_crc: bool = False  # with as_gzip: do not inflate to check
     marker: bool = False
+
+    @model_validator(mode="after")
+    def _check_trust(self) -> Self:
+        if self.trust_crc and self.as_gzip is None:
+            raise ValueError("trust_crc: is for as_gzip, what is inflated is always checked")
+        return self
 
 
 class LimitsSection(Section):
@@ -161,6 +176,7 @@ class Environment(Section):
     destination: DestinationSection = DestinationSection()
     work: WorkSection = WorkSection()
     kms_key: KmsKeyArn | None = None  # of created buckets and written objects; None: SSE-S3
+    password_secret: SecretArn | None = None  # of encrypted members; ARN#field: of a JSON secret
     event_bus: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,256}$")] = "default"
     options: OptionsSection = OptionsSection()
     limits: LimitsSection = LimitsSection()

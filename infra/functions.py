@@ -31,6 +31,7 @@ PURPOSES = {
     "extract": "Does one task: ranged reads, inflate, verify, put",
     "report": "Settles a run and writes its report",
 }
+READERS = ("plan", "extract")  # of encrypted members; the others need no password
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Functions(Construct):
         self._code = code
         self._variables = _variables(environment, storage)
         rights = function_rights(environment, storage, cdk.Stack.of(self))
+        secret = environment.password_secret
+        if secret is not None:
+            for name in READERS:
+                rights[name].append(_allow_secret(secret))
         self.by_name: Mapping[str, lambda_.Function] = {
             name: self._function(name, rights[name]) for name in PURPOSES
         }
@@ -75,7 +80,7 @@ class Functions(Construct):
             memory_size=section.memory,
             timeout=cdk.Duration.seconds(section.timeout),
             reserved_concurrent_executions=section.reserved_concurrency,
-            environment=self._variables,
+            environment=self._variables | self._secrets(name),
             role=made.role,
             log_group=made.log_group,
             logging_format=lambda_.LoggingFormat.JSON,
@@ -89,6 +94,10 @@ class Functions(Construct):
             "follows when every dependency has aarch64 wheels for it.",
         )
         return function
+
+    def _secrets(self, name: str) -> dict[str, str]:
+        secret = self._environment.password_secret
+        return {Variable.PASSWORD_SECRET: secret} if secret and name in READERS else {}
 
     def _role(self, name: str, rights: list[iam.PolicyStatement]) -> Role:
         log_group = logs.LogGroup(
@@ -112,6 +121,12 @@ class Functions(Construct):
             )
         )
         return Role(role, log_group)
+
+
+def _allow_secret(secret: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(
+        actions=["secretsmanager:GetSecretValue"], resources=[secret.partition("#")[0]]
+    )
 
 
 def _retention(days: int) -> logs.RetentionDays:

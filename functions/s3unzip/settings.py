@@ -39,6 +39,8 @@ class Variable(StrEnum):
     OPTIONS = "S3UNZIP_OPTIONS"  # pipeline.model.Options as JSON
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
     LIMITS = "S3UNZIP_LIMITS"  # zipformat.Limits as a JSON object, likewise
+    # ARN or ARN#field of the password of encrypted members; only where members are read.
+    PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
 
 

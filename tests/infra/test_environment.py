@@ -17,7 +17,7 @@ from infra.environment import (
     OptionsSection,
     load_environment,
 )
-from s3unzip.pipeline.model import OnConflict, Options
+from s3unzip.pipeline.model import GzipForm, OnConflict, Options
 from s3unzip.zipformat import Limits
 
 if TYPE_CHECKING:
@@ -125,5 +125,7 @@ def test_options_are_those_of_the_package() -> None:
     for name, field in OptionsSection.model_fields.items():
         default = getattr(package, name)
         assert field.default == (list(default) if isinstance(default, tuple) else default)
+    (forms, _) = get_args(OptionsSection.model_fields["as_gzip"].annotation)
+    assert set(get_args(forms)) == {form.value for form in GzipForm}
     choices = get_args(OptionsSection.model_fields["on_conflict"].annotation)
     assert set(choices) == {choice.value for choice in OnConflict}

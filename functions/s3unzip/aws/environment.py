@@ -17,7 +17,7 @@ import boto3
 import msgspec
 from botocore.config import Config
 
-from s3unzip.aws.secrets import open_secrets, read_secret
+from s3unzip.aws.secrets import SCHEME, open_secrets, read_secret
 from s3unzip.aws.session import Writing
 from s3unzip.aws.stores import S3Stores
 from s3unzip.errors import ScopeError, UsageError
@@ -152,6 +152,9 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
     )
     options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
+    secret = variables.get(Variable.PASSWORD_SECRET)
+    if secret:
+        options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
     return Worker(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         stores=S3Stores(work, writing=writing),
@@ -164,7 +167,7 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
             lenient=options.lenient,
             encoding=options.encoding,
             limits=_limits(variables),
-            password=_read_password(options),
+            password=read_secret(SCHEME + secret, open_secrets()) if secret else None,
         ),
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
@@ -200,13 +203,6 @@ def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"the environment variable {name} must be a JSON object, not {value!r}")
     return value
-
-
-def _read_password(options: Options) -> bytes | None:
-    """Read the password where one is named: once a cold start, as all of this."""
-    if options.password_ref is None:
-        return None
-    return read_secret(options.password_ref, open_secrets())
 
 
 def _limits(variables: Mapping[str, str]) -> Limits:
