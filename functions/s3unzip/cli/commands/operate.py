@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from s3unzip.cli.commands.run import (
     Puts,
     Workers,
     available_cores,
+    local_platform,
     local_tuning,
     open_worker,
 )
@@ -248,8 +250,10 @@ class _Again:
         def make_pool(run: Run) -> WorkerPool:
             return WorkerPool(run, self._processes, worker, display)
 
+        platform = local_platform(self._config, summary.run.destination, self._processes)
+        context = replace(worker(LocalClock(), display), platform=platform)
         with display:
-            report = act(summary, worker(LocalClock(), display), make_pool)
+            report = act(summary, context, make_pool)
         if json:
             sys.stdout.write(encode(report).decode() + "\n")
         print_report(report)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.runner import Pool
     from s3unzip.pipeline.forecast import Forecast, Platform, Workload
-    from s3unzip.pipeline.model import Options, PlanSummary, Report, Run
+    from s3unzip.pipeline.model import Location, Options, PlanSummary, Report, Run
     from s3unzip.pipeline.ports import Progress
     from s3unzip.settings import Tuning
 
@@ -115,13 +116,21 @@ def run_command(  # noqa: PLR0913, PLR0917 - one argument an option
     tuning = local_tuning(tune, processes, puts)
     config = o.store_config(endpoint_url, region, profile)
     worker = partial(open_worker, config, chosen, tuning, o.read_password(password_file))
-    return _run(request, worker, processes, max_cost, quiet=quiet, json=json)
+    machine = Machine(worker, processes, local_platform(config, request.destination, processes))
+    return _run(request, machine, max_cost, quiet=quiet, json=json)
+
+
+class Machine(NamedTuple):
+    """This machine, as a run uses it."""
+
+    worker: partial[Context]  # of a clock and a progress
+    processes: int
+    platform: Platform
 
 
 def _run(
     request: Request,
-    worker: partial[Context],
-    processes: int,
+    machine: Machine,
     max_cost: float | None,
     *,
     quiet: bool,
@@ -133,10 +142,10 @@ def _run(
     from s3unzip.local.runner import run_archive  # noqa: PLC0415
 
     display = RunDisplay(enabled=False if quiet else None)
-    context = worker(LocalClock(), display)
+    context = replace(machine.worker(LocalClock(), display), platform=machine.platform)
 
     def make_pool(run: Run) -> WorkerPool:
-        return WorkerPool(run, processes, worker, display)
+        return WorkerPool(run, machine.processes, machine.worker, display)
 
     def planned(summary: PlanSummary) -> None:
         if max_cost is not None:
@@ -200,6 +209,14 @@ def open_worker(
         tuning=tuning,
         progress=progress,
     )
+
+
+def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:
+    """Return this machine as forecasts know it; a store of one's own sends no bill."""
+    from s3unzip.cli.forecasts import choose_platform  # noqa: PLC0415
+
+    amazon = destination.scheme == "s3" and config.endpoint_url is None
+    return choose_platform("local", workers=processes, priced_requests=amazon)
 
 
 def available_cores() -> int:
@@ -306,7 +323,6 @@ def _show_forecast(forecast: Forecast, *, json: bool) -> None:
 
 
 def _guard(summary: PlanSummary, context: Context, max_cost: float) -> None:
-    from s3unzip.cli.forecasts import choose_platform  # noqa: PLC0415
     from s3unzip.pipeline.forecast import (  # noqa: PLC0415
         check_budget,
         make_forecast,
@@ -316,8 +332,8 @@ def _guard(summary: PlanSummary, context: Context, max_cost: float) -> None:
 
     tasks = planned_tasks(context.stores.work(summary.run.id))
     workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
-    platform: Platform = choose_platform("local", workers=context.tuning.max_workers)
-    check_budget(make_forecast(workload, platform, context.tuning), max_cost)
+    if context.platform is not None:
+        check_budget(make_forecast(workload, context.platform, context.tuning), max_cost)
 
 
 def simulate_command(
