@@ -69,10 +69,14 @@ def _read_body(kind: type) -> dict[str, Declared]:
             case _:
                 continue
         headings = [text for line, text in sorted(above.items()) if seen < line < node.lineno]
-        group = " ".join(headings) or group
         seen = node.end_lineno or node.lineno
         default = None if value is None else ast.unparse(value)
-        found[name] = Declared(name, default, beside.get(seen, ""), group)
+        comment = beside.get(seen, "")
+        if comment.startswith(("noqa", "type:")):  # a word to a tool; then ours stands above
+            found[name] = Declared(name, default, " ".join(headings), group)
+            continue
+        group = " ".join(headings) or group
+        found[name] = Declared(name, default, comment, group)
     return found
 
 

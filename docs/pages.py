@@ -279,7 +279,9 @@ def _fields(kind: type) -> str:
 
 
 def _owners(section: type) -> list[str]:
-    return [base.__name__ for base in section.__mro__]
+    """Return the names that `docs.meanings` may know the fields of a section under."""
+    names = [base.__name__ for base in section.__mro__]
+    return names + [name.removesuffix("Section") for name in names]
 
 
 def _meaning(declared: Declared, *owners: str) -> str:

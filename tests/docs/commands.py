@@ -114,7 +114,7 @@ def check_aws(words: list[str]) -> str | None:
     if service == "s3":
         return None if operation in S3_COMMANDS else f"there is no aws s3 {operation}"
     session = botocore.session.get_session()
-    model = session.get_service_model("stepfunctions" if service == "stepfunctions" else service)
+    model = session.get_service_model("s3" if service == "s3api" else service)
     names = {xform_name(name, "-"): name for name in model.operation_names}
     if operation not in names:
         return f"{service} has no {operation}"

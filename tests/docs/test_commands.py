@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tests.docs.commands import Command
 
 SHELL = {"chmod", "curl", "echo", "ls", "mkdir", "printf", "rm"}
-SECONDS = 60.0  # of one command
+SECONDS = 120.0  # of one command
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_]+)=(\S*)$")
 
 
