@@ -92,12 +92,15 @@ class OptionsSection(Section):
     encoding: str | None = None
     as_gzip: Literal["suffix", "encoding"] | None = None
     trust_crc: bool = False  # with as_gzip: do not inflate to check
+    nested_depth: Annotated[int, Field(ge=0, le=8)] = 0  # levels of archives inside of archives
     marker: bool = False
 
     @model_validator(mode="after")
-    def _check_trust(self) -> Self:
+    def _check_forms(self) -> Self:
         if self.trust_crc and self.as_gzip is None:
             raise ValueError("trust_crc: is for as_gzip, what is inflated is always checked")
+        if self.nested_depth and self.as_gzip is not None:
+            raise ValueError("nested_depth: an archive that is kept as gzip cannot be read")
         return self
 
 

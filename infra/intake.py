@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.reasons import acknowledge
+from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -73,6 +75,13 @@ class Intake(Construct):
                 max_concurrency=environment.intake.concurrency,
                 report_batch_item_failures=True,
             )
+        )
+
+    def take_nested(self, report: lambda_.Function) -> None:
+        """Let `report` queue the archives that a run extracted."""
+        report.add_environment(Variable.QUEUE, self.queue.queue_url)
+        report.add_to_role_policy(
+            iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
         )
 
 

@@ -73,6 +73,11 @@ def function_rights(
             announce,
         ],
     }
+    if environment.options.nested_depth:  # archives are read where members are written
+        nested = _allow(["s3:GetObject", "s3:GetObjectVersion"], members)
+        for name in ("plan", "scan", "link", "extract"):
+            rights[name].append(nested)
+        rights["plan"].append(list_members)
     if environment.kms_key is not None:
         for statements in rights.values():
             statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))
@@ -87,5 +92,5 @@ def _announce(bus: str) -> iam.PolicyStatement:
     return iam.PolicyStatement(
         actions=["events:PutEvents"],
         resources=[bus],
-        conditions={"StringEquals": {"events:source": "s3unzip"}},
+        conditions={"StringEqualsIfExists": {"events:source": "s3unzip"}},
     )

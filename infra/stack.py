@@ -44,6 +44,8 @@ class S3UnzipStack(cdk.Stack):
         workflow = Workflow(self, environment=environment, storage=storage, functions=functions)
         intake = Intake(self, environment=environment, storage=storage, plan=functions.plan)
         workflow.report_failures(functions, intake)
+        if environment.options.nested_depth:
+            intake.take_nested(functions.report)
         dashboard = Dashboard(
             self, environment=environment, functions=functions, workflow=workflow, intake=intake
         )

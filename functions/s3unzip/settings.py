@@ -35,6 +35,7 @@ class Variable(StrEnum):
     TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"
     TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"
     STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
+    QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake; only where nested archives are asked for
     EVENT_BUS = "S3UNZIP_EVENT_BUS"
     OPTIONS = "S3UNZIP_OPTIONS"  # pipeline.model.Options as JSON
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults

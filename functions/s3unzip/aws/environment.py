@@ -100,6 +100,7 @@ class Worker:
     policy: Policy
     state_machine: str  # ARN; only the plan function has one
     event_bus: str
+    queue: str  # URL; only the report function has one, if nested archives are asked for
 
     def context(self, invocation: LambdaContext) -> Context:
         """Return what the pipeline needs for one invocation."""
@@ -112,7 +113,7 @@ class Worker:
 
 
 @cache
-def open_client(service: Literal["events", "stepfunctions"]) -> Any:
+def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
     """Return the process's boto3 client of `service`; it retries by itself."""
     config = Config(
         connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 6, "mode": "standard"}
@@ -171,6 +172,7 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         ),
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
+        queue=variables.get(Variable.QUEUE, ""),
     )
 
 

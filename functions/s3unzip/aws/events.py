@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
+
+import msgspec
+from msgspec import structs
 
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.pipeline.model import Location, Report, Request, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
+    from mypy_boto3_sqs import SQSClient
 
     from s3unzip.aws.environment import Worker
 
@@ -30,6 +35,8 @@ TITLES = {
     Verdict.SOURCE_CHANGED: "Archive Failed",
     Verdict.FAILED: "Archive Failed",
 }
+NESTED = "s3unzip-nested"  # of a message of our own: an archive that a run extracted
+MESSAGES = 10  # of one SendMessageBatch
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB; a member's name is the archive's choice
 
 
@@ -43,6 +50,9 @@ def read_requests(body: str, worker: Worker, now: float) -> Iterator[Request]:
         event = json.loads(body)
     except ValueError as error:
         raise UsageError(f"the message is not JSON: {error}") from error
+    if isinstance(event, dict) and NESTED in event:
+        yield _read_nested(event[NESTED], worker, now)
+        return
     for bucket, key, time in _puts(event):
         if worker.trigger.covers(bucket, key):
             yield Request(
@@ -52,6 +62,50 @@ def read_requests(body: str, worker: Worker, now: float) -> Iterator[Request]:
                 event_time=time,
                 received_time=now,
             )
+
+
+def queue_nested(client: SQSClient, worker: Worker, requests: Iterable[Request]) -> int:
+    """Queue requests for archives that a run extracted; return how many.
+
+    A second time they are queued again, and start nothing: their runs are known.
+
+    Raises:
+        ServiceFaultError: the queue did not take them all.
+    """
+    coming, count = iter(requests), 0
+    while some := list(islice(coming, MESSAGES)):
+        count += len(some)
+        answer = client.send_message_batch(
+            QueueUrl=worker.queue,
+            Entries=[
+                {
+                    "Id": str(number),
+                    "MessageBody": json.dumps({NESTED: msgspec.to_builtins(request)}),
+                }
+                for number, request in enumerate(some)
+            ],
+        )
+        if answer.get("Failed"):
+            code = answer["Failed"][0]["Code"]
+            raise ServiceFaultError(f"the queue did not take {len(answer['Failed'])}: {code}")
+    return count
+
+
+def _read_nested(value: Any, worker: Worker, now: float) -> Request:
+    """Return what a message of `queue_nested` asks for, if the environment's runs may do that."""
+    try:
+        request = msgspec.convert(value, Request)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the message asks for a nested archive, but {error}") from error
+    ours = worker.destination
+    for where in (request.source, request.destination):
+        inside = (where.scheme, where.bucket) == (ours.scheme, ours.bucket)
+        if not inside or not where.key.startswith(ours.key):
+            raise UsageError(f"nested archive {request.source}: {where} is not below {ours}")
+    depth = request.options.nested_depth
+    if request.options.nested_budget is None or not 0 <= depth < worker.options.nested_depth:
+        raise UsageError(f"nested archive {request.source}: it has no budget, or depth {depth}")
+    return structs.replace(request, received_time=now)
 
 
 def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws.environment import open_client, open_worker, take
-from s3unzip.aws.events import announce
+from s3unzip.aws.events import announce, queue_nested
 from s3unzip.aws.telemetry import follow, logger, metrics, record_archive, tracer
 from s3unzip.pipeline.model import Run, decode
+from s3unzip.pipeline.nested import nested_requests
 from s3unzip.pipeline.report import settle
 from s3unzip.pipeline.stopping import STOP
 
@@ -32,4 +33,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if work is not None or not settled.left:
         record_archive(settled.report)
         announce(open_client("events"), worker, settled.report)
+        if worker.queue:
+            requests = nested_requests(run, settled.report, step)
+            logger.info(
+                "nested archives", queued=queue_nested(open_client("sqs"), worker, requests)
+            )
     return {"verdict": settled.report.verdict.value, "left": settled.left}
