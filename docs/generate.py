@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from docs import pages
 from docs.schemas import event_schema, schema_of, written
 from docs.sources import ROOT
 from s3unzip.pipeline import model
 from s3unzip.pipeline.verification import Verification
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLDER = ROOT / "docs" / "reference"
 NOTE = "<!-- Written by docs/generate.py: change the code, then run `make docs`. -->\n\n"
@@ -49,20 +53,34 @@ def make_pages() -> dict[str, str]:
     return written_pages | {name: written(schema) for name, schema in schemas.items()}
 
 
+def write_reference(folder: Path, *, check: bool = False) -> list[str]:
+    """Write the files that are not what the code says; return their names.
+
+    Args:
+        folder: where they are.
+        check: only look.
+    """
+    folder.mkdir(exist_ok=True)
+    stale = []
+    for name, text in make_pages().items():
+        file = folder / name
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(f"docs/reference/{name}")
+        if not check:
+            file.write_text(text, encoding="utf-8")
+    return stale
+
+
 def main() -> None:
     """Write the reference, or with ``--check`` only say what is stale."""
     parser = argparse.ArgumentParser(prog="docs.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     chosen = parser.parse_args()
-    FOLDER.mkdir(exist_ok=True)
-    stale = []
-    for name, text in make_pages().items():
-        file = FOLDER / name
-        if file.exists() and file.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(f"docs/reference/{name}")
-        if not chosen.check:
-            file.write_text(text, encoding="utf-8")
+    try:
+        stale = write_reference(FOLDER, check=chosen.check)
+    except LookupError as error:
+        sys.exit(str(error))
     if chosen.check and stale:
         sys.exit(f"{', '.join(stale)}: not what the code says; run `make docs` and commit")
 

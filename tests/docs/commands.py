@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)  # of any kind
 REMARK = re.compile(r"\s+#\s.*$")
 EXIT = re.compile(r"#.*\bexits? (\d+)")
 GLOBAL_OPTIONS = {"query", "output", "region", "profile", "endpoint-url", "no-cli-pager"}
+FOREIGN_OPTIONS = {"--check", "--keep", "--require-approval"}  # of other programs
 S3_COMMANDS = {"cp", "ls", "mb", "mv", "rb", "rm", "sync"}  # the CLI's own, in no model
 
 
@@ -98,6 +100,29 @@ def check_s3unzip(words: list[str]) -> str | None:
     except Exception as error:  # noqa: BLE001 - whatever the parser says
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def check_spans(page: Path) -> list[str]:
+    """Return the code spans of a page that name a target, command or option there is not."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    root: Any = get_command(app)
+    known = {
+        name: {option for one in command.params for option in one.opts} | {"--help"}
+        for name, command in root.commands.items()
+    }
+    every = set().union(*known.values())
+    wrong = []
+    for span in re.findall(r"`([^`]+)`", text):
+        words = span.split()
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        if words[:1] == ["make"] and len(words) > 1 and check_make(words[1:]):
+            wrong.append(span)
+        elif words[:1] == ["s3unzip"] and len(words) > 1:
+            if not options <= known.get(words[1], set()) and words[1:] != ["--help"]:
+                wrong.append(span)
+        elif words[:1] and words[0] in options and not options <= every | FOREIGN_OPTIONS:
+            wrong.append(span)
+    return wrong
 
 
 def check_make(words: list[str]) -> str | None:

@@ -30,6 +30,7 @@ from tests.docs.commands import (
     check_aws,
     check_make,
     check_s3unzip,
+    check_spans,
     documents,
     read_commands,
 )
@@ -227,6 +228,12 @@ def test_other_commands_are_known(page: Path) -> None:
         if found is not None:
             wrong.append(f"{command}: {found}")
     assert not wrong
+
+
+@pytest.mark.parametrize("page", documents(), ids=_page_id)
+def test_commands_in_sentences_exist(page: Path) -> None:
+    """What a sentence says of make, s3unzip and its options is there."""
+    assert not check_spans(page)
 
 
 def test_the_shell_has_what_the_pages_need() -> None:

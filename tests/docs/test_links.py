@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.commands import ROOT
+from tests.docs.commands import BLOCK, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _anchors(page: Path) -> set[str]:
     """Return the anchors that GitHub makes of a page's headings."""
-    text = re.sub(
-        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text))
     return {heading.strip().replace(" ", "-") for heading in plain}
 
@@ -30,9 +27,7 @@ def _anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file of the repository, and a heading that is in it."""
-    text = re.sub(
-        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     broken = []
     for target in LINK.findall(re.sub(r"`[^`]*`", "`", text)):
         if re.match(r"[a-z]+:", target):
