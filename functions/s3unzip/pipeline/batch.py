@@ -6,6 +6,7 @@ PUT. A bad member is an outcome and the stream goes on at the next one.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import (
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
     from s3unzip.pipeline.outcomes import OutcomeLog
     from s3unzip.pipeline.ports import Archive, Buffer, Destination
 
+REFUSALS = 20  # PUTs that a store refuses, and takes none, until the run ends
+
 
 def extract_batch(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
     """Extract `rows`, which come in archive order.
 
     Raises:
         DeadlineError: the worker's time is nearly over; `log` has what is done.
+        StorageError: the store refuses every member.
         SourceChangedError, AccessDeniedError, ...: what stops the run.
         ServiceFaultError: a call's budget is spent.
     """
@@ -55,6 +59,7 @@ def extract_batch(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
         for group in group_rows(rows, context.tuning.gap_bytes):
             _extract_group(run, group, archive, pool, log)
         pool.close()
+        writer.finish()
     except BaseException:
         log.calls.end()
         pool.abandon()
@@ -139,13 +144,26 @@ def extract_small(run: Run, row: MemberRow, raw: memoryview, log: OutcomeLog) ->
 
 
 class _Writer:
-    """Does one PUT at a time a thread, by the run's rule on conflicts."""
+    """Does one PUT at a time a thread, by the run's rule on conflicts.
+
+    A refusal is the member's own, unless the store has taken nothing yet: a
+    bucket that refuses whatever it is given ends the run, or a million members
+    would be refused one by one.
+    """
 
     def __init__(self, run: Run, destination: Destination, log: OutcomeLog) -> None:
         self._run = run
         self._destination = destination
         self._log = log
         self._never = run.options.on_conflict is OnConflict.NEVER
+        self._taken = False  # whether the store took any member
+        self._refused: list[tuple[MemberRow, StorageError]] = []
+        self._lock = threading.Lock()
+
+    def finish(self) -> None:
+        """Note the members that were refused."""
+        for row, refusal in self._refused:
+            self._log.failed(row, Finding("store-refused", str(refusal), member=row.key))
 
     def put(self, row: MemberRow, body: Buffer) -> None:
         """Write one member and note its outcome."""
@@ -163,9 +181,21 @@ class _Writer:
         except RUN_FAULTS:
             raise
         except StorageError as refusal:
-            log.failed(row, Finding("store-refused", str(refusal), member=row.key))
+            self._refuse(row, refusal)
         else:
+            self._taken = True
             log.extracted(row, clock.now() - started, len(body))
+
+    def _refuse(self, row: MemberRow, refusal: StorageError) -> None:
+        """Keep the refusal until it is known whose it is.
+
+        Raises:
+            StorageError: the store refuses all that it is given.
+        """
+        with self._lock:
+            self._refused.append((row, refusal))
+            if not self._taken and len(self._refused) >= REFUSALS:
+                raise refusal
 
     def _settle_conflict(self, row: MemberRow) -> None:
         if is_unchanged(row, self._run.options, self._destination, self._log.calls):

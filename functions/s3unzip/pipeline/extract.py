@@ -44,6 +44,7 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
         ServiceFaultError: the task may work later; what is done is on record.
         RunStoppedError: another task met what stops the run.
         AccessDeniedError, NotFoundError, StoreFullError: this task met it.
+        StorageError: the destination refuses whatever it is given.
     """
     work = context.stores.work(run.id)
     calls = context.calls()
@@ -56,11 +57,17 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     rows = calls.run("get", lambda: read_rows(work, task.rows))
     log = OutcomeLog(run.id, task, context, calls, context.clock.now())
     if earlier is not None:
-        log.resume(earlier.outcomes)
+        log.resume(earlier)
         done = {outcome.index for outcome in earlier.outcomes}
         rows = [row for row in rows if row.index not in done]
+    return _work_off(run, rows, log)
+
+
+def _work_off(run: Run, rows: list[MemberRow], log: OutcomeLog) -> TaskReport:
+    """Do `rows`, and write down how it went."""
+    work = log.context.stores.work(run.id)
     try:
-        WORKERS[task.kind](run, rows, log)
+        WORKERS[log.task.kind](run, rows, log)
     except SourceChangedError as change:
         write_stop(work, change)
         return log.write()
@@ -71,7 +78,11 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     except ServiceFaultError:
         log.write()
         raise
-    except StorageError as refusal:  # of one member; a batch notes it member by member
+    except StorageError as refusal:
+        if log.task.kind is TaskKind.BATCH:  # which notes the refusals of single members itself
+            write_stop(work, refusal)
+            log.write()
+            raise
         _refuse(rows, refusal, log)
     return log.write()
 

@@ -53,6 +53,7 @@ class OutcomeLog:
     uploaded: tuple[Part, ...] = ()
     upload_id: str | None = None
     slice_done: bool = False  # a slice of a split member has no outcome: settling gives one
+    _earlier: TaskReport | None = None  # of the attempts before this one
     _told: int = 0
     _told_read: int = 0
     _next_tick: float = 0.0
@@ -73,10 +74,13 @@ class OutcomeLog:
         """Note why a member is not in the destination."""
         self.outcomes.append(Outcome.failed(row.index, row.key, finding))
 
-    def resume(self, earlier: list[Outcome]) -> None:
-        """Take over what an earlier attempt of the task finished."""
-        self.outcomes.extend(earlier)
+    def resume(self, earlier: TaskOutcomes) -> None:
+        """Take over what an earlier attempt of the task finished, and what it cost."""
+        self.outcomes.extend(earlier.outcomes)
         self._told = len(self.outcomes)
+        self._earlier = earlier.report
+        self.first_object = earlier.report.first_object
+        self.warnings.update(earlier.report.warnings)
 
     def warned(self, findings: Iterable[Finding]) -> None:
         """Count warnings by their code."""
@@ -101,7 +105,9 @@ class OutcomeLog:
         progress.finished(counts)
 
     def report(self) -> TaskReport:
-        """Return the task's report as of now."""
+        """Return the task's report as of now, what earlier attempts cost included."""
+        before = self._earlier or TaskReport(self.task.id, self.task.kind, 0, started=self.started)
+        seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
         task = self.task
         return TaskReport(
@@ -111,13 +117,13 @@ class OutcomeLog:
             extracted=counts[Status.EXTRACTED],
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
-            bytes_read=self.bytes_read,
+            bytes_read=before.bytes_read + self.bytes_read,
             bytes_written=self._written(),
-            requests=self.calls.requests,
-            started=self.started,
-            seconds=round(self.context.clock.now() - self.started, 6),
+            requests=before.requests + self.calls.requests,
+            started=before.started,
+            seconds=round(before.seconds + seconds, 6),
             first_object=self.first_object,
-            put_seconds=round(sum(self.put_seconds), 6),
+            put_seconds=round(before.put_seconds + sum(self.put_seconds), 6),
             part=task.part,
             parts=task.parts,
             uploaded=self.uploaded,

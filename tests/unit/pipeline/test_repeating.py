@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
+from s3unzip.errors import DeadlineError, StorageError
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive, retry_failed, work_off
 from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.extract import run_task
 from s3unzip.pipeline.leftovers import abort_run, begin_upload
 from s3unzip.pipeline.linking import link_members
 from s3unzip.pipeline.model import (
@@ -19,19 +22,23 @@ from s3unzip.pipeline.model import (
     Report,
     Request,
     ScanTask,
+    Task,
+    TaskKind,
     Verdict,
     decode,
 )
+from s3unzip.pipeline.outcomes import read_outcomes
 from s3unzip.pipeline.plan import make_plan
 from s3unzip.pipeline.ports import ObjectFacts
 from s3unzip.pipeline.report import settle
 from s3unzip.pipeline.scanning import run_scan
 from tests.faults.archives import TUNING, make_archive
-from tests.memory import ManualClock, MemoryStores, put_archive
+from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 
 if TYPE_CHECKING:
     from s3unzip.local.runner import Pool
     from s3unzip.pipeline.model import Run
+    from s3unzip.pipeline.ports import Buffer
 
 FACTS = ObjectFacts("text/plain", {})
 
@@ -150,3 +157,51 @@ def test_a_change_met_by_a_scan_ends_the_run(stores: MemoryStores, context: Cont
     assert (report.verdict, report.reason) == (Verdict.SOURCE_CHANGED, "source-changed")
     assert not [key for key in stores.bucket("out").objects if key.startswith("archive/")]
     assert settle(summary.run, context).report.verdict is Verdict.SOURCE_CHANGED
+
+
+class RefusingBucket(MemoryBucket):
+    """A bucket that takes nothing, and says so in a way that is nobody's right."""
+
+    asked = 0
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+        """Refuse."""
+        self.asked += 1
+        raise StorageError(f"{key}: InvalidRequest: Content-MD5 is required")
+
+
+def test_a_store_that_refuses_everything_ends_the_run() -> None:
+    """Twenty refusals and not one success are the store's, not the members'."""
+    refusing = RefusingBucket()
+    stores = MemoryStores(out=refusing)
+    put_archive(stores, make_archive(small=2_000, large=False, size=40))
+    context = Context(stores, ManualClock())
+    summary = plan(context)
+    report = work(summary, context)
+    assert (report.verdict, report.reason, report.failed) == (Verdict.FAILED, "storage", 0)
+    assert "Content-MD5" in (report.message or "")
+    assert refusing.asked < 100
+
+
+def test_an_attempt_that_resumes_counts_what_the_earlier_cost(
+    stores: MemoryStores, context: Context
+) -> None:
+    """Requests, bytes and seconds of a task are those of all its attempts on record."""
+    summary = plan(context)
+    log = stores.work(summary.run.id)
+    task = next(
+        task
+        for task in (decode(line, Task) for line in log.read("plan.jsonl").splitlines())
+        if task.kind is TaskKind.BATCH
+    )
+    short = Context(stores, ManualClock(remaining=0.0), tuning=TUNING)
+    with pytest.raises(DeadlineError):
+        run_task(summary.run, task, short)
+    first = read_outcomes(log, task.id)
+    assert first is not None
+    assert not first.complete
+    done = run_task(summary.run, task, context)
+    alone = run_task(summary.run, structs.replace(task, id="batch-alone"), context)
+    assert done.requests.get == first.report.requests.get + alone.requests.get
+    assert done.bytes_read == first.report.bytes_read + alone.bytes_read
+    assert done.unfinished == 0
