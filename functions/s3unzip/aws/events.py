@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
@@ -36,7 +35,6 @@ TITLES = {
     Verdict.FAILED: "Archive Failed",
 }
 NESTED = "s3unzip-nested"  # of a message of our own: an archive that a run extracted
-MESSAGES = 10  # of one SendMessageBatch
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB; a member's name is the archive's choice
 
 
@@ -68,26 +66,12 @@ def queue_nested(client: SQSClient, worker: Worker, requests: Iterable[Request])
     """Queue requests for archives that a run extracted; return how many.
 
     A second time they are queued again, and start nothing: their runs are known.
-
-    Raises:
-        ServiceFaultError: the queue did not take them all.
     """
-    coming, count = iter(requests), 0
-    while some := list(islice(coming, MESSAGES)):
-        count += len(some)
-        answer = client.send_message_batch(
-            QueueUrl=worker.queue,
-            Entries=[
-                {
-                    "Id": str(number),
-                    "MessageBody": json.dumps({NESTED: msgspec.to_builtins(request)}),
-                }
-                for number, request in enumerate(some)
-            ],
-        )
-        if answer.get("Failed"):
-            code = answer["Failed"][0]["Code"]
-            raise ServiceFaultError(f"the queue did not take {len(answer['Failed'])}: {code}")
+    count = 0
+    for request in requests:
+        body = json.dumps({NESTED: msgspec.to_builtins(request)})
+        client.send_message(QueueUrl=worker.queue, MessageBody=body)
+        count += 1
     return count
 
 

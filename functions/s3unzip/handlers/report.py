@@ -31,11 +31,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if work is not None:
         work.delete([STOP])  # or no task of a redrive would begin
     if work is not None or not settled.left:
-        record_archive(settled.report)
-        announce(open_client("events"), worker, settled.report)
         if worker.queue:
             requests = nested_requests(run, settled.report, step)
-            logger.info(
-                "nested archives", queued=queue_nested(open_client("sqs"), worker, requests)
-            )
+            count = queue_nested(open_client("sqs"), worker, requests)
+            logger.info("nested archives", queued=count)
+        record_archive(settled.report)
+        announce(open_client("events"), worker, settled.report)
     return {"verdict": settled.report.verdict.value, "left": settled.left}
