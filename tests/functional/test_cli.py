@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -171,3 +173,13 @@ def test_wrong_requests_are_one_line(
     assert said in ended.err
     assert ended.err.count("\n") == 1
     assert ended.out == ""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`s3unzip --help` answers at once: stores, codecs and displays come when they are used."""
+    code = (
+        "import sys, s3unzip.cli.main; "
+        "print(*{'boto3', 'obstore', 'numpy', 'rich', 's3unzip.zipformat'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

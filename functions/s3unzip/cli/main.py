@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 from s3unzip.cli.commands import archive, operate, run, verify, watch
-from s3unzip.cli.output import printable
+from s3unzip.cli.figures import printable
 from s3unzip.errors import S3UnzipError
 
 if TYPE_CHECKING:

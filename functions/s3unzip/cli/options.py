@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from s3unzip.cli.home import runs_home
-from s3unzip.cli.stores import StoreConfig
 from s3unzip.errors import UsageError
 from s3unzip.pipeline.model import GzipForm, OnConflict, Options
 from s3unzip.settings import Tuning, make_tuning
-from s3unzip.zipformat import Policy
+
+if TYPE_CHECKING:
+    from s3unzip.cli.stores import StoreConfig
+    from s3unzip.zipformat import Policy
 
 Source = Annotated[
     str, typer.Argument(metavar="SRC", help="The archive: s3://bucket/key, a path, http(s)://...")
@@ -48,6 +50,13 @@ EndpointUrl = Annotated[
 ]
 Region = Annotated[str | None, typer.Option("--region", help="The buckets' region.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of ~/.aws/config.")]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or latest.")
+]
+Env = Annotated[
+    str | None,
+    typer.Option("--env", metavar="NAME", help="The environment: its stack is s3unzip-NAME."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 PasswordFile = Annotated[
     Path | None,
@@ -75,11 +84,15 @@ def store_config(
     endpoint_url: str | None, region: str | None, profile: str | None, *, connections: int = 64
 ) -> StoreConfig:
     """Return how stores are opened."""
+    from s3unzip.cli.stores import StoreConfig
+
     return StoreConfig(runs_home(), endpoint_url, region, profile, connections=max(64, connections))
 
 
 def policy_of(options: Options, password: bytes | None = None) -> Policy:
     """Return the policy that a run's options ask for."""
+    from s3unzip.zipformat import Policy
+
     if options.encoding is not None:
         try:
             "".encode(options.encoding)
@@ -112,7 +125,7 @@ def _number(text: str) -> int | float:
     return float(plain) * factor if "." in plain else int(plain) * factor
 
 
-def make_options(  # noqa: PLR0913 - one argument an option
+def make_options(
     *,
     include: list[str] | None = None,
     exclude: list[str] | None = None,

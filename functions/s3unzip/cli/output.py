@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.progress import show_bytes, show_seconds
+from s3unzip.cli.figures import printable, show_bytes, show_seconds
 from s3unzip.pipeline.model import Verdict
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def _print_totals(report: Report, out: TextIO) -> None:
         f"{requests.part + requests.copy:,} parts, {requests.head + requests.list:,} HEAD and "
         f"LIST{retried}{slowed}\n"
     )
-    for code, count in report.warnings.items():
-        out.write(f"  warning {code}: {count:,}\n")
+    out.writelines(f"  warning {code}: {count:,}\n" for code, count in report.warnings.items())
 
 
 def _print_failures(report: Report, out: TextIO) -> None:
@@ -85,8 +84,3 @@ def print_nested(nested: NestedRun, stream: TextIO | None = None) -> None:
         out.write(f"  {printable(said)}\n")
     if nested.run is not None:
         out.write(f"  run {nested.run}\n")
-
-
-def printable(text: str) -> str:
-    """Return `text` fit for a terminal: an archive's names may hold control sequences."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

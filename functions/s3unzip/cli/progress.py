@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from s3unzip.cli.figures import show_bytes, show_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
@@ -125,21 +127,3 @@ class RunDisplay:
         then, members_then, written_then = self._history[0]
         passed = max(now - then, 1e-3)
         return (members - members_then) / passed, (written - written_then) / passed
-
-
-def show_bytes(count: float) -> str:
-    """Return a size as people read it: ``1.5 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if count < 1024 or unit == "TiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    raise AssertionError  # pragma: no cover - the loop always returns
-
-
-def show_seconds(seconds: float) -> str:
-    """Return a duration as people read it: ``1:02:03``, ``2:03``, ``4.2 s``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

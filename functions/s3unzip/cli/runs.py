@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import typer
-
+from s3unzip.cli.figures import printable
 from s3unzip.cli.home import known_runs
-from s3unzip.cli.output import printable
-from s3unzip.cli.stores import open_stores
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.pipeline.report import read_report
-from s3unzip.pipeline.watching import RunEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,15 +16,7 @@ if TYPE_CHECKING:
     from s3unzip.cli.stores import StoreConfig
     from s3unzip.pipeline.model import Report
     from s3unzip.pipeline.ports import Stores, Work
-    from s3unzip.pipeline.watching import Items
-
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or latest.")
-]
-Env = Annotated[
-    str | None,
-    typer.Option("--env", metavar="NAME", help="The environment: its stack is s3unzip-NAME."),
-]
+    from s3unzip.pipeline.watching import Items, RunEntry
 
 
 class Runs(Protocol):
@@ -70,6 +57,8 @@ class LocalRuns:
     """The runs that this machine did."""
 
     def __init__(self, config: StoreConfig) -> None:
+        from s3unzip.cli.stores import open_stores
+
         self._home = config.work
         self._stores = open_stores(config)
 
@@ -80,6 +69,8 @@ class LocalRuns:
 
     def recent(self, most: int) -> Iterator[RunEntry]:
         """Yield runs, the latest first."""
+        from s3unzip.pipeline.watching import RunEntry
+
         for run in known_runs(self._home)[:most]:
             touched = Path(self._home.key, "runs", run).stat().st_mtime
             yield RunEntry(run, "", touched)
@@ -125,8 +116,8 @@ def open_deployed(environment: str, config: StoreConfig) -> DeployedRuns:
     Raises:
         NotFoundError: it is not there.
     """
-    from s3unzip.aws.runs import DeployedRuns  # noqa: PLC0415 - boto3 on first use
-    from s3unzip.aws.session import S3Access  # noqa: PLC0415 - likewise
+    from s3unzip.aws.runs import DeployedRuns
+    from s3unzip.aws.session import S3Access
 
     access = S3Access(
         config.endpoint_url, config.region, config.profile, connections=config.connections
@@ -140,6 +131,8 @@ def report_of(run: str, runs: Runs) -> Report:
     Raises:
         NotFoundError: it has none yet.
     """
+    from s3unzip.pipeline.report import read_report
+
     report = read_report(runs.work(run))
     if report is None:
         raise NotFoundError(f"{run}: has no report yet; s3unzip redrive {run} continues it")

@@ -76,15 +76,15 @@ class _Stores:
             case "s3":
                 return self._open_s3().work(run)
             case "file":
-                from s3unzip.local.folder_work import FolderWork  # noqa: PLC0415 - on first use
+                from s3unzip.local.folder_work import FolderWork
 
                 return FolderWork(self._config.work.key, run)
             case _:
                 raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
 
     def _open_s3(self) -> S3Stores:
-        from s3unzip.aws.session import S3Access, Writing  # noqa: PLC0415 - on first use
-        from s3unzip.aws.stores import S3Stores  # noqa: PLC0415 - on first use
+        from s3unzip.aws.session import S3Access, Writing
+        from s3unzip.aws.stores import S3Stores
 
         config = self._config
         with self._lock:
@@ -100,7 +100,7 @@ class _Stores:
             return self._s3
 
     def _open_web(self) -> WebSource:
-        from s3unzip.local.web import WebSource  # noqa: PLC0415 - on first use
+        from s3unzip.local.web import WebSource
 
         with self._lock:
             if self._web is None:
@@ -108,14 +108,14 @@ class _Stores:
             return self._web
 
     def _open_files(self) -> FileSource:
-        from s3unzip.local.file_source import FileSource  # noqa: PLC0415 - on first use
+        from s3unzip.local.file_source import FileSource
 
         if self._files is None:
             self._files = FileSource()
         return self._files
 
     def _open_folder(self, root: str) -> Destination:
-        from s3unzip.local.folder_destination import FolderDestination  # noqa: PLC0415 - likewise
+        from s3unzip.local.folder_destination import FolderDestination
 
         with self._lock:
             if root not in self._folders:

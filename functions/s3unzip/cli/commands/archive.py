@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli import options as o
-from s3unzip.cli.output import printable
-from s3unzip.cli.stores import open_stores
+from s3unzip.cli.figures import printable
 from s3unzip.errors import UsageError
 from s3unzip.local.clock import LocalClock
-from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.locations import parse_source
-from s3unzip.pipeline.methods import name_method
 from s3unzip.pipeline.model import Options, Request
-from s3unzip.pipeline.preview import read_member, settle_listing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from s3unzip.cli.stores import StoreConfig
+    from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.preview import Listed
 
 
@@ -47,6 +44,8 @@ def list_members(
     profile: o.Profile = None,
 ) -> int:
     """List an archive's members, like unzip -v; reads only its directory."""
+    from s3unzip.pipeline.preview import settle_listing
+
     chosen = o.make_options(
         include=include, exclude=exclude, limit=limit, lenient=lenient, encoding=encoding
     )
@@ -75,6 +74,8 @@ def print_member(
     profile: o.Profile = None,
 ) -> int:
     """Write one member's bytes to stdout, checked; reads only its range."""
+    from s3unzip.pipeline.preview import read_member
+
     chosen = o.make_options(members=[member], lenient=lenient, encoding=encoding)
     request = preview_request(source, chosen)
     config = o.store_config(endpoint_url, region, profile)
@@ -95,7 +96,7 @@ def preview_request(source: str, options: Options) -> Request:
 
 
 def _bare(options: Options) -> Options:
-    from msgspec.structs import replace  # noqa: PLC0415 - only the preview needs it
+    from msgspec.structs import replace
 
     return replace(options, key_template="{member}")
 
@@ -104,11 +105,16 @@ def make_context(
     config: StoreConfig, options: Options, password_file: Path | None = None
 ) -> Context:
     """Return a context of this process."""
+    from s3unzip.cli.stores import open_stores
+    from s3unzip.pipeline.context import Context
+
     policy = o.policy_of(options, o.read_password(password_file))
     return Context(stores=open_stores(config), clock=LocalClock(), policy=policy)
 
 
 def _as_json(member: Listed) -> dict[str, object]:
+    from s3unzip.pipeline.methods import name_method
+
     row: dict[str, object] = {
         "name": member.path,
         "size": member.size,
@@ -125,6 +131,8 @@ def _as_json(member: Listed) -> dict[str, object]:
 
 
 def _print_table(members: list[Listed]) -> None:
+    from s3unzip.pipeline.methods import name_method
+
     write = sys.stdout.write
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
     write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
@@ -145,7 +153,8 @@ def _print_table(members: list[Listed]) -> None:
         method = name_method(member.method)
         write(
             f"{member.size:8}  {method:8} {member.compressed_size:9} "
-            f"{_saved(member.size, member.compressed_size):4} {when:16} {member.crc32:08x}  {name}\n"
+            f"{_saved(member.size, member.compressed_size):4} "
+            f"{when:16} {member.crc32:08x}  {name}\n"
         )
     write("--------           --------- ----                            ----\n")
     files = f"{len(members)} file" + ("" if len(members) == 1 else "s")

@@ -20,16 +20,11 @@ from s3unzip.cli.commands.run import (
     local_tuning,
     open_worker,
 )
+from s3unzip.cli.figures import show_seconds
 from s3unzip.cli.home import runs_home
 from s3unzip.cli.output import print_report
-from s3unzip.cli.progress import show_seconds
-from s3unzip.cli.runs import Env, RunId, open_deployed, open_runs, report_of
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.pipeline.leftovers import abort_leftovers
 from s3unzip.pipeline.model import PlanSummary, Status, decode, encode
-from s3unzip.pipeline.report import each_outcome, read_report
-from s3unzip.pipeline.reportpage import PAGE
-from s3unzip.pipeline.retrying import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_runs(
-    env: Env = None,
+    env: o.Env = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="So many, the latest first.")] = 50,
     json: o.Json = False,
     endpoint_url: o.EndpointUrl = None,
@@ -59,6 +54,10 @@ def list_runs(
     profile: o.Profile = None,
 ) -> int:
     """List the runs of this machine or of an environment, the latest first."""
+    from s3unzip.cli.runs import open_runs
+    from s3unzip.pipeline.report import read_report
+    from s3unzip.pipeline.retrying import run_of
+
     runs = open_runs(env, o.store_config(endpoint_url, region, profile))
     listed: set[str] = set()
     for entry in runs.recent(limit):
@@ -86,9 +85,9 @@ def _line(run: str, entry: RunEntry, report: Report | None) -> str:
     return f"{when:%Y-%m-%d %H:%M}  {report.verdict:22}  {took:>8}  {run}"
 
 
-def show_run(  # noqa: PLR0913, PLR0917 - one argument an option
-    run: RunId,
-    env: Env = None,
+def show_run(
+    run: o.RunId,
+    env: o.Env = None,
     failures: Annotated[
         bool, typer.Option("--failures", help="List every failed member, one JSON a line.")
     ] = False,
@@ -101,6 +100,9 @@ def show_run(  # noqa: PLR0913, PLR0917 - one argument an option
     profile: o.Profile = None,
 ) -> int:
     """Print the report of a run; the exit code is its verdict's."""
+    from s3unzip.cli.runs import open_runs, report_of
+    from s3unzip.pipeline.report import each_outcome
+
     runs = open_runs(env, o.store_config(endpoint_url, region, profile))
     name = runs.find(run)
     report = report_of(name, runs)
@@ -119,6 +121,8 @@ def show_run(  # noqa: PLR0913, PLR0917 - one argument an option
 
 def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
     """Return where the page of a run is on this machine, fetched if it is elsewhere."""
+    from s3unzip.pipeline.reportpage import PAGE
+
     home = Path(runs_home().key)
     if not deployed:
         page = home / "runs" / run / PAGE
@@ -134,14 +138,14 @@ def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
 def _open_page(page: Path) -> None:
     sys.stdout.write(f"{page}\n")
     if sys.stdout.isatty():
-        import webbrowser  # noqa: PLC0415 - on first use
+        import webbrowser
 
         webbrowser.open(page.as_uri())
 
 
-def redrive_run(  # noqa: PLR0913, PLR0917 - one argument an option
-    run: RunId,
-    env: Env = None,
+def redrive_run(
+    run: o.RunId,
+    env: o.Env = None,
     workers: Workers = None,
     puts: Puts = None,
     password_file: o.PasswordFile = None,
@@ -152,7 +156,8 @@ def redrive_run(  # noqa: PLR0913, PLR0917 - one argument an option
     profile: o.Profile = None,
 ) -> int:
     """Do what a run left: only tasks that did not end."""
-    from s3unzip.local.runner import redrive  # noqa: PLC0415
+    from s3unzip.cli.runs import open_deployed
+    from s3unzip.local.runner import redrive
 
     config = o.store_config(endpoint_url, region, profile)
     if env is not None:
@@ -165,9 +170,9 @@ def redrive_run(  # noqa: PLR0913, PLR0917 - one argument an option
     return make.go(run, redrive, json=json)
 
 
-def retry_run(  # noqa: PLR0913, PLR0917 - one argument an option
-    run: RunId,
-    env: Env = None,
+def retry_run(
+    run: o.RunId,
+    env: o.Env = None,
     workers: Workers = None,
     puts: Puts = None,
     password_file: o.PasswordFile = None,
@@ -178,7 +183,8 @@ def retry_run(  # noqa: PLR0913, PLR0917 - one argument an option
     profile: o.Profile = None,
 ) -> int:
     """Try the failed members of a run again, after a fix; the others are left alone."""
-    from s3unzip.local.runner import retry_failed  # noqa: PLC0415
+    from s3unzip.cli.runs import open_deployed
+    from s3unzip.local.runner import retry_failed
 
     config = o.store_config(endpoint_url, region, profile)
     if env is not None:
@@ -193,13 +199,16 @@ def retry_run(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 def abort_run(
-    run: RunId,
-    env: Env = None,
+    run: o.RunId,
+    env: o.Env = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
 ) -> int:
     """Stop a run and drop its incomplete uploads; members that are written stay."""
+    from s3unzip.cli.runs import open_deployed, open_runs
+    from s3unzip.pipeline.leftovers import abort_leftovers
+
     config = o.store_config(endpoint_url, region, profile)
     if env is None:
         runs: Runs = open_runs(None, config)
@@ -234,9 +243,10 @@ class _Again:
 
     def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
         """Find the run, act, print the report; return the exit code."""
-        from s3unzip.cli.progress import RunDisplay  # noqa: PLC0415
-        from s3unzip.local.clock import LocalClock  # noqa: PLC0415
-        from s3unzip.local.pool import WorkerPool  # noqa: PLC0415
+        from s3unzip.cli.progress import RunDisplay
+        from s3unzip.cli.runs import open_runs
+        from s3unzip.local.clock import LocalClock
+        from s3unzip.local.pool import WorkerPool
 
         runs = open_runs(None, self._config)
         summary = read_summary(runs.find(name), runs)
@@ -261,8 +271,8 @@ class _Again:
 
 
 def _look(runs: Runs) -> Context:
-    from s3unzip.local.clock import LocalClock  # noqa: PLC0415
-    from s3unzip.pipeline.context import Context  # noqa: PLC0415
+    from s3unzip.local.clock import LocalClock
+    from s3unzip.pipeline.context import Context
 
     return Context(stores=runs.stores, clock=LocalClock())
 

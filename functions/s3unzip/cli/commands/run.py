@@ -14,7 +14,6 @@ from s3unzip.cli import options as o
 from s3unzip.cli.commands.archive import make_context
 from s3unzip.cli.output import print_report
 from s3unzip.errors import UsageError
-from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.locations import parse_destination, parse_source
 from s3unzip.pipeline.model import OnConflict, Request, encode
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from s3unzip.cli.stores import StoreConfig
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.runner import Pool
+    from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.forecast import Forecast, Platform, Workload
     from s3unzip.pipeline.model import Location, Options, PlanSummary, Report, Run
     from s3unzip.pipeline.ports import Progress
@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
     app.command("simulate")(simulate_command)
 
 
-def run_command(  # noqa: PLR0913, PLR0917 - one argument an option
+def run_command(
     source: o.Source,
     dest: o.Dest,
     include: o.Include = None,
@@ -136,10 +136,10 @@ def _run(
     quiet: bool,
     json: bool,
 ) -> int:
-    from s3unzip.cli.progress import RunDisplay  # noqa: PLC0415 - rich is slow to import
-    from s3unzip.local.clock import LocalClock  # noqa: PLC0415
-    from s3unzip.local.pool import WorkerPool  # noqa: PLC0415
-    from s3unzip.local.runner import run_archive  # noqa: PLC0415
+    from s3unzip.cli.progress import RunDisplay
+    from s3unzip.local.clock import LocalClock
+    from s3unzip.local.pool import WorkerPool
+    from s3unzip.local.runner import run_archive
 
     display = RunDisplay(enabled=False if quiet else None)
     context = replace(machine.worker(LocalClock(), display), platform=machine.platform)
@@ -179,8 +179,8 @@ def _run_nested(
     json: bool,
 ) -> int:
     """Extract the archives that a run extracted; return 1 if not all of them went well."""
-    from s3unzip.cli.output import print_nested  # noqa: PLC0415 - few runs need it
-    from s3unzip.local.nesting import run_nested  # noqa: PLC0415
+    from s3unzip.cli.output import print_nested
+    from s3unzip.local.nesting import run_nested
 
     nested = run_nested(report, context, make_pool, planned)
     for one in nested:
@@ -200,7 +200,8 @@ def open_worker(
     progress: Progress | None,
 ) -> Context:
     """Return the context of a worker process; called in it."""
-    from s3unzip.cli.stores import open_stores  # noqa: PLC0415
+    from s3unzip.cli.stores import open_stores
+    from s3unzip.pipeline.context import Context
 
     return Context(
         stores=open_stores(config),
@@ -213,7 +214,7 @@ def open_worker(
 
 def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:
     """Return this machine as forecasts know it; a store of one's own sends no bill."""
-    from s3unzip.cli.forecasts import choose_platform  # noqa: PLC0415
+    from s3unzip.cli.forecasts import choose_platform
 
     amazon = destination.scheme == "s3" and config.endpoint_url is None
     return choose_platform("local", workers=processes, priced_requests=amazon)
@@ -246,7 +247,7 @@ def template_of(prefix: str | None, template: str | None) -> str | None:
     return f"{cleaned}/{{member}}" if cleaned else "{member}"
 
 
-def plan_command(  # noqa: PLR0913, PLR0917 - one argument an option
+def plan_command(
     source: o.Source,
     dest: Annotated[
         str | None, typer.Argument(metavar="[DEST]", help="Where members would go.")
@@ -272,8 +273,9 @@ def plan_command(  # noqa: PLR0913, PLR0917 - one argument an option
     profile: o.Profile = None,
 ) -> int:
     """Say what a run would do, take and cost; nothing is written."""
-    from s3unzip.cli.forecasts import choose_platform  # noqa: PLC0415
-    from s3unzip.pipeline.forecast import check_budget, make_forecast  # noqa: PLC0415
+    from s3unzip.cli.forecasts import choose_platform
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.forecast import check_budget, make_forecast
 
     chosen = o.make_options(
         include=include,
@@ -303,8 +305,8 @@ def plan_command(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 def _workload(request: Request, context: Context) -> Workload:
-    from s3unzip.pipeline.forecast import count_sizes, make_workload  # noqa: PLC0415
-    from s3unzip.pipeline.preview import preview_plan  # noqa: PLC0415
+    from s3unzip.pipeline.forecast import count_sizes, make_workload
+    from s3unzip.pipeline.preview import preview_plan
 
     preview = preview_plan(request, context)
     sizes = count_sizes(member.size for member in preview.reading.selected)
@@ -312,9 +314,9 @@ def _workload(request: Request, context: Context) -> Workload:
 
 
 def _show_forecast(forecast: Forecast, *, json: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from s3unzip.cli.forecasts import forecast_json, print_forecast  # noqa: PLC0415
+    from s3unzip.cli.forecasts import forecast_json, print_forecast
 
     if json:
         sys.stdout.write(forecast_json(forecast).decode() + "\n")
@@ -323,12 +325,12 @@ def _show_forecast(forecast: Forecast, *, json: bool) -> None:
 
 
 def _guard(summary: PlanSummary, context: Context, max_cost: float) -> None:
-    from s3unzip.pipeline.forecast import (  # noqa: PLC0415
+    from s3unzip.pipeline.forecast import (
         check_budget,
         make_forecast,
         make_workload,
     )
-    from s3unzip.pipeline.records import planned_tasks  # noqa: PLC0415
+    from s3unzip.pipeline.records import planned_tasks
 
     tasks = planned_tasks(context.stores.work(summary.run.id))
     workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
@@ -350,10 +352,10 @@ def simulate_command(
     json: o.Json = False,
 ) -> int:
     """Forecast the extraction of an archive that does not exist (yet)."""
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from s3unzip.cli import forecasts  # noqa: PLC0415
-    from s3unzip.pipeline.forecast import FIXTURES  # noqa: PLC0415
+    from s3unzip.cli import forecasts
+    from s3unzip.pipeline.forecast import FIXTURES
 
     if list_fixtures or not fixture:
         for name, known in FIXTURES.items():

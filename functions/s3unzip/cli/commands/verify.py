@@ -13,8 +13,7 @@ import typer
 
 from s3unzip.cli import options as o
 from s3unzip.cli.commands.run import Prefix, Template, template_of
-from s3unzip.cli.output import printable
-from s3unzip.cli.progress import show_bytes, show_seconds
+from s3unzip.cli.figures import printable, show_bytes, show_seconds
 from s3unzip.pipeline.locations import parse_destination, parse_source
 from s3unzip.pipeline.model import Request, Verdict, encode
 
@@ -45,7 +44,7 @@ def register(app: typer.Typer) -> None:
     app.command("verify")(verify_command)
 
 
-def verify_command(  # noqa: PLR0913, PLR0917 - one argument an option
+def verify_command(
     source: o.Source,
     dest: o.Dest,
     include: o.Include = None,
@@ -72,10 +71,10 @@ def verify_command(  # noqa: PLR0913, PLR0917 - one argument an option
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    from s3unzip.cli.stores import open_stores  # noqa: PLC0415 - on first use
-    from s3unzip.local.clock import LocalClock  # noqa: PLC0415
-    from s3unzip.pipeline.context import Context  # noqa: PLC0415
-    from s3unzip.pipeline.verify import verify_objects  # noqa: PLC0415
+    from s3unzip.cli.stores import open_stores
+    from s3unzip.local.clock import LocalClock
+    from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.verify import verify_objects
 
     chosen = o.make_options(
         include=include,
@@ -122,8 +121,8 @@ class _Seen:
         """Return a context that shows the line, on a terminal only."""
         if not sys.stderr.isatty():
             return nullcontext()
-        from rich.console import Console  # noqa: PLC0415 - rich is slow to import
-        from rich.live import Live  # noqa: PLC0415
+        from rich.console import Console
+        from rich.live import Live
 
         return Live(
             get_renderable=self._draw,

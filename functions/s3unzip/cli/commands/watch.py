@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli import options as o
-from s3unzip.cli.output import print_report, printable
-from s3unzip.cli.progress import RunDisplay, show_bytes, show_seconds
-from s3unzip.cli.runs import Env, RunId, open_runs
+from s3unzip.cli.figures import printable, show_bytes, show_seconds
+from s3unzip.cli.output import print_report
 from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.pipeline.model import encode
-from s3unzip.pipeline.report import read_report
-from s3unzip.pipeline.watching import RunWatcher
 
 if TYPE_CHECKING:
+    from s3unzip.cli.progress import RunDisplay
     from s3unzip.cli.runs import Runs
     from s3unzip.pipeline.model import PlanSummary, Report
     from s3unzip.pipeline.watching import Items, Sighting
@@ -34,9 +32,9 @@ def register(app: typer.Typer) -> None:
     app.command("watch")(watch_run)
 
 
-def watch_run(  # noqa: PLR0913, PLR0917 - one argument an option
-    run: RunId = "latest",
-    env: Env = None,
+def watch_run(
+    run: o.RunId = "latest",
+    env: o.Env = None,
     every: Annotated[
         float, typer.Option("--every", min=0.1, help="Seconds between two looks.")
     ] = 1.0,
@@ -46,6 +44,9 @@ def watch_run(  # noqa: PLR0913, PLR0917 - one argument an option
     profile: o.Profile = None,
 ) -> int:
     """Follow a run until it ends: progress, rates, failures; the exit code is its verdict's."""
+    from s3unzip.cli.progress import RunDisplay
+    from s3unzip.cli.runs import open_runs
+
     runs = open_runs(env, o.store_config(endpoint_url, region, profile))
     name = runs.find(run)
     with RunDisplay() as display:
@@ -60,6 +61,8 @@ class _Watch:
     """One run being watched."""
 
     def __init__(self, run: str, runs: Runs, display: RunDisplay) -> None:
+        from s3unzip.pipeline.watching import RunWatcher
+
         self._run = run
         self._runs = runs
         self._display = display
@@ -91,6 +94,8 @@ class _Watch:
 
     def _look(self) -> Report | None:
         """Show what is new; return the report if the run has ended."""
+        from s3unzip.pipeline.report import read_report
+
         # The state first: a report that is there when a run had ended before is its last one.
         state = self._runs.state(self._run)
         report = read_report(self._runs.work(self._run))
