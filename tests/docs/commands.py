@@ -113,14 +113,15 @@ def check_spans(page: Path) -> list[str]:
     every = set().union(*known.values())
     wrong = []
     for span in re.findall(r"`([^`]+)`", text):
-        words = span.split()
-        options = {word.partition("=")[0] for word in words if word.startswith("--")}
-        if words[:1] == ["make"] and len(words) > 1 and check_make(words[1:]):
-            wrong.append(span)
-        elif words[:1] == ["s3unzip"] and len(words) > 1:
-            if not options <= known.get(words[1], set()) and words[1:] != ["--help"]:
-                wrong.append(span)
-        elif words[:1] and words[0] in options and not options <= every | FOREIGN_OPTIONS:
+        first, *rest = span.split() or [""]
+        options = {word.partition("=")[0] for word in (first, *rest) if word.startswith("--")}
+        if first in CHECKS and (rest if first == "make" else rest[1:]):
+            bad = CHECKS[first](rest) is not None
+        elif first == "s3unzip" and rest and rest != ["--help"]:
+            bad = not options <= known.get(rest[0], set()) or rest[0] not in known
+        else:
+            bad = first in options and not options <= every | FOREIGN_OPTIONS
+        if bad:
             wrong.append(span)
     return wrong
 
@@ -133,12 +134,29 @@ def check_make(words: list[str]) -> str | None:
     return f"the Makefile has no {odd}" if odd else None
 
 
+def check_cdk(words: list[str]) -> str | None:
+    """Say which environment or subcommand there is not."""
+    known = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
+    if words and words[0] not in known:
+        return f"cdk has no {words[:1]}"
+    for word in words:
+        name = word.removeprefix("env=")
+        known_one = (ROOT / "infra" / "environments" / f"{name}.toml").is_file() or name == "NAME"
+        if name != word and not known_one:
+            return f"there is no environment {name}"
+    return None
+
+
 def check_aws(words: list[str]) -> str | None:
     """Say what botocore's model of the service does not have."""
+    while words[0].startswith("--"):  # --endpoint-url URL, --profile NAME
+        words = words[2:]
     service, operation, *rest = words
     if service == "s3":
         return None if operation in S3_COMMANDS else f"there is no aws s3 {operation}"
     session = botocore.session.get_session()
+    if service not in {"s3api", *session.get_available_services()}:
+        return f"there is no service {service}"
     model = session.get_service_model("s3" if service == "s3api" else service)
     names = {xform_name(name, "-"): name for name in model.operation_names}
     if operation not in names:
@@ -148,3 +166,6 @@ def check_aws(words: list[str]) -> str | None:
     used = {word[2:].partition("=")[0] for word in rest if word.startswith("--")}
     odd = used - options - GLOBAL_OPTIONS
     return f"{service} {operation} has no --{', --'.join(sorted(odd))}" if odd else None
+
+
+CHECKS = {"make": check_make, "aws": check_aws, "cdk": check_cdk}  # by a command's first word

@@ -28,6 +28,7 @@ from tests.docs.archives import ARCHIVES, make_archive
 from tests.docs.commands import (
     ROOT,
     check_aws,
+    check_cdk,
     check_make,
     check_s3unzip,
     check_spans,
@@ -55,24 +56,15 @@ class Elsewhere:
     check: Callable[[list[str]], str | None] = lambda words: None
 
 
-def _check_cdk(words: list[str]) -> str | None:
-    """Say which environment or subcommand there is not."""
-    known = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
-    if not words or words[0] not in known:
-        return f"cdk has no {words[:1]}"
-    for word in words:
-        name = word.removeprefix("env=")
-        if name != word and not (ROOT / "infra" / "environments" / f"{name}.toml").is_file():
-            return f"there is no environment {name}"
-    return None
-
-
 ELSEWHERE = (
     Elsewhere("make ", "takes minutes, or is this test; the target must exist", check_make),
     Elsewhere("aws ", "the AWS CLI is no dependency; operation and options must exist", check_aws),
-    Elsewhere("cdk ", "deploys into an AWS account; tests/e2e does it on MiniStack", _check_cdk),
-    Elsewhere("npx cdk ", "likewise", _check_cdk),
-    Elsewhere("uv run cdk ", "likewise", _check_cdk),
+    Elsewhere("cdk ", "deploys into an AWS account; tests/e2e does it on MiniStack", check_cdk),
+    Elsewhere("npx cdk ", "likewise", check_cdk),
+    Elsewhere("uv run cdk ", "likewise", check_cdk),
+    Elsewhere("git ", "asks the repository's server"),
+    Elsewhere("npm install ", "installs into the machine"),
+    Elsewhere("uv sync", "has made the environment of this test"),
     Elsewhere("uv run python -m embedded.ministack", "runs until it is stopped; these tests do it"),
 )
 # Of s3unzip: what asks a deployed stack, which tests/e2e/test_operating.py has.
@@ -234,6 +226,15 @@ def test_other_commands_are_known(page: Path) -> None:
 def test_commands_in_sentences_exist(page: Path) -> None:
     """What a sentence says of make, s3unzip and its options is there."""
     assert not check_spans(page)
+
+
+@pytest.mark.parametrize("page", documents(), ids=_page_id)
+def test_blocks_say_what_they_are(page: Path) -> None:
+    """No block is without a language: commands in one would not be found."""
+    fences = re.findall(r"^ *```(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) % 2 == 0
+    assert all(fences[::2])
+    assert not {"bash", "shell", "zsh"} & set(fences)
 
 
 def test_the_shell_has_what_the_pages_need() -> None:
