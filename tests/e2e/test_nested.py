@@ -1,0 +1,91 @@
+"""An environment with a password and nested archives, on MiniStack with its rights checked."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from embedded.deploy import Assembly, start_aws
+from embedded.ministack import PYTHON
+from embedded.pipeline import DeployedPipeline
+from infra.bundle import copy_package
+from infra.environment import Environment, load_environment
+from s3unzip.pipeline.model import Verdict
+from tests.encrypting import seal_aes, seal_zipcrypto
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECRET = "never-to-be-seen-7f3a"
+FIELD = "zip"
+
+
+def synthesize(environment: Environment, folder: Path) -> Assembly:
+    """Write the cloud assembly of an environment that is in no file."""
+    import aws_cdk as cdk  # noqa: PLC0415 - after `infra`, which says where Node is
+    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
+
+    from infra.application import build as build_stack  # noqa: PLC0415
+
+    copy_package(folder / "code")
+    app = cdk.App(outdir=str(folder / "cdk.out"))
+    build_stack(app, environment, lambda_.Code.from_asset(str(folder / "code")))
+    return Assembly(folder / "cdk.out", environment.stack.name)
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipeline]:
+    """The stack of such an environment; the secret is there before it."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    with start_aws(auth=True, wait_scale=0.02) as aws:
+        bare = DeployedPipeline(aws.environment, {})
+        made = bare.client("secretsmanager").create_secret(
+            Name="archives/zip", SecretString=json.dumps({FIELD: SECRET})
+        )
+        values = load_environment("dev").model_dump()
+        values["options"]["nested_depth"] = 2
+        values["password_secret"] = f"{made['ARN']}#{FIELD}"
+        environment = Environment.model_validate(values)
+        assembly = synthesize(environment, tmp_path_factory.mktemp("nested"))
+        yield DeployedPipeline.create(assembly, aws.environment)
+
+
+def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
+    """Encrypted archives are opened two levels deep, each as an execution of its own."""
+    password = SECRET.encode()
+    third = build(Entry("three.txt", b"3"))
+    second = build(
+        seal_zipcrypto(Entry("two.txt", b"2" * 50, DEFLATE), password), Entry("c.zip", third)
+    )
+    first = build(seal_aes(Entry("one.txt", b"1" * 50, DEFLATE), password), Entry("b.ZIP", second))
+    pipeline.put("a.zip", build(seal_aes(Entry("in/x.zip", first, DEFLATE), password)))
+    assert pipeline.wait("a.zip").verdict is Verdict.COMPLETED
+    for key in ("a/in/x.zip", "a/in/x/b.ZIP"):
+        assert pipeline.wait(key).verdict is Verdict.COMPLETED
+    deadline = time.monotonic() + 20
+    while pipeline.waiting() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    members = pipeline.members()
+    assert members["a/in/x/one.txt"] == b"1" * 50
+    assert members["a/in/x/b/two.txt"] == b"2" * 50
+    assert members["a/in/x/b/c.zip"] == third
+    assert not any(key.startswith("a/in/x/b/c/") for key in members)  # a third level
+    assert pipeline.waiting("DeadLettersUrl") == 0
+    assert "AccessDenied" not in pipeline.logs()
+
+
+def test_the_password_is_nowhere(pipeline: DeployedPipeline) -> None:
+    """No object of the runs and no log line of any function holds the password."""
+    s3, bucket = pipeline.client("s3"), pipeline.outputs["WorkBucket"]
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+    keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+    assert any(key.endswith("report.json") for key in keys)
+    for key in keys:
+        assert SECRET.encode() not in s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    assert SECRET not in pipeline.logs()
