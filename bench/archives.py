@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isal import isal_zlib
+
 from s3unzip.deflate import crc32_combine
 from s3unzip.settings import MIB
 
@@ -27,6 +29,7 @@ STORED, DEFLATED = 0, 8
 FLUSHED_END = b"\x03\x00"  # an empty final block with fixed codes
 SENTINEL = 0xFFFFFFFF
 VERSION = 45  # ZIP64
+INPUT = 1 << 16  # bytes given to an inflate at once: each call copies what it leaves of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,19 @@ def deflate_whole(data: bytes, level: int = 6) -> Content:
     """Return a member of one deflate stream, as every encoder makes it."""
     stream = zlib.compressobj(level, zlib.DEFLATED, -15)
     return Content(DEFLATED, len(data), zlib.crc32(data), (stream.compress(data) + stream.flush(),))
+
+
+def inflate_once(content: Content) -> int:
+    """Inflate a deflated member with ISA-L and throw the output away; return its size."""
+    stream = isal_zlib.decompressobj(-zlib.MAX_WBITS)
+    size = 0
+    for piece in content.pieces():
+        for at in range(0, len(piece), INPUT):
+            data = piece[at : at + INPUT]
+            while output := stream.decompress(data, MIB):
+                size += len(output)
+                data = stream.unconsumed_tail
+    return size
 
 
 class ArchiveFile:

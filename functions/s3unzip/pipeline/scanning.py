@@ -18,8 +18,11 @@ from s3unzip.pipeline.rows import read_rows
 from s3unzip.pipeline.stopping import RUN_FAULTS, read_stop, write_stop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from s3unzip.pipeline.calls import Calls
     from s3unzip.pipeline.context import Context
+    from s3unzip.pipeline.memberdata import MemberData
     from s3unzip.pipeline.model import Run, ScanTask
 
 
@@ -81,7 +84,7 @@ def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanRepor
         layout = deflate.Layout(row.compressed_size, scan.step)
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
-        scanned = scan_segment(layout, scan.part, lambda span: data.pieces(*span), longest)
+        scanned = scan_segment(layout, scan.part, _Reader(data).read, longest)
     if scanned is not None:
         work.write(scan_name(row.index, scan.part), [scanned.to_bytes()])
     return ScanReport(
@@ -94,3 +97,27 @@ def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanRepor
         bytes_read=log.bytes_read,
         requests=calls.requests,
     )
+
+
+class _Reader:
+    """Reads a member's data; what was searched for the segment's beginning is not read again."""
+
+    def __init__(self, data: MemberData) -> None:
+        self._data = data
+        self._start = 0
+        self._held = b""
+
+    def read(self, span: deflate.Span) -> Iterator[bytes]:
+        """Yield the bytes of `span`."""
+        start = span.start
+        if self._start <= start < self._start + len(self._held):
+            begin = start - self._start
+            piece = self._held[begin : begin + span.stop - start]
+            start += len(piece)
+            yield piece
+        pieces = self._data.pieces(start, span.stop)
+        if self._held:
+            yield from pieces
+        else:  # the first search: 1.5 MiB at most
+            self._start, self._held = start, b"".join(pieces)
+            yield self._held

@@ -1,0 +1,199 @@
+"""Large members: the cost of a stream, what a copy moves, and how far splitting scales.
+
+    uv run python -m bench.large [stream] [copy] [split] [mixed] [log]
+
+Stream and copy go S3 to S3 on VersityGW with one worker. `bench.splitting`
+measures splitting, of one kind of data where one is named.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from isal.isal_zlib import crc32
+
+from bench.archives import (
+    ArchiveFile,
+    inflate_once,
+    noise,
+    repeat_deflated,
+    repeat_stored,
+    samples,
+)
+from bench.measure import RUNS, Cost, median, print_figure, run_command
+from bench.server import s3_server
+from bench.shaped import Prefix, ShapedStores, WallClock, World
+from bench.splitting import KINDS, measure_splitting
+from s3unzip.local.pool import SerialPool
+from s3unzip.local.runner import run_archive
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.forecast import Latency, local
+from s3unzip.pipeline.model import Location, PlanSummary, Report, Request, decode
+from s3unzip.settings import MIB, Tuning
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+SIZE = int(os.environ.get("S3UNZIP_BENCH_LARGE", "1000")) * 10**6  # bytes of the large member
+TOOL = (sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet", "--workers", "1")
+NOTHING = "small.zip"  # what a run costs that has next to nothing to do
+
+
+def put_archive(client: S3Client, folder: str, key: str, kind: str) -> None:
+    """Store an archive with one large member, in one request: VersityGW then copies of it."""
+    path = Path(folder, key)
+    with ArchiveFile(path) as archive:
+        if kind == "stored":
+            archive.add("large.bin", repeat_stored([noise(16 * MIB)], SIZE))
+        else:
+            archive.add("large.bin", repeat_deflated(samples(kind), SIZE))
+    with path.open("rb") as body:
+        client.put_object(Bucket="source", Key=key, Body=body)
+    path.unlink()
+
+
+def run(key: str, *options: str) -> tuple[Cost, Report]:
+    """Extract an archive with one worker; return what that took and what it said."""
+    cost = run_command([*TOOL, *options, f"s3://source/{key}", "s3://ours/out"])
+    report = decode(cost.output, Report)
+    assert report.verdict == "COMPLETED", report
+    return cost, report
+
+
+def peer() -> None:
+    """Inflate the member and throw it away; then upload parts of its size, made before."""
+    content = repeat_deflated(samples("mixed"), SIZE)
+    before = time.process_time()
+    assert inflate_once(content) == content.size
+    inflated = time.process_time() - before
+    config = Config(
+        retries={"total_max_attempts": 1},
+        s3={"addressing_style": "path", "payload_signing_enabled": False},
+    )
+    client = boto3.client("s3", config=config)
+    body = noise(Tuning().part_bytes)
+    checksum = base64.b64encode(crc32(body).to_bytes(4, "big")).decode()
+    place = {"Bucket": "peer", "Key": "out"}
+    upload = client.create_multipart_upload(
+        **place,  # type: ignore[arg-type]  # a dict of two strings
+        ChecksumAlgorithm="CRC32",
+        ChecksumType="COMPOSITE",
+    )["UploadId"]
+    before = time.process_time()
+
+    def send(number: int) -> str:
+        answer = client.upload_part(
+            **place,  # type: ignore[arg-type]  # a dict of two strings
+            UploadId=upload,
+            PartNumber=number,
+            Body=body,
+            ChecksumCRC32=checksum,
+        )
+        return answer["ETag"]
+
+    with ThreadPoolExecutor(Tuning().parts_in_flight) as pool:
+        list(pool.map(send, range(1, -(-content.size // len(body)) + 1)))
+    uploaded = time.process_time() - before
+    client.abort_multipart_upload(**place, UploadId=upload)  # type: ignore[arg-type]  # likewise
+    print(json.dumps([inflated, uploaded]))
+
+
+def measure_stream() -> None:
+    """Print what a stream costs beside its inflate and its upload."""
+    ratios, peaks, walls = [], [], []
+    for turn in range(RUNS):
+        cost, _ = run("mixed.zip", "--tune", f"split_from={1 << 40}")
+        idle, _ = run(NOTHING)
+        inflated, uploaded = json.loads(
+            run_command([sys.executable, "-m", "bench.large", "peer"]).output
+        )
+        # Starting two interpreters and planning is not the stream's: it costs as much for 1 MB.
+        ratios.append((cost.cpu - idle.cpu) / (inflated + uploaded))
+        peaks.append(cost.rss_mb)
+        walls.append(cost.wall)
+        print(
+            f"turn {turn + 1}: stream {cost.cpu:.2f} CPU s, {cost.wall:.1f} s; a run of nothing "
+            f"{idle.cpu:.2f} CPU s; inflate {inflated:.2f} and upload {uploaded:.2f} CPU s",
+            flush=True,
+        )
+    print_figure("stream.cpu_vs_inflate_plus_upload", median(ratios), "ratio")
+    print_figure("stream.rss_mb", max(peaks), "MB")
+    print_figure("stream.mb_s", SIZE / 1e6 / median(walls), "MB/s")
+
+
+def measure_copy() -> None:
+    """Print what a copy moves through the worker, and its time beside that of a stream."""
+    ratios = []
+    for turn in range(RUNS):
+        copied, report = run("stored.zip")
+        streamed, _ = run("stored.zip", "--tune", f"copy_from={1 << 40}")
+        ratios.append(copied.wall / streamed.wall)
+        print(f"turn {turn + 1}: copy {copied.wall:.1f} s, stream {streamed.wall:.1f} s")
+    assert report.requests.part == 0
+    print_figure("copy.member_bytes_uploaded", report.requests.part * Tuning().part_bytes, "B")
+    print_figure("copy.member_bytes_read.no_part_checksums", report.bytes_in, "B")
+    print_figure("copy.member_bytes_read.part_checksums", read_with_checksums(), "B")
+    print_figure("copy.wall_vs_stream", median(ratios), "ratio")
+
+
+def read_with_checksums() -> int:
+    """Return the bytes that tasks read where the store gives part checksums, as Amazon S3 does."""
+    with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
+        path = Path(folder, "archive.zip")
+        with ArchiveFile(path) as archive:
+            archive.add("large.bin", repeat_stored([noise(MIB)], 100 * MIB))
+        data = path.read_bytes()
+    quick = Latency(0.001, 0.1)
+    platform = local(workers=1, put=quick)
+    stores = ShapedStores(World(data, platform, Prefix(float("inf"))), 1)
+    context = Context(stores, WallClock())
+    plans: list[PlanSummary] = []
+    report = run_archive(
+        Request(Location("s3", "source", "archive.zip"), Location("s3", "ours", "")),
+        context,
+        lambda run: SerialPool(run, context),
+        plans.append,
+    )
+    assert report.verdict == "COMPLETED", report
+    assert (report.requests.part, report.requests.copy) == (0, 1)
+    # Beside the member itself: its local header, which is checked, and what follows its data.
+    return max(0, report.bytes_in - plans[0].bytes_read - 2_000)
+
+
+def main() -> None:
+    """Measure what is named, or all of it."""
+    if sys.argv[1:] == ["peer"]:
+        peer()
+        return
+    wanted = set(sys.argv[1:]) or {"stream", "copy", "split"}
+    if wanted & {"stream", "copy"}:
+        with s3_server(), tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
+            client = boto3.client("s3")
+            for bucket in ("source", "ours", "peer"):
+                client.create_bucket(Bucket=bucket)
+            if "stream" in wanted:
+                put_archive(client, folder, "mixed.zip", "mixed")
+                with ArchiveFile(Path(folder, NOTHING)) as archive:
+                    archive.add("one.bin", repeat_stored([noise(1_000)], 1_000))
+                client.upload_file(str(Path(folder, NOTHING)), "source", NOTHING)
+                measure_stream()
+            if "copy" in wanted:
+                put_archive(client, folder, "stored.zip", "stored")
+                measure_copy()
+    kinds = [kind for kind in KINDS if wanted & {"split", kind}]
+    if kinds:
+        measure_splitting(kinds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Splitting one deflated member over workers whose bandwidth is capped.
+
+Each worker is a process with a link of its own each way: a limiter around the
+ports. The bytes are read from a file and written to a folder, so that no
+server shares the cores. The cap is so low that two cores do not bound sixteen
+workers. Sizes are scaled down together: a segment is a sixteenth of the
+member, with about as many reads and parts as a segment has at the defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
+from bench.measure import print_figure
+from bench.shaped import Link
+from s3unzip.cli.stores import StoreConfig, open_stores
+from s3unzip.deflate import Span, cut
+from s3unzip.deflate.split import locate, split_inflate
+from s3unzip.local.clock import LocalClock
+from s3unzip.local.folder_destination import FolderDestination
+from s3unzip.local.pool import WorkerPool
+from s3unzip.local.runner import work_off
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.model import Location, PlanSummary, Request, ScanReport, ScanTask, encode
+from s3unzip.pipeline.plan import make_plan
+from s3unzip.settings import MIB, Tuning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.archives import Content
+    from s3unzip.pipeline.model import Part, Pin
+    from s3unzip.pipeline.ports import (
+        Archive,
+        Buffer,
+        Clock,
+        ObjectFacts,
+        Progress,
+        Source,
+        Stores,
+        Tail,
+        Upload,
+        Work,
+    )
+    from s3unzip.zipformat.ranges import ByteRange
+
+KINDS = ("mixed", "log")
+WORKERS = (1, 2, 4, 8, 16)
+SEGMENTS = 16
+SIZE = int(os.environ.get("S3UNZIP_BENCH_SPLIT", "256")) * MIB  # bytes of the member
+RATE = float(os.environ.get("S3UNZIP_BENCH_RATE", "1.28")) * MIB  # bytes a second, each way
+CPU_SIZE = 160 * MIB  # of the member whose CPU is measured
+NEVER = 1 << 50
+
+
+class LimitedArchive:
+    """One version of an archive behind a link."""
+
+    def __init__(self, archive: Archive, link: Link) -> None:
+        self._archive, self._link = archive, link
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return a range when it is through the link."""
+        data = self._archive.read(want)
+        self._link.carry(len(data))
+        return data
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield a range as it comes through the link."""
+        for piece in self._archive.stream(want):
+            self._link.carry(len(piece))
+            yield piece
+
+
+class LimitedSource:
+    """Files behind a link."""
+
+    def __init__(self, source: Source, link: Link) -> None:
+        self._source, self._link = source, link
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the end of an archive."""
+        return self._source.tail(location, length)
+
+    def head(self, location: Location) -> Pin:
+        """Return what is there now."""
+        return self._source.head(location)
+
+    def pinned(self, location: Location, pin: Pin) -> LimitedArchive:
+        """Return the reader."""
+        return LimitedArchive(self._source.pinned(location, pin), self._link)
+
+
+class LimitedFolder(FolderDestination):
+    """A folder behind a link."""
+
+    def __init__(self, root: str, link: Link) -> None:
+        super().__init__(root)
+        self._link = link
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+        """Write a file when it is through the link."""
+        self._link.carry(len(body))
+        super().put(key, body, facts, if_absent=if_absent)
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        """Write a part when it is through the link."""
+        self._link.carry(len(body))
+        return super().upload_part(upload, number, offset, body, crc32)
+
+
+class LimitedStores:
+    """The stores of one worker."""
+
+    def __init__(self, stores: Stores, rate: float) -> None:
+        self._stores = stores
+        self._in, self._out = Link(rate), Link(rate)
+        self._folders: dict[str, LimitedFolder] = {}
+        self._lock = threading.Lock()
+
+    def source(self, location: Location) -> LimitedSource:
+        """Return the reading side."""
+        return LimitedSource(self._stores.source(location), self._in)
+
+    def destination(self, location: Location) -> LimitedFolder:
+        """Return the writing side."""
+        with self._lock:
+            if location.key not in self._folders:
+                self._folders[location.key] = LimitedFolder(location.key, self._out)
+            return self._folders[location.key]
+
+    def work(self, run: str) -> Work:
+        """Return a run's own objects; they are small, and not limited."""
+        return self._stores.work(run)
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes the context of a worker process."""
+
+    home: str
+    tuning: Tuning
+    rate: float
+
+    def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
+        """Return the context."""
+        stores = open_stores(StoreConfig(Location("file", "", f"{self.home}/work/")))
+        return Context(
+            LimitedStores(stores, self.rate), clock, tuning=self.tuning, progress=progress
+        )
+
+
+@dataclass(slots=True)
+class Case:
+    """One member, and the folder in which it is split."""
+
+    name: str
+    content: Content
+    folder: str
+
+    @property
+    def tuning(self) -> Tuning:
+        """Settings with sixteen segments, and reads and parts that fit them."""
+        step = -(-self.content.compressed_size // SEGMENTS)
+        return Tuning(
+            split_from=1,
+            segment_bytes=step,
+            part_bytes=max(MIB, self.content.size // SEGMENTS // 12),
+            read_piece=max(MIB // 2, step // 8),
+        )
+
+    def seconds(self, workers: int | None) -> float:
+        """Extract with so many workers, or as one stream; return the seconds it took."""
+        tuning = self.tuning if workers else replace(self.tuning, split_from=NEVER)
+        home = tempfile.mkdtemp(dir=self.folder)
+        maker = Maker(home, tuning, RATE)
+        request = Request(
+            Location("file", "", f"{self.folder}/{self.name}.zip"),
+            Location("file", "", f"{home}/out/"),
+        )
+        context = maker(LocalClock())
+        summary = make_plan(request, context)
+        assert isinstance(summary, PlanSummary)
+        pool = WorkerPool(summary.run, workers or 1, maker, None)
+        _warm(pool, workers or 1, context.stores.work(summary.run.id))
+        started = time.perf_counter()
+        report = work_off(summary, context, lambda _: pool, fresh=True)
+        seconds = time.perf_counter() - started
+        assert report.verdict == "COMPLETED", report
+        written = Path(home, "out", self.name, "large.bin")
+        assert written.stat().st_size == self.content.size
+        written.unlink()
+        return seconds
+
+
+def _warm(pool: WorkerPool, workers: int, work: Work) -> None:
+    """Start all workers, numpy included: each is given a scan that is on record as done.
+
+    What a start costs is the machine's and no part of the figure.
+    """
+    scans = [ScanTask(f"warm-{n}", (0, 0), 0, 0, 1, 1) for n in range(workers)]
+    for scan in scans:
+        work.write(f"scans/{scan.id}.json", [encode(ScanReport(scan.id, 0, 0, found=False))])
+    assert len(pool.work(scans).done) == workers
+
+
+def measure_splitting(kinds: Sequence[str] = KINDS) -> None:
+    """Print the speed-ups over one stream, and what splitting costs in CPU."""
+    with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
+        members = {"mixed": mixed_files, "log": log_lines}
+        cases = [Case(name, deflate_whole(members[name](SIZE)), folder) for name in kinds]
+        for case in cases:
+            with ArchiveFile(Path(folder, f"{case.name}.zip")) as archive:
+                archive.add("large.bin", case.content)
+            ratio = case.content.size / case.content.compressed_size
+            print(f"{case.name}: {SIZE / MIB:.0f} MiB, {ratio:.1f}:1", flush=True)
+        for case in cases:
+            _print_speedups(case)
+    _print_cpu({name: members[name](CPU_SIZE) for name in kinds})
+
+
+def _print_speedups(case: Case) -> None:
+    one = case.seconds(None)
+    print(f"{case.name}: one stream {one:.1f} s at {RATE / MIB:.2f} MiB/s each way", flush=True)
+    for workers in WORKERS:
+        print_figure(f"split.speedup.{case.name}.{workers}", one / case.seconds(workers), "x")
+
+
+def _print_cpu(members: dict[str, bytes]) -> None:
+    """Print the CPU of all steps over that of one inflate, and of one search, in this process."""
+    ratios, searches = [], []
+    for name, member in members.items():
+        content = deflate_whole(member)
+        data = content.chunks[0]
+        layout = cut(len(data), -(-len(data) // SEGMENTS))
+        before = time.process_time()
+        bits = [locate(layout, segment, partial(_read, data)) for segment in range(1, SEGMENTS)]
+        searches.append((time.process_time() - before) / (SEGMENTS - 1))
+        assert any(bits)
+        before = time.process_time()
+        assert inflate_once(content) == len(member)
+        one = time.process_time() - before
+        before = time.process_time()
+        output, crc = split_inflate(data, SEGMENTS)
+        split = time.process_time() - before
+        assert (len(output), crc) == (content.size, content.crc32)
+        ratios.append(split / one)
+        print(f"{name}: split {split:.2f} CPU s, one inflate {one:.2f} CPU s", flush=True)
+    print_figure("split.cpu_vs_one_inflate", max(ratios), "ratio")
+    print_figure("split.boundary_cpu_s", max(searches), "s")
+
+
+def _read(data: bytes, span: Span) -> list[bytes]:
+    return [data[span.start : span.stop]]

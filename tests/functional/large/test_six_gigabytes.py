@@ -1,0 +1,157 @@
+"""6 GB with ZIP64 in every field, S3 to S3: the slow form, and a scaled-down one."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+
+from bench.archives import (
+    ArchiveFile,
+    deflate_whole,
+    mixed_files,
+    noise,
+    repeat_deflated,
+    repeat_stored,
+)
+from bench.server import find_versitygw, s3_server
+from embedded.ministack import PYTHON, EmbeddedAws
+from s3unzip.aws.session import S3Access
+from s3unzip.aws.stores import S3Stores
+from s3unzip.cli.stores import StoreConfig, open_stores
+from s3unzip.local.clock import LocalClock
+from s3unzip.local.pool import SerialPool, WorkerPool
+from s3unzip.local.runner import run_archive
+from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.model import Location, PlanSummary, Request
+from s3unzip.settings import KIB, MIB, Tuning
+from tests.servers import VERSITY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mypy_boto3_s3 import S3Client
+
+    from bench.archives import Content
+    from s3unzip.pipeline.model import Report, Run
+    from s3unzip.pipeline.ports import Clock, Progress
+
+SOURCE, DESTINATION = Location("s3", "source", "huge.zip"), Location("s3", "ours", "")
+SMALL = 10_000
+
+
+def write_archive(path: Path, scale: float) -> dict[str, Content]:
+    """Write the archive; at scale 1 of 6 GB, with a deflated member of more than 5 GB."""
+    files = mixed_files(8 * MIB)
+    pairs = [files[at : at + 256 * KIB] + noise(256 * KIB, at) for at in range(0, 8 * MIB, MIB)]
+    mixed = [b"".join(pairs)]
+    large = {
+        "deflated.bin": repeat_deflated(mixed, int(5_600_000_000 * scale)),
+        "stored.bin": repeat_stored(mixed, int(2_000_000_000 * scale)),
+    }
+    with ArchiveFile(path) as archive:
+        for name, content in large.items():
+            archive.add(name, content)
+        for number in range(int(SMALL * scale) or 10):
+            archive.add(f"small/{number:05d}", deflate_whole(b"%d" % number * 200))
+    return large
+
+
+def check(client: S3Client, report: Report, large: dict[str, Content], small: int) -> None:
+    """Assert that every object is there; of the large ones read every byte."""
+    assert report.verdict == "COMPLETED", report
+    assert report.extracted == small + len(large)
+    for name, content in large.items():
+        answer = client.get_object(Bucket="ours", Key=f"huge/{name}")
+        size = crc = 0
+        for piece in answer["Body"].iter_chunks(8 * MIB):
+            size += len(piece)
+            crc = zlib.crc32(piece, crc)
+        assert (size, crc) == (content.size, content.crc32), name
+    assert not client.list_multipart_uploads(Bucket="ours").get("Uploads")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_six_gigabytes_between_buckets(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """At the default settings, by two worker processes; every byte is read back."""
+    if "slow" not in request.config.getoption("markexpr"):
+        pytest.skip("takes minutes and 30 GB of disk: pytest -m slow")
+    if find_versitygw() is None:
+        pytest.skip("VersityGW is not installed: go install github.com/versity/versitygw/...")
+    for name in ("AWS_ENDPOINT_URL", *VERSITY, "AWS_REGION", "AWS_DEFAULT_REGION", "S3UNZIP_HOME"):
+        monkeypatch.setenv(name, "")  # what the server sets is gone after the test
+    path = tmp_path / "huge.zip"
+    large = write_archive(path, 1.0)
+    record_property("archive_bytes", path.stat().st_size)
+    assert path.stat().st_size > 5_500_000_000
+    assert large["deflated.bin"].size > 5 * 10**9
+    with s3_server():
+        client = boto3.client("s3")
+        for bucket in ("source", "ours"):
+            client.create_bucket(Bucket=bucket)
+        client.upload_file(str(path), "source", SOURCE.key)
+        path.unlink()
+        make = _Maker(StoreConfig(Location("file", "", f"{tmp_path}/home/")))
+
+        def make_pool(run: Run) -> WorkerPool:
+            return WorkerPool(run, 2, make, None)
+
+        plans: list[PlanSummary] = []
+        report = run_archive(
+            Request(SOURCE, DESTINATION), make(LocalClock()), make_pool, plans.append
+        )
+        record_property("seconds", report.finished - report.started)
+        record_property("requests", str(report.requests))
+        assert plans[0].kinds == {"segment": 1, "copy": 1, "batch": SMALL}
+        check(client, report, large, SMALL)
+
+
+class _Maker:
+    """Makes the context of a worker process."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._config = config
+
+    def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
+        return Context(open_stores(self._config), clock, progress=progress)
+
+
+def test_the_same_scaled_down_on_the_embedded_aws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundredth of it on MiniStack, cut as finely as the store's least parts allow."""
+    if not PYTHON.exists():
+        pytest.skip("MiniStack is not installed: uv sync --project embedded --frozen")
+    for name, value in {**VERSITY, "AWS_DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "huge.zip"
+    large = write_archive(path, 0.01)
+    tuning = replace(Tuning(), split_from=8 * MIB, segment_bytes=4 * MIB, part_bytes=5 * MIB)
+    with EmbeddedAws() as aws:
+        stores = S3Stores(Location("s3", "work", ""), access=S3Access(endpoint_url=aws.endpoint))
+        client = stores.session.control
+        for bucket in ("source", "ours", "work"):
+            client.create_bucket(Bucket=bucket)
+        client.upload_file(str(path), "source", SOURCE.key)
+        context = Context(stores=stores, clock=LocalClock(), tuning=tuning)
+        plans: list[PlanSummary] = []
+        report = run_archive(
+            Request(SOURCE, DESTINATION),
+            context,
+            lambda run: SerialPool(run, context),
+            plans.append,
+        )
+        assert plans[0].kinds == {"segment": 1, "copy": 1, "batch": 100}
+        check(client, report, large, 100)
