@@ -164,6 +164,7 @@ def check_aws(words: list[str]) -> str | None:
     shape = model.operation_model(names[operation]).input_shape
     options = {xform_name(member, "-") for member in (shape.members if shape else ())}
     used = {word[2:].partition("=")[0] for word in rest if word.startswith("--")}
+    options |= {f"no-{name}" for name in options}  # of a flag
     odd = used - options - GLOBAL_OPTIONS
     return f"{service} {operation} has no --{', --'.join(sorted(odd))}" if odd else None
 
