@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,14 +17,18 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import DEFAULT_TIMESTAMP_PARSER
 from obstore.store import S3Store
 
 from s3unzip.aws.faults import Call, MisplacedError, fault
 from s3unzip.errors import AccessDeniedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from botocore.credentials import Credentials
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config, S3Credential
@@ -63,6 +68,7 @@ class Session:
     def __init__(self, access: S3Access) -> None:
         self.access = access
         self._lock = threading.RLock()
+        self._core = botocore.session.get_session()
         self._boto: boto3.session.Session | None = None
         self._clients: dict[str, S3Client] = {}
         self._readers: dict[str, S3Store] = {}
@@ -154,7 +160,9 @@ class Session:
     def _session(self) -> boto3.session.Session:
         if self._boto is None:
             self._boto = boto3.session.Session(
-                profile_name=self.access.profile, region_name=self.access.region
+                botocore_session=self._core,
+                profile_name=self.access.profile,
+                region_name=self.access.region,
             )
         return self._boto
 
@@ -168,13 +176,13 @@ class Session:
         with self._lock:
             if name not in self._clients:
                 session = self._session()
-                endpoint = self.access.endpoint_url
-                self._clients[name] = session.client(
-                    "s3",
-                    region_name=region or session.region_name or DEFAULT_REGION,
-                    endpoint_url=endpoint,
-                    config=self._config(read_seconds),
-                )
+                with _unparsed_times(self._core):
+                    self._clients[name] = session.client(
+                        "s3",
+                        region_name=region or session.region_name or DEFAULT_REGION,
+                        endpoint_url=self.access.endpoint_url,
+                        config=self._config(read_seconds),
+                    )
             return self._clients[name]
 
     def _config(self, read_seconds: float) -> Config:
@@ -256,6 +264,17 @@ class _BotoCredentials:
             "token": now.token,
             "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
         }
+
+
+@contextmanager
+def _unparsed_times(core: botocore.session.Session) -> Iterator[None]:
+    """Let clients made in here leave times as text: two thirds of the CPU of a LIST parse them."""
+    factory = core.get_component("response_parser_factory")
+    factory.set_parser_defaults(timestamp_parser=str)
+    try:
+        yield
+    finally:
+        factory.set_parser_defaults(timestamp_parser=DEFAULT_TIMESTAMP_PARSER)
 
 
 def _seconds(seconds: float) -> timedelta:
