@@ -8,6 +8,7 @@ metadata is left out, and CDK's asset hash sees content only.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -94,19 +95,28 @@ def install_dependencies(folder: Path, target: Target) -> None:
 
 def _install(made: Path, target: Target, requirements: Path) -> None:
     # --color never: the CDK CLI forces colour, and uv would write it into the requirements.
-    export = ["uv", "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
+    uv = _find_uv()
+    export = [uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
     prune = [option for name in CLI_ONLY for option in ("--prune", name)]
     _run([*export, "--no-emit-project", *prune, "--output-file", str(requirements)])
     platform = ["--python-platform", target.platform] if target.platform else []
     _run(
         [
-            *("uv", "pip", "install", "--color", "never", "--quiet"),
+            *(uv, "pip", "install", "--color", "never", "--quiet"),
             *("--target", str(made), "--python-version" if target.platform else "--python"),
             *(target.python, *platform),
             *("--only-binary", ":all:", "--no-installer-metadata", "--no-compile-bytecode"),
             *("--no-deps", "--require-hashes", "--requirements", str(requirements)),
         ]
     )
+
+
+def _find_uv() -> str:
+    """Return uv's path: `uv run` names its own, and the Makefile may have made one."""
+    found = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
+    if not Path(found).is_file():
+        raise BundleError("uv is not installed: see docs.astral.sh/uv, or run `make`")
+    return found
 
 
 def _prune(made: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -10,11 +13,12 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from s3unzip.pipeline.model import Report, Verdict
+from s3unzip.pipeline.model import Report, Verdict, decode
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from embedded.pipeline import DeployedPipeline
 
@@ -316,3 +320,34 @@ def test_reports_are_of_their_type(pipeline: DeployedPipeline) -> None:
     assert isinstance(report, Report)
     assert report.event_time is not None
     assert report.event_time <= report.started <= report.finished
+
+
+def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, tmp_path: Path) -> None:
+    """`s3unzip run` and the deployed pipeline say the same of the same archive."""
+    wrong = {"crc32": 1}
+    bad = Entry("bad.txt", b"not what the directory says", central=wrong, local=wrong)
+    pipeline.put("same.zip", build(*members_of(40), bad, Entry("folder/")))
+    deployed = pipeline.wait("same.zip")
+    outputs = pipeline.outputs
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"),
+            f"s3://{outputs['IngestBucket']}/same.zip",
+            f"s3://{outputs['DestinationBucket']}/local",
+        ],
+        env={**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == deployed.verdict.exit_code, done.stderr
+    local = decode(done.stdout, Report)
+    for name in (
+        *("verdict", "source", "pin", "members", "directories", "excluded", "extracted"),
+        *("unchanged", "failed", "missing", "reasons", "warnings", "bytes_out"),
+    ):
+        assert getattr(local, name) == getattr(deployed, name), name
+    said = [(f.key.removeprefix("local/"), f.reason, f.message, f.offset) for f in local.failures]
+    assert said == [(f.key, f.reason, f.message, f.offset) for f in deployed.failures]
+    ours = {key.removeprefix("local/"): body for key, body in pipeline.members("local/").items()}
+    assert ours == pipeline.members("same/")

@@ -31,17 +31,27 @@ if TYPE_CHECKING:
 KEY = "rights.zip"
 MIB = 1024**2
 TUNING = {
+    "tail_bytes": 300,  # not all of the directory: the rest is read of the pinned version
     "small_member": 256 * 1024,
     "split_from": 1 * MIB,
     "segment_bytes": 1 * MIB,
     "copy_from": 6 * MIB,
 }
 OPTIONS = {"on_conflict": "skip-unchanged", "marker": True}
-RUN_SECONDS = 90.0
+RUN_SECONDS = 150.0
 ARCHIVES, MEMBERS, RUNS = "ingest objects", "destination objects", "work objects"
-# What a run needs only where something else fails that no emulator makes fail.
+NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniStack answers 404"
+# What no run on an emulator can show the need of.
 RARE = {
     ("plan", "s3:AbortMultipartUpload", RUNS): "after a failed write of more than 16 MiB",
+    ("plan", "s3:ListBucket", "ingest"): NOT_THERE,
+    ("scan", "s3:ListBucket", "work"): NOT_THERE,
+    ("link", "s3:ListBucket", "destination"): NOT_THERE,
+    ("link", "s3:ListBucket", "work"): NOT_THERE,
+    ("extract", "s3:ListBucket", "work"): NOT_THERE,
+    ("report", "s3:ListBucket", "destination"): NOT_THERE,
+    ("report", "s3:GetObject", MEMBERS): "where a settling is repeated after it completed a member",
+    ("report", "s3:DeleteObject", RUNS): "where an execution failed and is redriven",
 }
 
 
@@ -123,8 +133,14 @@ def make_members() -> list[Entry]:
         Entry("stream.txt", text(400 * 1024), DEFLATE),
         Entry("bad-stream.txt", text(400 * 1024), DEFLATE, central=wrong, local=wrong),
         Entry("copied.raw", dice.randbytes(7 * MIB)),
-        Entry("split.txt", text(3 * MIB), DEFLATE),
-        Entry("bad-split.txt", text(3 * MIB), DEFLATE, central=wrong, local=wrong),
+        Entry("split.txt", dice.randbytes(MIB * 3 // 2).hex().encode(), DEFLATE),
+        Entry(
+            "bad-split.txt",
+            dice.randbytes(MIB * 3 // 2).hex().encode(),
+            DEFLATE,
+            central=wrong,
+            local=wrong,
+        ),
     ]
 
 
@@ -169,7 +185,8 @@ def run_once(pipeline: DeployedPipeline, archive: bytes) -> Report | None:
     if run is None:
         return None
     deadline = time.monotonic() + RUN_SECONDS
-    while pipeline.status(run) in {None, "RUNNING"} and time.monotonic() < deadline:
+    while pipeline.status(run) in {None, "RUNNING"}:
+        assert time.monotonic() < deadline, f"{run.id} did not end\n{pipeline.logs()}"
         time.sleep(0.05)
     return pipeline.report(run) if pipeline.status(run) == "SUCCEEDED" else None
 
@@ -183,7 +200,7 @@ def _next_run(pipeline: DeployedPipeline, before: Run | None, failures: int) -> 
         if _plan_errors(pipeline) > failures:
             return None
         time.sleep(0.05)
-    return None
+    raise AssertionError(f"neither a run nor a refusal\n{pipeline.logs()}")
 
 
 def _plan_errors(pipeline: DeployedPipeline) -> int:
@@ -225,6 +242,7 @@ def _less(statement: dict[str, Any], right: Right) -> dict[str, Any]:
     return {**statement, "Action": [action for action in actions if action != right.action]}
 
 
+@pytest.mark.timeout(400)
 def test_shipped_roles_are_enough(guarded: DeployedPipeline, archive: bytes) -> None:
     """With the roles as they are, every kind of member comes out."""
     for _ in range(2):  # the second time some members are there already
@@ -238,6 +256,7 @@ def test_shipped_roles_are_enough(guarded: DeployedPipeline, archive: bytes) -> 
     assert set(summary.kinds) == {"batch", "stream", "copy", "segment"}
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("right", RIGHTS, ids=str)
 def test_no_right_is_too_many(guarded: DeployedPipeline, archive: bytes, right: Right) -> None:
     """Without any one of the S3 actions the same archive does not come out the same."""

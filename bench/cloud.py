@@ -1,0 +1,118 @@
+"""The cloud pipeline on MiniStack: the demo, an archive's way from put to report, the asset.
+
+MiniStack shares the machine with its functions, so these figures say how the
+pipeline's parts fit together, not what AWS would do.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+from bench.measure import RUNS, median, print_figure, run_command
+from embedded.deploy import prepare_dependencies, start_aws, synthesize
+from embedded.ministack import PYTHON
+from embedded.pipeline import DeployedPipeline
+from infra.bundle import build_bundle, copy_package
+from s3unzip.pipeline.model import Verdict
+from s3unzip.settings import Variable
+
+MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "50000"))
+RUN_SECONDS = 1_800.0
+HANDLERS = ("plan", "scan", "link", "extract", "report")
+
+
+def make_archive(members: int) -> bytes:
+    """Return an archive of so many JSON documents of about 400 bytes."""
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for number in range(members):
+            text = json.dumps({"number": number, "values": list(range(number % 100))})
+            archive.writestr(f"documents/{number % 97:02}/{number:07}.json", text)
+    return body.getvalue()
+
+
+def measure_demo() -> None:
+    """Run the demo as a user does, dependencies installed."""
+    prepare_dependencies()
+    seconds = [run_command([sys.executable, "-m", "embedded.demo"]).wall for _ in range(RUNS)]
+    print_figure("cloud.demo_warm.s", median(seconds), "s")
+
+
+def measure_runs(folder: Path) -> None:
+    """Time archives from their put to their report, and one large run."""
+    assembly = synthesize("dev", folder)
+    with start_aws() as aws:
+        pipeline = DeployedPipeline.create(assembly, aws.environment)
+        small = make_archive(100)
+        seconds = [time_run(pipeline, f"small-{n}.zip", small, 100) for n in range(RUNS + 1)]
+        print_figure("cloud.put_to_done_100.s", median(seconds[1:]), "s")  # the first is cold
+        print_figure("cloud.put_to_done_100_cold.s", seconds[0], "s")
+        large = time_run(pipeline, "large.zip", make_archive(MEMBERS), MEMBERS)
+        print_figure(f"cloud.put_to_done_{MEMBERS}.s", large, "s")
+        print_figure("cloud.input.bytes", largest_input(pipeline), "bytes")
+
+
+def time_run(pipeline: DeployedPipeline, key: str, archive: bytes, members: int) -> float:
+    """Put an archive and return the seconds until its report, which must be complete."""
+    started = time.perf_counter()
+    pipeline.put(key, archive)
+    report = pipeline.wait(key, RUN_SECONDS)
+    seconds = time.perf_counter() - started
+    assert report.verdict is Verdict.COMPLETED, report
+    assert (report.extracted, report.missing) == (members, 0), report
+    return seconds
+
+
+def largest_input(pipeline: DeployedPipeline) -> int:
+    """Return the bytes of the largest input of an execution."""
+    states, machine = pipeline.client("stepfunctions"), pipeline.outputs["StateMachineArn"]
+    arns = [
+        one["executionArn"] for one in states.list_executions(stateMachineArn=machine)["executions"]
+    ]
+    return max(len(states.describe_execution(executionArn=arn)["input"]) for arn in arns)
+
+
+def measure_asset(folder: Path) -> None:
+    """Build the asset as `cdk deploy` does."""
+    print_figure("cloud.asset.mb", build_bundle(folder / "lambda") / 1024**2, "MB")
+
+
+def measure_imports(folder: Path) -> None:
+    """Time the import of each handler in a new process, compiled, beside that of nothing."""
+    copy_package(folder / "package")
+    path = f"{folder / 'package'}{os.pathsep}{prepare_dependencies()}"
+    variables = {
+        "PYTHONPATH": path,
+        Variable.ENVIRONMENT.value: "bench",
+        "PYTHONWARNINGS": "ignore",
+    }
+    for name in HANDLERS:
+        code = (
+            "import time; t = time.perf_counter(); "
+            f"import s3unzip.handlers.{name}; print(time.perf_counter() - t)"
+        )
+        command = [str(PYTHON), "-c", code]
+        run_command(command, variables)  # compiles the package
+        times = [float(run_command(command, variables).output) for _ in range(2 * RUNS + 1)]
+        print_figure(f"cloud.import.{name}.ms", median(times) * 1_000, "ms")
+
+
+def main() -> None:
+    """Print all figures."""
+    with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as scratch:
+        folder = Path(scratch)
+        measure_asset(folder)
+        measure_imports(folder)
+        measure_runs(folder)
+    measure_demo()
+
+
+if __name__ == "__main__":
+    main()
