@@ -27,7 +27,7 @@ def experiments(
     return {
         "bombs": lambda: bombs.measure_bombs(world),
         "denials": lambda: denying.measure_denials(world, (500, counts.members)),
-        "events": lambda: duplicates.measure_events(world, (2, 5)),
+        "events": lambda: duplicates.measure_events(world, (2, 5), 300),
         "reruns": lambda: duplicates.measure_reruns(world, 3_000),
         "twins": lambda: duplicates.measure_twins(world, counts.twins),
         "once": lambda: throttling.measure_once(world),

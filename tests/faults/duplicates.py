@@ -48,9 +48,9 @@ class Executions:
         return len(self._names)
 
 
-def measure_events(world: World, copies: tuple[int, ...]) -> Iterator[Figure]:
+def measure_events(world: World, copies: tuple[int, ...], small: int) -> Iterator[Figure]:
     """Yield runs and PUTs for an event that comes so many times, one by one and at once."""
-    archive = make_archive(small=300)
+    archive = make_archive(small=small)
     want = expected_listing(archive)
     for count in copies:
         for at_once in (False, True):

@@ -72,7 +72,7 @@ def test_ambiguous_complete(world: World, act: Act) -> None:
 
 def test_never_a_mix(world: World) -> None:
     """An archive that is overwritten is extracted whole from one version, or not."""
-    found = values(changing.measure_overwrites(world, 3))
+    found = values(changing.measure_overwrites(world, 2))
     assert (found["mixed"], found["wrong_verdicts"], found["uploads_left"]) == (0, 0, 0)
 
 
@@ -97,7 +97,7 @@ def test_a_missing_right_is_asked_for_a_few_times(world: World, rule: Rule) -> N
 
 def test_an_event_that_comes_twice_at_once(world: World) -> None:
     """One run, and one PUT a member."""
-    found = duplicates.measure_events(world, (2,))
+    found = duplicates.measure_events(world, (2,), 40)
     by_name = {figure.name: figure.value for figure in found}
     assert by_name["events.2_copies.at_once.runs"] == 1
     assert by_name["events.2_copies.at_once.puts_a_member"] == 1
