@@ -21,7 +21,7 @@ from s3unzip.pipeline.plan import make_plan
 from s3unzip.pipeline.ports import ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import Bench
-from tests.zips import Entry, build
+from tests.zips import Entry, build, unicode_path
 
 DEFLATED = 8
 
@@ -143,6 +143,16 @@ def test_a_key_template_places_members() -> None:
     report = bench.run(archive, Options(key_template="{bucket}/{stem}/{dir}/x{suffix}"))
     assert report.verdict is Verdict.COMPLETED
     assert set(bench.out.objects) == {"ingest/one/a/b/x.txt", "ingest/zwei-ü/x.txt"}
+
+
+def test_a_unicode_path_is_checked_against_the_member_not_the_key() -> None:
+    """A template that moves members leaves the local header's own name to be compared."""
+    bench = Bench()
+    raw = "d/naïve.txt".encode("cp437")
+    entry = Entry(raw, b"x", extra=unicode_path(raw, "d/naïve.txt"))
+    report = bench.run(build(entry), Options(key_template="{stem}-copy{suffix}"))
+    assert report.verdict is Verdict.COMPLETED, report.failures
+    assert set(bench.out.objects) == {"naïve-copy.txt"}
 
 
 def test_two_members_with_one_key_reject_the_archive() -> None:

@@ -187,6 +187,7 @@ class MemberRow(Struct, frozen=True, array_like=True):
     flags: int
     mtime: int | None  # Unix seconds
     mode: int | None  # Unix mode bits
+    path: str | None = None  # None: the key without the run's prefix
 
 
 class Status(StrEnum):

@@ -303,7 +303,7 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
 
 
 def _rows(reading: Reading, key_of: Callable[[str], str]) -> Iterator[Row]:
-    """Yield members as rows; the raw name stays out where the key tells it."""
+    """Yield members as rows; name and path stay out where the key tells them."""
     rows: Iterator[Row]
     if isinstance(reading.selected, Members):
         rows = reading.selected.rows(key_of)
@@ -311,9 +311,10 @@ def _rows(reading: Reading, key_of: Callable[[str], str]) -> Iterator[Row]:
         rows = ((m.index, key_of(m.path), *m[2:]) for m in reading.selected)
     if reading.template.plain:
         return rows
-    names = (member.name_bytes for member in reading.selected)
+    selected = iter(reading.selected)
     return (
-        (index, key, name, *rest) for (index, key, _, *rest), name in zip(rows, names, strict=True)
+        (index, key, member.name_bytes, *rest, member.path)
+        for (index, key, _, *rest), member in zip(rows, selected, strict=True)
     )
 
 

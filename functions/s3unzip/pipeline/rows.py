@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.pipeline.keys import GZIP_ENDING
-from s3unzip.pipeline.model import GzipForm, MemberRow, decode
+from s3unzip.pipeline.model import MemberRow, decode
 from s3unzip.zipformat import Member
 from s3unzip.zipformat.ranges import ByteRange
 
@@ -26,9 +25,7 @@ def read_rows(work: Work, span: tuple[int, int]) -> list[MemberRow]:
 
 def member_of(row: MemberRow, run: Run) -> Member:
     """Return the member that `row` was made from."""
-    path = row.key[len(run.key_prefix) :]
-    if run.options.as_gzip is GzipForm.SUFFIX:
-        path = path.removesuffix(GZIP_ENDING)
+    path = row.key[len(run.key_prefix) :] if row.path is None else row.path
     raw = row.raw_name
     if raw is None and not path.isascii():
         raw = path.encode()
