@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from s3unzip.pipeline.model import PlanSummary
 
+HEADER_BYTES = 128  # read around a member's data: its local header, its descriptor
 RATE_SECONDS = 5.0  # the rates shown are of so long
 
 
@@ -93,9 +94,7 @@ class RunDisplay:
         with self._lock:
             counts = Counter(self._counts)
         done = counts["extracted"] + counts["unchanged"] + counts["failed"]
-        total = max(1, summary.selected)
-        share = max(done / total, counts["bytes_read"] / max(1, summary.bytes_in))
-        share = min(1.0, share)
+        share = _share(summary, done, counts["bytes_read"])
         members, speed = self._rates(done, counts["bytes_written"])
         elapsed = time.monotonic() - self._started
         left = elapsed / share - elapsed if share > 0 else 0.0
@@ -107,11 +106,12 @@ class RunDisplay:
         )
         failed = counts["failed"]
         table.add_row(
-            Text(f"{members:,.0f} members/s   {show_bytes(speed)}/s"),
+            f"{members:,.0f} members/s",
             "",
             Text(f"{failed:,} failed", style="red" if failed else "dim"),
-            f"{show_seconds(elapsed)} gone, {show_seconds(left)} left",
+            f"{show_bytes(speed)}/s",
         )
+        table.add_row(f"{show_seconds(elapsed)} gone, {show_seconds(left)} left")
         if not self._note:
             return table
         whole = Table.grid()
@@ -127,3 +127,12 @@ class RunDisplay:
         then, members_then, written_then = self._history[0]
         passed = max(now - then, 1e-3)
         return (members - members_then) / passed, (written - written_then) / passed
+
+
+def _share(summary: PlanSummary, done: int, read: int) -> float:
+    """Return how much is done, 0 to 1: by members, or by bytes where a few large ones take long."""
+    by_members = done / max(1, summary.selected)
+    if by_members >= 1:
+        return 1.0
+    whole = summary.bytes_in + HEADER_BYTES * summary.selected
+    return max(by_members, min(0.99, read / max(1, whole)))
