@@ -158,6 +158,7 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.OPTIONS: json.dumps(environment.options.model_dump(exclude_defaults=True)),
         Variable.TUNING: json.dumps(tuning, sort_keys=True),
         Variable.LIMITS: json.dumps(limits, sort_keys=True),
+        Variable.WORKER_MEMORY: str(environment.functions.extract.memory),
         Variable.MAX_COST: "" if maximum is None else str(maximum),
         "POWERTOOLS_SERVICE_NAME": SERVICE,
         "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,

@@ -78,6 +78,8 @@ def function_rights(
         for name in ("plan", "scan", "link", "extract"):
             rights[name].append(nested)
         rights["plan"].append(list_members)
+    if environment.runs.max_cost is not None:
+        rights["plan"].append(_allow(["s3:GetObject"], runs))  # the forecast is of plan.jsonl
     if environment.kms_key is not None:
         for statements in rights.values():
             statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))

@@ -42,6 +42,7 @@ class Variable(StrEnum):
     LIMITS = "S3UNZIP_LIMITS"  # zipformat.Limits as a JSON object, likewise
     # ARN or ARN#field of the password of encrypted members; only where members are read.
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
+    WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: forecasts price it
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
 
 

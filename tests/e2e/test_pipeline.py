@@ -14,6 +14,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from s3unzip.pipeline.model import Report, Verdict, decode
+from s3unzip.settings import Variable
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -351,3 +352,28 @@ def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, tmp_path: P
     assert said == [(f.key, f.reason, f.message, f.offset) for f in deployed.failures]
     ours = {key.removeprefix("local/"): body for key, body in pipeline.members("local/").items()}
     assert ours == pipeline.members("same/")
+
+
+def test_run_above_the_cost_limit(
+    pipeline: DeployedPipeline, announced: Callable[[str], dict[str, Any]]
+) -> None:
+    """A run whose forecast is above the environment's limit is refused before its first PUT."""
+    functions = pipeline.client("lambda")
+    (plan,) = (
+        one
+        for one in functions.list_functions()["Functions"]
+        if one["Handler"] == "s3unzip.handlers.plan.handler"
+    )
+    kept = plan["Environment"]["Variables"]
+    limited = {**kept, Variable.MAX_COST.value: "0.000001"}
+    name = plan["FunctionName"]
+    functions.update_function_configuration(FunctionName=name, Environment={"Variables": limited})
+    try:
+        pipeline.put("dear.zip", build(*members_of(50)))
+        report = pipeline.wait("dear.zip")
+        event = announced(report.run)  # else the change below could end the function before it
+    finally:
+        functions.update_function_configuration(FunctionName=name, Environment={"Variables": kept})
+    assert (report.verdict, report.reason) == (Verdict.REJECTED, "budget")
+    assert event["detail-type"] == "Archive Rejected"
+    assert pipeline.members("dear/") == {}

@@ -22,6 +22,8 @@ from s3unzip.aws.session import Writing
 from s3unzip.aws.stores import S3Stores
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.pipeline.context import Context
+from s3unzip.pipeline.forecast.platforms import aws
+from s3unzip.pipeline.forecast.rates import LAMBDA_VCPU_MB
 from s3unzip.pipeline.locations import parse_destination
 from s3unzip.pipeline.model import Location, Options, decode
 from s3unzip.settings import Variable, make_tuning
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
+    from s3unzip.pipeline.forecast import Platform
     from s3unzip.settings import Tuning
 
 T = TypeVar("T")
@@ -101,6 +104,8 @@ class Worker:
     state_machine: str  # ARN; only the plan function has one
     event_bus: str
     queue: str  # URL; only the report function has one, if nested archives are asked for
+    platform: Platform
+    max_cost: float | None  # dollars a run
 
     def context(self, invocation: LambdaContext) -> Context:
         """Return what the pipeline needs for one invocation."""
@@ -109,6 +114,7 @@ class Worker:
             clock=LambdaClock(invocation),
             policy=self.policy,
             tuning=self.tuning,
+            platform=self.platform,
         )
 
 
@@ -153,6 +159,7 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
     )
     options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
+    tuning = make_tuning(_table(variables, Variable.TUNING))
     secret = variables.get(Variable.PASSWORD_SECRET)
     if secret:
         options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
@@ -163,7 +170,7 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         destination=destination,
         trigger=trigger,
         options=options,
-        tuning=make_tuning(_table(variables, Variable.TUNING)),
+        tuning=tuning,
         policy=Policy(
             lenient=options.lenient,
             encoding=options.encoding,
@@ -173,6 +180,11 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
         queue=variables.get(Variable.QUEUE, ""),
+        platform=aws(
+            workers=tuning.max_workers,
+            memory_mb=int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB),
+        ),
+        max_cost=_number(variables, Variable.MAX_COST),
     )
 
 
@@ -195,6 +207,16 @@ def _needed(variables: Mapping[str, str], name: Variable) -> str:
     if not value:
         raise UsageError(f"the environment variable {name} is not set: deploy with the stack")
     return value
+
+
+def _number(variables: Mapping[str, str], name: Variable) -> float | None:
+    value = variables.get(name)
+    if not value:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"the environment variable {name} is no number: {value!r}") from None
 
 
 def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:

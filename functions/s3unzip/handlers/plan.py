@@ -11,6 +11,7 @@ from aws_lambda_powertools.utilities.batch import (
     process_partial_response,
 )
 
+from s3unzip.aws.budget import refuse_cost
 from s3unzip.aws.environment import open_client, open_worker
 from s3unzip.aws.events import announce, read_requests
 from s3unzip.aws.executions import start_execution
@@ -44,13 +45,14 @@ def plan_archive(request: Request, context: Context) -> None:
         logger.info("archive changed while it was planned", source=str(request.source))
         return
     record_plan(plan, request)
-    if isinstance(plan, Report):
-        record_archive(plan)
-        announce(open_client("events"), worker, plan)
+    outcome = plan if isinstance(plan, Report) else refuse_cost(worker, plan, context) or plan
+    if isinstance(outcome, Report):
+        record_archive(outcome)
+        announce(open_client("events"), worker, outcome)
         return
-    follow(plan.run)
-    started = start_execution(open_client("stepfunctions"), worker, plan)
-    logger.info("run started" if started else "run is known", tasks=plan.tasks, scans=plan.scans)
+    follow(outcome.run)
+    started = start_execution(open_client("stepfunctions"), worker, outcome)
+    logger.info("run started" if started else "run is known", tasks=outcome.tasks)
 
 
 def handle_record(record: SQSRecord, lambda_context: LambdaContext) -> None:
