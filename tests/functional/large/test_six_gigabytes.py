@@ -21,13 +21,14 @@ from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.aws.session import S3Access
 from s3unzip.aws.stores import S3Stores
-from s3unzip.cli.stores import StoreConfig, open_stores
+from s3unzip.cli.stores import StoreConfig
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import SerialPool, WorkerPool
 from s3unzip.local.runner import run_archive
 from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.model import Location, PlanSummary, Request
 from s3unzip.settings import KIB, MIB, Tuning
+from tests.functional.large.world import ContextMaker
 from tests.servers import VERSITY
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from bench.archives import Content
     from s3unzip.pipeline.model import Report, Run
-    from s3unzip.pipeline.ports import Clock, Progress
 
 SOURCE, DESTINATION = Location("s3", "source", "huge.zip"), Location("s3", "ours", "")
 SMALL = 10_000
@@ -50,8 +50,8 @@ def write_archive(path: Path, scale: float) -> dict[str, Content]:
     pairs = [files[at : at + 256 * KIB] + noise(256 * KIB, at) for at in range(0, 8 * MIB, MIB)]
     mixed = [b"".join(pairs)]
     large = {
-        "deflated.bin": repeat_deflated(mixed, int(5_600_000_000 * scale)),
-        "stored.bin": repeat_stored(mixed, int(2_000_000_000 * scale)),
+        "deflated.bin": repeat_deflated(mixed, int(6_200_000_000 * scale)),
+        "stored.bin": repeat_stored(mixed, int(2_100_000_000 * scale)),
     }
     with ArchiveFile(path) as archive:
         for name, content in large.items():
@@ -101,7 +101,7 @@ def test_six_gigabytes_between_buckets(
             client.create_bucket(Bucket=bucket)
         client.upload_file(str(path), "source", SOURCE.key)
         path.unlink()
-        make = _Maker(StoreConfig(Location("file", "", f"{tmp_path}/home/")))
+        make = ContextMaker(StoreConfig(Location("file", "", f"{tmp_path}/home/")))
 
         def make_pool(run: Run) -> WorkerPool:
             return WorkerPool(run, 2, make, None)
@@ -114,16 +114,6 @@ def test_six_gigabytes_between_buckets(
         record_property("requests", str(report.requests))
         assert plans[0].kinds == {"segment": 1, "copy": 1, "batch": SMALL}
         check(client, report, large, SMALL)
-
-
-class _Maker:
-    """Makes the context of a worker process."""
-
-    def __init__(self, config: StoreConfig) -> None:
-        self._config = config
-
-    def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
-        return Context(open_stores(self._config), clock, progress=progress)
 
 
 def test_the_same_scaled_down_on_the_embedded_aws(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from s3unzip.cli.stores import StoreConfig, open_stores
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.pipeline.context import Context
@@ -14,7 +15,7 @@ from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 
 if TYPE_CHECKING:
     from s3unzip.pipeline.model import Run
-    from s3unzip.pipeline.ports import Clock, Stores
+    from s3unzip.pipeline.ports import Clock, Progress, Stores
     from tests.zips import Entry
 
 OUT = Location("s3", "out", "")
@@ -99,3 +100,14 @@ class World:
         assert list(self.out.objects) == [KEY + str(entry.name)]
         assert self.content(str(entry.name)) == entry.content
         assert self.out.pending == {}
+
+
+@dataclass(frozen=True, slots=True)
+class ContextMaker:
+    """Makes the context of a worker process; found there by this module's name."""
+
+    config: StoreConfig
+
+    def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
+        """Return the context."""
+        return Context(open_stores(self.config), clock, progress=progress)
