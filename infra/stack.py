@@ -64,5 +64,7 @@ class S3UnzipStack(cdk.Stack):
             "DeadLettersUrl": intake.dead_letters.queue_url,
             "DashboardName": dashboard.name,
         }
+        if environment.work.prefix:
+            outputs["WorkPrefix"] = environment.work.prefix
         for key, value in outputs.items():
             cdk.CfnOutput(self, key, value=value)

@@ -10,6 +10,7 @@ from s3unzip.aws.telemetry import follow, logger, metrics, record_archive, trace
 from s3unzip.pipeline.model import Run, decode
 from s3unzip.pipeline.nested import nested_requests
 from s3unzip.pipeline.report import settle
+from s3unzip.pipeline.retrying import run_of
 from s3unzip.pipeline.stopping import STOP
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     worker = open_worker()
     step = worker.context(context)
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
-    work = worker.stores.work(failure["name"]) if failure else None
+    work = worker.stores.work(run_of(failure["name"])) if failure else None
     run = decode(work.read("run.json"), Run) if work else take(event, "run", Run)
     follow(run)
     settled = settle(run, step)
