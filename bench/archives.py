@@ -143,7 +143,8 @@ def mixed_files(size: int) -> bytes:
     files = [path for root in roots for path in root.rglob("*") if path.is_file()]
     # By content-free order: neighbours in a folder are too much alike.
     for path in sorted(files, key=lambda path: zlib.crc32(str(path.name).encode())):
-        if "__pycache__" not in path.parts:
+        # One long compressed file would be one long segment: that is another case.
+        if "__pycache__" not in path.parts and path.stat().st_size <= 2 * MIB:
             found += path.read_bytes()
         if len(found) >= size:
             break
