@@ -91,9 +91,7 @@ def open_data(run: Run, row: MemberRow, log: OutcomeLog) -> MemberData:
     return MemberData(run, row, member, opened, archive, log)
 
 
-def open_local(
-    member: Member, read: Callable[[ByteRange], bytes], policy: Policy
-) -> OpenedMember:
+def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
     """Read and check a local header: one short range, a second only for a long header.
 
     Raises:
