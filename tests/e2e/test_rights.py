@@ -129,7 +129,7 @@ def make_members() -> list[Entry]:
 
     wrong = {"crc32": 1}
     return [
-        *(Entry(f"small/{n}.txt", text(400), DEFLATE) for n in range(6)),
+        *(Entry(f"small/{n}.txt", text(400), DEFLATE) for n in range(15)),
         Entry("stream.txt", text(400 * 1024), DEFLATE),
         Entry("bad-stream.txt", text(400 * 1024), DEFLATE, central=wrong, local=wrong),
         Entry("copied.raw", dice.randbytes(7 * MIB)),
@@ -224,7 +224,7 @@ def is_as_it_should_be(pipeline: DeployedPipeline, report: Report | None) -> boo
         Bucket=pipeline.outputs["WorkBucket"], Prefix=f"runs/{run.id}/scans/"
     )
     scans = sum(one["Key"].endswith(".json") for one in found.get("Contents", []))
-    good = report.verdict is Verdict.COMPLETED_WITH_ERRORS and counts == (9, 2, 0)
+    good = report.verdict is Verdict.COMPLETED_WITH_ERRORS and counts == (18, 2, 0)
     return good and scans == summary.scans
 
 
