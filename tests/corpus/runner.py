@@ -180,25 +180,28 @@ def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMembe
         length = opened.length
 
 
-def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
-    """Return a member's content and warnings.
+def extract_member(
+    raw: bytes, member: Member, bound: int, policy: Policy, cut: Cut
+) -> tuple[bytes, set[str], int]:
+    """Return a member's content and warnings, and where it ends; it may not pass `bound`.
 
     Raises:
         MemberError: it cannot be extracted.
     """
+    own_stop, member = member.stop, member._replace(stop=bound)
     opened = open_at(raw, member, policy, cut)
     start = member.offset + opened.data_start
     stop = start + member.compressed_size
     warnings = {finding.code for finding in opened.warnings}
-    warnings |= {w.code for w in close_member(member, opened, raw[stop : member.stop], policy)}
+    warnings |= {w.code for w in close_member(member, opened, raw[stop:own_stop], policy)}
     if cut.length is None:
-        return bytes(decode_whole(member, raw[start:stop], policy, opened)), warnings
+        return bytes(decode_whole(member, raw[start:stop], policy, opened)), warnings, stop
     decoder = MemberDecoder(member, policy, opened)
     content = b"".join(
         bytes(piece) for part in cut.pieces(raw[start:stop]) for piece in decoder.feed(part)
     )
     decoder.finish()
-    return content, warnings
+    return content, warnings, stop
 
 
 def extract(raw: bytes, policy: Policy | None = None, cut: Cut | None = None) -> Result:
@@ -210,9 +213,15 @@ def extract(raw: bytes, policy: Policy | None = None, cut: Cut | None = None) ->
         return Result(error.finding.code)
     results = {f.index: MemberResult(f.finding.code) for f in index.failures}
     warnings = set(index.warnings.counts)
-    for member in index.members:
+    reach = 0  # where the member before ends: only local headers can tell
+    members = list(index.members)
+    for place, member in enumerate(members):
+        if member.offset < reach:
+            results[member.index] = MemberResult("overlap")
+            continue
+        bound = members[-1].stop if place + 1 < len(members) else member.stop
         try:
-            content, noted = extract_member(raw, member, policy, cut)
+            content, noted, reach = extract_member(raw, member, bound, policy, cut)
         except MemberError as error:
             results[member.index] = MemberResult(error.finding.code)
         else:

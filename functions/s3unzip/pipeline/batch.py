@@ -14,7 +14,6 @@ from s3unzip.errors import (
     DeadlineError,
     Finding,
     MemberError,
-    ServiceFaultError,
     StorageError,
 )
 from s3unzip.pipeline.content import facts_of
@@ -106,13 +105,18 @@ def _extract_group(
     whole = ByteRange(group[0].offset, span_of(group[-1]).stop)
     window = Window(log.calls.stream(archive, whole), whole.start)
     before = log.bytes_read
-    for row in group:
+    reach = whole.start  # where the member before ends
+    for place, row in enumerate(group):
         if clock.remaining() < margin:
             raise DeadlineError(f"{log.task.id}: {margin:.0f} s before the worker's time limit")
-        span = span_of(row)
-        raw = window.take(span.start, span.stop)
+        # Only a local header can tell that a member reaches into the next one. Where this
+        # worker judges that one too, the first stands and the second is refused.
+        neighbour = place + 1 < len(group) and group[place + 1].offset == row.stop
+        bound = whole.stop if neighbour else row.stop
         try:
-            body, crc = extract_small(run, row, raw, log)
+            if row.offset < reach:
+                raise MemberError(_overlapped(row, reach))  # noqa: TRY301 - as any other finding
+            body, crc, reach = extract_small(run, row, bound, window, log)
         except MemberError as error:
             log.failed(row, error.finding)
         else:
@@ -121,26 +125,41 @@ def _extract_group(
         log.tick()
 
 
-def extract_small(run: Run, row: MemberRow, raw: memoryview, log: OutcomeLog) -> tuple[Buffer, int]:
-    """Return the verified bytes of a member's object, and the CRC-32 of its content.
+def _overlapped(row: MemberRow, reach: int) -> Finding:
+    message = f"it begins inside of the member before it, which ends at {reach}"
+    return Finding("overlap", message, row.offset, row.key)
 
-    `raw` is the member's span of the archive.
+
+def extract_small(
+    run: Run, row: MemberRow, bound: int, window: Window, log: OutcomeLog
+) -> tuple[Buffer, int, int]:
+    """Return the verified bytes of a member's object, its content's CRC-32, and where it ends.
+
+    Args:
+        run: what the member is of.
+        row: the member.
+        bound: offset in the archive that the member may not pass.
+        window: the archive's bytes; nothing before the member is taken any more.
+        log: takes warnings.
 
     Raises:
         MemberError: a check of the local header, the data or what follows failed.
     """
-    member = member_of(row, run)
+    member = member_of(row, run, bound)
     policy = log.context.policy
-    opened = open_member(member, raw, policy)
-    if isinstance(opened, NeedMoreBytes):  # a span holds the longest header there can be
-        raise ServiceFaultError(f"{len(raw)} bytes at {row.offset} are too few")
+    span = span_of(row)
+    raw = window.take(span.start, span.stop)
+    while isinstance(opened := open_member(member, raw, policy), NeedMoreBytes):
+        raw = window.take(span.start, span.start + opened.length)  # never past the bound
     stop = opened.data_start + row.compressed_size
-    content = decode_small(member, raw[opened.data_start : stop], policy, opened, run.options)
+    if stop > len(raw):  # past the member's own bound
+        raw = window.take(span.start, span.start + stop)
+    content, crc = decode_small(member, raw[opened.data_start : stop], policy, opened, run.options)
     warnings = close_member(member, opened, raw[stop:], policy)
     if opened.warnings or warnings:
         log.warned(opened.warnings)
         log.warned(warnings)
-    return content
+    return content, crc, span.start + stop
 
 
 class _Writer:

@@ -23,8 +23,8 @@ def read_rows(work: Work, span: tuple[int, int]) -> list[MemberRow]:
     return [decode(line, MemberRow) for line in work.read("members.jsonl", span).splitlines()]
 
 
-def member_of(row: MemberRow, run: Run) -> Member:
-    """Return the member that `row` was made from."""
+def member_of(row: MemberRow, run: Run, bound: int | None = None) -> Member:
+    """Return the member that `row` was made from; `bound` in place of its own `stop`."""
     path = row.key[len(run.key_prefix) :] if row.path is None else row.path
     raw = row.raw_name
     if raw is None and not path.isascii():
@@ -34,7 +34,7 @@ def member_of(row: MemberRow, run: Run) -> Member:
         path,
         raw,
         row.offset,
-        row.stop,
+        row.stop if bound is None else bound,
         row.compressed_size,
         row.size,
         row.crc32,
