@@ -179,9 +179,9 @@ def run_once(pipeline: DeployedPipeline, archive: bytes) -> Report | None:
         s3.delete_object(Bucket=bucket, Key=key)
     pipeline.client("sqs").purge_queue(QueueUrl=pipeline.outputs["QueueUrl"])
     before = pipeline.find_run(KEY)
-    failures = _plan_errors(pipeline)
+    since = int(time.time() * 1_000)
     pipeline.put(KEY, archive)
-    run = _next_run(pipeline, before, failures)
+    run = _next_run(pipeline, before, since)
     if run is None:
         return None
     deadline = time.monotonic() + RUN_SECONDS
@@ -191,21 +191,29 @@ def run_once(pipeline: DeployedPipeline, archive: bytes) -> Report | None:
     return pipeline.report(run) if pipeline.status(run) == "SUCCEEDED" else None
 
 
-def _next_run(pipeline: DeployedPipeline, before: Run | None, failures: int) -> Run | None:
+def _next_run(pipeline: DeployedPipeline, before: Run | None, since: int) -> Run | None:
+    """Return the run that begins, None where the plan function is refused something."""
     deadline = time.monotonic() + RUN_SECONDS
     while time.monotonic() < deadline:
         run = pipeline.find_run(KEY)
         if run is not None and run != before and pipeline.status(run) is not None:
             return run
-        if _plan_errors(pipeline) > failures:
+        if _plan_was_refused(pipeline, since):
             return None
-        time.sleep(0.05)
+        time.sleep(0.1)
     raise AssertionError(f"neither a run nor a refusal\n{pipeline.logs()}")
 
 
-def _plan_errors(pipeline: DeployedPipeline) -> int:
-    """Count the refusals that the plan function logged."""
-    return pipeline.logs().count("AccessDeniedError")
+def _plan_was_refused(pipeline: DeployedPipeline, since: int) -> bool:
+    """Say whether the plan function logged a refusal since then, in Unix milliseconds."""
+    logs = pipeline.client("logs")
+    (group,) = (
+        one["logGroupName"]
+        for one in logs.describe_log_groups()["logGroups"]
+        if "FunctionsPlanLogs" in one["logGroupName"]
+    )
+    events = logs.filter_log_events(logGroupName=group, startTime=since)["events"]
+    return any("AccessDeniedError" in event["message"] for event in events)
 
 
 def is_as_it_should_be(pipeline: DeployedPipeline, report: Report | None) -> bool:
