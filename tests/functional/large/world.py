@@ -10,6 +10,7 @@ from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.model import Location, Options, PlanSummary, Report, Request, decode
+from s3unzip.pipeline.reportpage import read_scans
 from s3unzip.settings import KIB, Tuning
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 
@@ -85,8 +86,9 @@ class World:
         return decode(self.buckets.work(report.run).read("summary.json"), PlanSummary)
 
     def read_by_tasks(self, report: Report) -> int:
-        """Return how many bytes of the archive the tasks read, the plan's left out."""
-        return report.bytes_in - self.summary(report).bytes_read
+        """Return how many bytes of the archive the tasks read, plan and scans left out."""
+        scans = sum(scan.bytes_read for scan in read_scans(self.buckets.work(report.run)))
+        return report.bytes_in - self.summary(report).bytes_read - scans
 
     def assert_clean(self, report: Report, **contents: bytes) -> None:
         """Assert that the run completed with these members, and left no upload."""
