@@ -231,7 +231,7 @@ def _retry(task: tasks.LambdaInvoke) -> None:
     task.add_retry(
         errors=[sfn.Errors.TASKS_FAILED],
         interval=cdk.Duration.seconds(1),
-        max_attempts=4,
+        max_attempts=3,
         backoff_rate=2.5,
         max_delay=cdk.Duration.seconds(30),
         jitter_strategy=sfn.JitterType.FULL,

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 KEY = "rights.zip"
 MIB = 1024**2
-TUNING = {
+TUNING: dict[str, float] = {
     "tail_bytes": 300,  # not all of the directory: the rest is read of the pinned version
     "small_member": 256 * 1024,
     "split_from": 1 * MIB,
     "segment_bytes": 1 * MIB,
     "copy_from": 6 * MIB,
+    "retry_seconds": 3.0,
 }
 OPTIONS = {"on_conflict": "skip-unchanged", "marker": True}
 RUN_SECONDS = 150.0
