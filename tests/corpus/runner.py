@@ -180,7 +180,17 @@ def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMembe
         length = opened.length
 
 
-def extract_member(
+def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
+    """Return a member's content and warnings.
+
+    Raises:
+        MemberError: it cannot be extracted.
+    """
+    content, warnings, _ = extract_up_to(raw, member, member.stop, policy, cut)
+    return content, warnings
+
+
+def extract_up_to(
     raw: bytes, member: Member, bound: int, policy: Policy, cut: Cut
 ) -> tuple[bytes, set[str], int]:
     """Return a member's content and warnings, and where it ends; it may not pass `bound`.
@@ -221,7 +231,7 @@ def extract(raw: bytes, policy: Policy | None = None, cut: Cut | None = None) ->
             continue
         bound = members[-1].stop if place + 1 < len(members) else member.stop
         try:
-            content, noted, reach = extract_member(raw, member, bound, policy, cut)
+            content, noted, reach = extract_up_to(raw, member, bound, policy, cut)
         except MemberError as error:
             results[member.index] = MemberResult(error.finding.code)
         else:

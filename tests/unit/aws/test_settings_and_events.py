@@ -25,7 +25,7 @@ from s3unzip.pipeline.model import (
 )
 from s3unzip.settings import Variable
 
-VARIABLES = {
+VARIABLES: dict[str, str] = {
     Variable.ENVIRONMENT: "test",
     Variable.WORK_BUCKET: "work",
     Variable.WORK_PREFIX: "s3unzip/",
