@@ -46,6 +46,7 @@ class Pace:
         self._active = 0
         self._successes = 0
         self._cuts = 0
+        self._waiting = 0
         self._changed = threading.Condition(threading.Lock())
 
     @property
@@ -57,7 +58,9 @@ class Pace:
         """Wait for a place; return the round, which `leave` wants to know."""
         with self._changed:
             while self._active >= self._limit:
+                self._waiting += 1
                 self._changed.wait()
+                self._waiting -= 1
             self._active += 1
             return self._cuts
 
@@ -75,7 +78,8 @@ class Pace:
                 if self._successes >= (1 if self._starting else self._limit):
                     self._successes = 0
                     self._limit += 1
-            self._changed.notify(2)  # the place given back, and maybe one more
+            if self._waiting:
+                self._changed.notify(2)  # the place given back, and maybe one more
 
 
 class Calls:

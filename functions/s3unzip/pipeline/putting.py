@@ -30,6 +30,7 @@ class PutPool(Generic[T]):
         self._queue: SimpleQueue[tuple[T, Buffer] | None] = SimpleQueue()
         self._most_bytes = most_bytes
         self._most_waiting = 4 * threads
+        self._awaited: int | None = None  # bytes of the body that `submit` waits with
         self._bytes = 0
         self._waiting = 0
         self._changed = threading.Condition()
@@ -45,17 +46,29 @@ class PutPool(Generic[T]):
         """Queue one PUT; wait for room first. One body may always go, whatever its size."""
         size = len(body)
         with self._changed:
-            while (
-                self._error is None
-                and self._waiting
-                and (self._bytes + size > self._most_bytes or self._waiting >= self._most_waiting)
-            ):
-                self._changed.wait()
+            if self._waiting >= self._most_waiting or self._bytes + size > self._most_bytes:
+                self._wait_for_room(size)
             if self._error is not None:
                 raise self._error
             self._bytes += size
             self._waiting += 1
         self._queue.put((item, body))
+
+    def _wait_for_room(self, size: int) -> None:
+        """Wait until half of what may be in flight is done.
+
+        Half, not one: to be woken after every PUT for one member costs two
+        changes of thread, which is more than the member itself.
+        """
+        self._awaited = size
+        while self._error is None and not self._has_room(size):
+            self._changed.wait()
+        self._awaited = None
+
+    def _has_room(self, size: int) -> bool:
+        return not self._waiting or (
+            self._waiting <= self._most_waiting // 2 and self._bytes + size <= self._most_bytes // 2
+        )
 
     def close(self) -> None:
         """Wait for all that was submitted.
@@ -96,4 +109,7 @@ class PutPool(Generic[T]):
                 with self._changed:
                     self._bytes -= size
                     self._waiting -= 1
-                    self._changed.notify_all()
+                    if self._awaited is not None and (
+                        self._error is not None or self._has_room(self._awaited)
+                    ):
+                        self._changed.notify()

@@ -135,6 +135,28 @@ def test_a_put_pool_bounds_bytes_in_flight() -> None:
     pool.close()
 
 
+def test_a_put_pool_wakes_the_one_who_waits_when_half_is_done() -> None:
+    """A full pool takes bodies again once half of them are written, not one by one."""
+    places = threading.Semaphore(0)
+
+    def put(_number: int, _body: Buffer) -> None:
+        assert places.acquire(timeout=5)
+
+    pool = PutPool(put, 2, 10**6)
+    for number in range(8):  # four bodies a thread are taken
+        pool.submit(number, b"x")
+    ninth = threading.Thread(target=pool.submit, args=(8, b"x"))
+    ninth.start()
+    places.release(3)
+    ninth.join(0.1)
+    assert ninth.is_alive()
+    places.release(1)
+    ninth.join(5)
+    assert not ninth.is_alive()
+    places.release(5)
+    pool.close()
+
+
 def test_the_first_error_of_a_put_ends_the_pool() -> None:
     """What is queued behind it is dropped, and the submitting thread learns of it."""
     done: list[int] = []
