@@ -20,7 +20,7 @@ from s3unzip.pipeline.content import facts_of
 from s3unzip.pipeline.existing import exists_finding, find_unchanged, is_unchanged
 from s3unzip.pipeline.model import OnConflict
 from s3unzip.pipeline.putting import PutPool
-from s3unzip.pipeline.rows import member_of, span_of
+from s3unzip.pipeline.rows import member_of, stop_of
 from s3unzip.pipeline.stopping import RUN_FAULTS
 from s3unzip.pipeline.stored import decode_small, with_crc
 from s3unzip.pipeline.window import Window
@@ -74,7 +74,7 @@ def group_rows(rows: Sequence[MemberRow], gap: int) -> Iterator[list[MemberRow]]
             yield group
             group = []
         group.append(row)
-        position = span_of(row).stop
+        position = stop_of(row)
     if group:
         yield group
 
@@ -102,7 +102,7 @@ def _extract_group(
     log: OutcomeLog,
 ) -> None:
     clock, margin = log.context.clock, log.context.tuning.margin_seconds
-    whole = ByteRange(group[0].offset, span_of(group[-1]).stop)
+    whole = ByteRange(group[0].offset, stop_of(group[-1]))
     window = Window(log.calls.stream(archive, whole), whole.start)
     before = log.bytes_read
     reach = whole.start  # where the member before ends
@@ -147,19 +147,19 @@ def extract_small(
     """
     member = member_of(row, run, bound)
     policy = log.context.policy
-    span = span_of(row)
-    raw = window.take(span.start, span.stop)
+    start = row.offset
+    raw = window.take(start, stop_of(row))
     while isinstance(opened := open_member(member, raw, policy), NeedMoreBytes):
-        raw = window.take(span.start, span.start + opened.length)  # never past the bound
+        raw = window.take(start, start + opened.length)  # never past the bound
     stop = opened.data_start + row.compressed_size
     if stop > len(raw):  # past the member's own bound
-        raw = window.take(span.start, span.start + stop)
+        raw = window.take(start, start + stop)
     content, crc = decode_small(member, raw[opened.data_start : stop], policy, opened, run.options)
     warnings = close_member(member, opened, raw[stop:], policy)
     if opened.warnings or warnings:
         log.warned(opened.warnings)
         log.warned(warnings)
-    return content, crc, span.start + stop
+    return content, crc, start + stop
 
 
 class _Writer:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from s3unzip.pipeline.model import MemberRow, decode
 from s3unzip.zipformat import Member
-from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
     from s3unzip.pipeline.model import Run
@@ -45,7 +44,7 @@ def member_of(row: MemberRow, run: Run, bound: int | None = None) -> Member:
     )
 
 
-def span_of(row: MemberRow) -> ByteRange:
-    """Return the bytes of the archive that hold all of a small member."""
+def stop_of(row: MemberRow) -> int:
+    """Return where the bytes end that hold all of a small member; they begin at its offset."""
     furthest = row.offset + MOST_HEADER + row.compressed_size + MOST_DESCRIPTOR
-    return ByteRange(row.offset, min(row.stop, furthest))
+    return min(row.stop, furthest)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import Finding, MemberError
 from s3unzip.zipformat.coding import aes_coding, read_aes
@@ -48,8 +48,7 @@ HEAD_LENGTH = 1024
 AFTER_LENGTH = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedMember:
+class OpenedMember(NamedTuple):
     """A local header that agrees: data begins `data_start` bytes after the header's first."""
 
     data_start: int
