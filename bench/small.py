@@ -69,6 +69,7 @@ def bare() -> None:
     body = client.get_object(Bucket="source", Key="bench.zip")["Body"].read()
     archive = zipfile.ZipFile(io.BytesIO(body))
     bodies = [(name, archive.read(name)) for name in archive.namelist()]
+    facts = {"zip-crc32": "00000000", "mtime": "1700000000", "mode": "644"}
     store = S3Store(
         "bare",
         config={"checksum_algorithm": "CRC64NVME", "unsigned_payload": True},
@@ -85,7 +86,7 @@ def bare() -> None:
                 store,
                 f"bench/{name}",
                 data,
-                attributes={"Content-Type": "application/json", "zip-crc32": "00000000"},
+                attributes={"Content-Type": "application/json", **facts},
                 use_multipart=False,
             )
 
