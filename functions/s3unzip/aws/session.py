@@ -201,16 +201,18 @@ class Session:
 
     def _endpoint(self, bucket: str) -> tuple[str, bool]:
         """Return the URL of obstore's requests, and whether the bucket is in its host name."""
-        region = self._regions.get(bucket)
-        name = f"control in {region}" if region else "control"
-        client = self._client(name, self.access.stall_seconds, region)
-        url = client.meta.endpoint_url.rstrip("/")
+        url = (self.access.endpoint_url or self._endpoint_in(self._regions.get(bucket))).rstrip("/")
         parts = urlsplit(url)
         host = parts.hostname or ""
         is_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
         if not is_aws or "." in bucket:  # a dot would break the certificate's wildcard
             return url, False
         return f"{parts.scheme}://{bucket}.{parts.netloc}", True
+
+    def _endpoint_in(self, region: str | None) -> str:
+        # A client takes 80 ms to make, but only botocore knows all partitions and settings.
+        name = f"control in {region}" if region else "control"
+        return self._client(name, self.access.stall_seconds, region).meta.endpoint_url
 
     def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
         endpoint, in_host = self._endpoint(bucket)
