@@ -1,6 +1,20 @@
-"""``python -m s3unzip.cli``: the same as ``s3unzip``."""
+"""``python -m s3unzip.cli``: the same as ``s3unzip``.
 
-from s3unzip.cli.main import main
+A fork server imports the main module again, for its workers: it must not
+import the commands before it is run.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    from s3unzip.cli.main import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -12,13 +12,14 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing import connection as connections
+from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.local.worker import Counts, Done, Failed, PipeProgress, do_job, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkServerProcess
 
@@ -49,6 +50,17 @@ class Outlook:
     lost_workers: int = 0
 
 
+def start_fork_server(modules: Sequence[str]) -> None:
+    """Start the process that workers are forked from, clean and threadless; return at once.
+
+    It imports `modules`, once for all workers, while this process makes the
+    plan. Without this call it starts with the first worker, and each worker
+    imports what it needs.
+    """
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
+    forkserver.ensure_running()
+
+
 class WorkerPool:
     """A few processes that do jobs of one run.
 
@@ -70,9 +82,7 @@ class WorkerPool:
         self._processes = processes
         self._make_context = make_context
         self._progress = progress
-        # A fork server imports the package once and forks clean, threadless workers from it.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["s3unzip.local.worker", "s3unzip.cli.stores"])
         self._workers: list[_Worker] = []
         self._random = random.Random()  # noqa: S311 - jitter
 

@@ -9,15 +9,16 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.commands.run import open_worker
+from s3unzip.cli.contexts import open_context
 from s3unzip.cli.stores import StoreConfig
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.pipeline.locations import parse_destination, parse_source
-from s3unzip.pipeline.model import Options, Request, Verdict
+from s3unzip.pipeline.model import Request, Verdict
 from s3unzip.settings import make_tuning
+from s3unzip.zipformat import Policy
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Setup:
         self.archive.write_bytes(build(*entries))
         config = StoreConfig(parse_destination(str(folder / "home")))
         tuning = make_tuning({"batch_members": 10, "max_workers": 2})
-        self.make = partial(open_worker, config, Options(), tuning, None)
+        self.make = partial(open_context, config, Policy(), tuning)
         self.pools: list[WorkerPool] = []
         self.seen = threading.Event()
         self.summary: PlanSummary | None = None

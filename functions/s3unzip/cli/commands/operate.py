@@ -18,7 +18,6 @@ from s3unzip.cli.commands.run import (
     available_cores,
     local_platform,
     local_tuning,
-    open_worker,
 )
 from s3unzip.cli.figures import show_seconds
 from s3unzip.cli.home import runs_home
@@ -243,17 +242,21 @@ class _Again:
 
     def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
         """Find the run, act, print the report; return the exit code."""
+        from s3unzip.cli.contexts import open_context, worker_modules
         from s3unzip.cli.progress import RunDisplay
         from s3unzip.cli.runs import open_runs
         from s3unzip.local.clock import LocalClock
-        from s3unzip.local.pool import WorkerPool
+        from s3unzip.local.pool import WorkerPool, start_fork_server
 
         runs = open_runs(None, self._config)
         summary = read_summary(runs.find(name), runs)
         options = summary.run.options
         if options.password_ref is not None and self._password is None:
             raise UsageError(f"{summary.run.id} was begun with a password: give --password-file")
-        worker = partial(open_worker, self._config, options, self._tuning, self._password)
+        policy = o.policy_of(options, self._password)
+        worker = partial(open_context, self._config, policy, self._tuning)
+        run = summary.run
+        start_fork_server(worker_modules(self._config.work, run.source, run.destination))
         display = RunDisplay()
         display.planned(summary)
 

@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s3unzip.cli.stores import StoreConfig
-    from s3unzip.local.clock import LocalClock
     from s3unzip.local.runner import Pool
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.forecast import Forecast, Platform, Workload
-    from s3unzip.pipeline.model import Location, Options, PlanSummary, Report, Run
-    from s3unzip.pipeline.ports import Progress
+    from s3unzip.pipeline.model import Location, PlanSummary, Report, Run
     from s3unzip.settings import Tuning
 
 Prefix = Annotated[
@@ -111,11 +109,16 @@ def run_command(
         nested_depth=nested,
         marker=marker,
     )
+    from s3unzip.cli.contexts import open_context, worker_modules
+    from s3unzip.local.pool import start_fork_server
+
     request = Request(parse_source(source), parse_destination(dest), chosen)
     processes = workers or available_cores()
     tuning = local_tuning(tune, processes, puts)
     config = o.store_config(endpoint_url, region, profile)
-    worker = partial(open_worker, config, chosen, tuning, o.read_password(password_file))
+    start_fork_server(worker_modules(config.work, request.source, request.destination))
+    policy = o.policy_of(chosen, o.read_password(password_file))
+    worker = partial(open_context, config, policy, tuning)
     machine = Machine(worker, processes, local_platform(config, request.destination, processes))
     return _run(request, machine, max_cost, quiet=quiet, json=json)
 
@@ -189,27 +192,6 @@ def _run_nested(
         if not quiet:
             print_nested(one)
     return 0 if all(one.is_right for one in nested) else 1
-
-
-def open_worker(
-    config: StoreConfig,
-    options: Options,
-    tuning: Tuning,
-    password: bytes | None,
-    clock: LocalClock,
-    progress: Progress | None,
-) -> Context:
-    """Return the context of a worker process; called in it."""
-    from s3unzip.cli.stores import open_stores
-    from s3unzip.pipeline.context import Context
-
-    return Context(
-        stores=open_stores(config),
-        clock=clock,
-        policy=o.policy_of(options, password),
-        tuning=tuning,
-        progress=progress,
-    )
 
 
 def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:

@@ -1,0 +1,41 @@
+"""The context of a process of the command line: the one started, and its workers.
+
+Apart from the commands, for a worker process must not import what reads a
+command line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip.cli.stores import open_stores
+from s3unzip.pipeline.context import Context
+
+if TYPE_CHECKING:
+    from s3unzip.cli.stores import StoreConfig
+    from s3unzip.local.clock import LocalClock
+    from s3unzip.pipeline.model import Location
+    from s3unzip.pipeline.ports import Progress
+    from s3unzip.settings import Tuning
+    from s3unzip.zipformat import Policy
+
+
+def open_context(
+    config: StoreConfig,
+    policy: Policy,
+    tuning: Tuning,
+    clock: LocalClock,
+    progress: Progress | None,
+) -> Context:
+    """Return the context of this process; its stores are opened when they are first asked for."""
+    return Context(
+        stores=open_stores(config), clock=clock, policy=policy, tuning=tuning, progress=progress
+    )
+
+
+def worker_modules(*locations: Location) -> list[str]:
+    """Return what workers import to work on `locations`, heaviest last."""
+    modules = ["s3unzip.local.worker", "s3unzip.cli.contexts"]
+    if any(location.scheme == "s3" for location in locations):
+        modules.append("s3unzip.aws.stores")
+    return modules
