@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import json
 import os
 import statistics
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import resource
     from collections.abc import Mapping, Sequence
 
 RUNS = 3
@@ -35,46 +33,27 @@ def run_command(command: Sequence[str], env: Mapping[str, str] | None = None) ->
     Raises:
         subprocess.CalledProcessError: it failed.
     """
-    _adopt_orphans()
-    others = _children()
-    started = time.perf_counter()
     environment = {**os.environ, **(env or {})}
     # Bytecode is kept between runs, as for any user, whatever the shell says here.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    output = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
+    hear, tell = os.pipe()
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.launch", str(tell), *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        pass_fds=(tell,),
+    )
+    os.close(tell)
+    output, _ = process.communicate()
     wall = time.perf_counter() - started
-    process.returncode = os.waitstatus_to_exitcode(status)
+    with os.fdopen(hear) as told:
+        said = told.read()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command, output)
-    usages = [usage, *_reap(_children() - others)]
-    cpu = sum(one.ru_utime + one.ru_stime for one in usages)
-    return Cost(wall, cpu, max(one.ru_maxrss for one in usages) / 1024, output)
-
-
-def _adopt_orphans() -> None:
-    """Make this process the parent of what its children leave: a fork server's workers.
-
-    Nobody waits for those else, and their CPU would be nobody's.
-    """
-    pr_set_child_subreaper = 36  # prctl(2)
-    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
-
-
-def _children() -> set[int]:
-    """Return the process ids of this process's children."""
-    path = Path(f"/proc/self/task/{os.getpid()}/children")
-    return {int(pid) for pid in path.read_text().split()}
-
-
-def _reap(pids: set[int]) -> list[resource.struct_rusage]:
-    usages = []
-    for pid in pids:
-        with contextlib.suppress(ChildProcessError):
-            usages.append(os.wait4(pid, 0)[2])
-    return usages
+    cpu, peak = json.loads(said)
+    return Cost(wall, cpu, peak, output)
 
 
 def median(values: Sequence[float]) -> float:
