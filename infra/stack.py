@@ -60,6 +60,7 @@ class S3UnzipStack(cdk.Stack):
             "DestinationBucket": storage.destination.bucket_name,
             "WorkBucket": storage.work.bucket_name,
             "StateMachineArn": workflow.state_machine.state_machine_arn,
+            "PlanFunction": functions.plan.function_name,
             "QueueUrl": intake.queue.queue_url,
             "DeadLettersUrl": intake.dead_letters.queue_url,
             "DashboardName": dashboard.name,

@@ -156,3 +156,31 @@ def test_items_of_the_map(pipeline: DeployedPipeline, runs: DeployedRuns) -> Non
     items = runs.items(run)
     assert items is not None
     assert (items.waiting, items.running, items.succeeded, items.failed) == (0, 0, 1, 0)
+
+
+def test_an_archive_whose_event_was_lost_is_found_and_begun(
+    pipeline: DeployedPipeline, operator: Operator
+) -> None:
+    """Reconcile names archives without a run, and no others; --start queues them again."""
+    pipeline.put("kept.zip", build(*members_of(3)))
+    pipeline.wait("kept.zip")
+    events = pipeline.client("events")
+    rule = events.list_rules()["Rules"][0]["Name"]
+    events.disable_rule(Name=rule)
+    pipeline.put("lost one.zip", build(*members_of(4)))
+    pipeline.put("unasked.txt", b"its suffix starts no run")
+    events.enable_rule(Name=rule)
+    found = operator.call("reconcile", "--env", "dev", "--json")
+    assert found.returncode == 1, found.stderr
+    unsettled = json.loads(found.stdout)["unsettled"]
+    assert [(one["source"]["key"], one["state"]) for one in unsettled] == [
+        ("lost one.zip", "no run")
+    ]
+    begun = operator.call("reconcile", "--env", "dev", "--start")
+    assert "lost one.zip" in begun.stdout
+    assert begun.stderr == "1 queued: s3unzip runs --env dev\n"
+    assert pipeline.wait("lost one.zip").run == unsettled[0]["run"]
+    settled = operator.call("reconcile", "--env", "dev")
+    assert settled.returncode == 0, settled.stdout
+    assert settled.stdout.endswith(" archives: 0 running, 0 without a verdict\n")
+    assert operator.call("reconcile", "--env", "dev", "--days", "0").returncode == 0

@@ -11,7 +11,7 @@ import os
 import time
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import boto3
 import msgspec
@@ -68,6 +68,14 @@ class Trigger:
                 f"(s3://{self.bucket}/{ours}*{self.suffix}), so its members could start runs: "
                 "deploy with another bucket or prefix"
             )
+
+
+class Orders(NamedTuple):
+    """What all runs of an environment have in common: what a run's id is made of."""
+
+    trigger: Trigger
+    destination: Location
+    options: Options
 
 
 class LambdaClock:
@@ -137,6 +145,25 @@ def open_worker() -> Worker:
     return read_worker(os.environ)
 
 
+def read_orders(variables: Mapping[str, str]) -> Orders:
+    """Return what `variables` say of every run; no secret is read.
+
+    Raises:
+        UsageError: a variable is missing or wrong.
+    """
+    options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
+    secret = variables.get(Variable.PASSWORD_SECRET)
+    if secret:
+        options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
+    trigger = Trigger(
+        _needed(variables, Variable.TRIGGER_BUCKET),
+        variables.get(Variable.TRIGGER_PREFIX, ""),
+        variables.get(Variable.TRIGGER_SUFFIX, ""),
+    )
+    destination = parse_destination(_needed(variables, Variable.DESTINATION))
+    return Orders(trigger, destination, options)
+
+
 def read_worker(variables: Mapping[str, str]) -> Worker:
     """Return the worker that `variables` describe.
 
@@ -144,13 +171,8 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         UsageError: a variable is missing or wrong.
         ScopeError: the destination would start runs of its own.
     """
-    destination = parse_destination(_needed(variables, Variable.DESTINATION))
-    trigger = Trigger(
-        _needed(variables, Variable.TRIGGER_BUCKET),
-        variables.get(Variable.TRIGGER_PREFIX, ""),
-        variables.get(Variable.TRIGGER_SUFFIX, ""),
-    )
-    trigger.check(destination)
+    orders = read_orders(variables)
+    orders.trigger.check(orders.destination)
     work = Location(
         "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
     )
@@ -158,17 +180,15 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         owner=variables.get(Variable.DESTINATION_OWNER) or None,
         kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
     )
-    options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
+    options = orders.options
     tuning = make_tuning(_table(variables, Variable.TUNING))
     secret = variables.get(Variable.PASSWORD_SECRET)
-    if secret:
-        options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
     return Worker(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         stores=S3Stores(work, writing=writing),
         work=work,
-        destination=destination,
-        trigger=trigger,
+        destination=orders.destination,
+        trigger=orders.trigger,
         options=options,
         tuning=tuning,
         policy=Policy(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -26,6 +26,7 @@ from s3unzip.pipeline.watching import Items, RunEntry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
 
     from s3unzip.aws.session import S3Access
@@ -45,27 +46,31 @@ class DeployedRuns:
     """
 
     def __init__(self, environment: str, access: S3Access) -> None:
-        session = boto3.session.Session(profile_name=access.profile, region_name=access.region)
+        self._endpoint_url = access.endpoint_url
+        self.environment = environment
+        try:
+            self._session = boto3.session.Session(
+                profile_name=access.profile, region_name=access.region
+            )
+            stacks: CloudFormationClient = self.client("cloudformation")
+            self._states: SFNClient = self.client("stepfunctions")
+        except BotoCoreError as error:
+            raise read_fault(error, f"environment {environment}") from None
+        self.outputs = find_outputs(stacks, environment)
+        self._machine = self.outputs["StateMachineArn"]
+        self._prefix = self.outputs.get("WorkPrefix", "")
+        self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
+        self._stores = S3Stores(self.work_location, access=access)
+
+    def client(self, service: str) -> Any:
+        """Return a new boto3 client of a service of the stack's account and region."""
         config = Config(
             connect_timeout=5,
             read_timeout=20,
             retries={"total_max_attempts": 6, "mode": "standard"},
         )
-        try:
-            stacks = session.client(
-                "cloudformation", endpoint_url=access.endpoint_url, config=config
-            )
-            self._states: SFNClient = session.client(
-                "stepfunctions", endpoint_url=access.endpoint_url, config=config
-            )
-        except BotoCoreError as error:
-            raise read_fault(error, f"environment {environment}") from None
-        outputs = find_outputs(stacks, environment)
-        self.environment = environment
-        self._machine = outputs["StateMachineArn"]
-        self._prefix = outputs.get("WorkPrefix", "")
-        self.work_location = Location("s3", outputs["WorkBucket"], self._prefix)
-        self._stores = S3Stores(self.work_location, access=access)
+        make: Any = self._session.client  # its overloads want literals
+        return make(service, endpoint_url=self._endpoint_url, config=config)
 
     @property
     def stores(self) -> S3Stores:

@@ -1,0 +1,71 @@
+"""``reconcile``: find archives that never got a verdict."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3unzip.cli import options as o
+from s3unzip.cli.figures import printable, show_bytes
+from s3unzip.pipeline.model import encode
+
+if TYPE_CHECKING:
+    from s3unzip.aws.reconciling import Unsettled
+
+DAY = 86_400.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("reconcile")(reconcile_command)
+
+
+def reconcile_command(
+    env: Annotated[
+        str,
+        typer.Option("--env", metavar="NAME", help="The environment: its stack is s3unzip-NAME."),
+    ],
+    days: Annotated[
+        float, typer.Option("--days", min=0.0, help="Archives put in the last so many days.")
+    ] = 7.0,
+    start: Annotated[
+        bool, typer.Option("--start", help="Queue the archives without a run again.")
+    ] = False,
+    json: o.Json = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """Compare the ingest bucket with the runs: archives whose event or verdict never came.
+
+    Exit code: 0 every archive has its verdict or is being extracted, 1 some have not.
+    """
+    from s3unzip.aws import reconciling
+    from s3unzip.cli.runs import open_deployed
+
+    runs = open_deployed(env, o.store_config(endpoint_url, region, profile))
+    found = reconciling.reconcile(runs, time.time() - days * DAY)
+    if json:
+        sys.stdout.write(encode(found).decode() + "\n")
+    else:
+        sys.stdout.writelines(_line(one) for one in found.unsettled)
+        sys.stdout.write(
+            f"{found.archives:,} archives: {found.running:,} running, "
+            f"{len(found.unsettled):,} without a verdict\n"
+        )
+    lost = [one for one in found.unsettled if one.state == "no run"]
+    if start and lost:
+        count = reconciling.start(runs, lost)
+        sys.stderr.write(f"{count:,} queued: s3unzip runs --env {env}\n")
+    return 1 if found.unsettled else 0
+
+
+def _line(one: Unsettled) -> str:
+    when = datetime.fromtimestamp(one.put, UTC)
+    mend = "" if one.state == "no run" else f"  s3unzip redrive {one.run}"
+    size = show_bytes(one.size)
+    return f"{when:%Y-%m-%d %H:%M}  {one.state:12}  {size:>9}  {printable(str(one.source))}{mend}\n"
