@@ -136,6 +136,10 @@ def test_a_rejected_archive_is_found(pipeline: DeployedPipeline, operator: Opera
     done = operator.call("watch", run, "--env", "dev")
     assert done.returncode == Verdict.REJECTED.exit_code
     assert "REJECTED" in done.stderr
+    listed = operator.call("runs", "--env", "dev", "--limit", "1")
+    assert run in listed.stdout, listed.stderr
+    assert "REJECTED" in listed.stdout
+    assert operator.call("show", "latest", "--env", "dev").returncode == done.returncode
 
 
 def test_names_that_are_not_there(runs: DeployedRuns, operator: Operator) -> None:

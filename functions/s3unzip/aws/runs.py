@@ -2,11 +2,13 @@
 
 The stack is found by its name and tells the rest in its outputs. A run's
 execution bears the run's id; a retry is an execution of its own. An archive
-that was rejected has a record and no execution.
+that was rejected has a record and no execution; `refusals` lists those.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from s3unzip.aws.refusals import FOLDER, list_refusals
 from s3unzip.aws.stack import find_outputs, read_fault
 from s3unzip.aws.stores import S3Stores
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
@@ -82,7 +85,14 @@ class DeployedRuns:
         return self._stores.work(run)
 
     def recent(self, most: int) -> Iterator[RunEntry]:
-        """Yield the runs that have executions, what moved last first; retries by their own name."""
+        """Yield the latest runs first: executions, retries by their own name, and refusals."""
+        refused = list_refusals(self._stores.session.control, self.work_location, most)
+        both = heapq.merge(
+            self._executions(most), refused, key=lambda one: one.started, reverse=True
+        )
+        yield from itertools.islice(both, most)
+
+    def _executions(self, most: int) -> Iterator[RunEntry]:
         pages = self._states.get_paginator("list_executions").paginate(
             stateMachineArn=self._machine, PaginationConfig={"MaxItems": most}
         )
@@ -241,4 +251,5 @@ class DeployedRuns:
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "s3:ListBucket") from None
         found = [one["Prefix"] for one in answer.get("CommonPrefixes", ())]
-        return [one.removeprefix(prefix).rstrip("/") for one in found]
+        names = [one.removeprefix(prefix).rstrip("/") for one in found]
+        return [one for one in names if one != FOLDER]

@@ -15,6 +15,7 @@ from s3unzip.aws.budget import refuse_cost
 from s3unzip.aws.environment import open_client, open_worker
 from s3unzip.aws.events import announce, read_requests
 from s3unzip.aws.executions import start_execution
+from s3unzip.aws.refusals import note_refusal
 from s3unzip.aws.telemetry import follow, logger, metrics, record_archive, record_plan, tracer
 from s3unzip.errors import NotFoundError, SourceChangedError
 from s3unzip.pipeline.model import Report
@@ -48,6 +49,7 @@ def plan_archive(request: Request, context: Context) -> None:
     outcome = plan if isinstance(plan, Report) else refuse_cost(worker, plan, context) or plan
     if isinstance(outcome, Report):
         record_archive(outcome)
+        note_refusal(worker, outcome, context)
         announce(open_client("events"), worker, outcome)
         return
     follow(outcome.run)
