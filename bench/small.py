@@ -69,7 +69,8 @@ def bare() -> None:
     body = client.get_object(Bucket="source", Key="bench.zip")["Body"].read()
     archive = zipfile.ZipFile(io.BytesIO(body))
     bodies = [(name, archive.read(name)) for name in archive.namelist()]
-    facts = {"zip-crc32": "00000000", "mtime": "1700000000", "mode": "644"}
+    run = "bench-0123456789abcdef0123"
+    facts = {"zip-crc32": "00000000", "mtime": "1700000000", "mode": "644", "s3unzip-run": run}
     store = S3Store(
         "bare",
         config={"checksum_algorithm": "CRC64NVME", "unsigned_payload": True},

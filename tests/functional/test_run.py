@@ -69,12 +69,13 @@ def test_a_large_directory_is_read_in_pinned_pieces() -> None:
 def test_objects_carry_what_verify_needs() -> None:
     """Type from the name, CRC-32, time and mode beside the bytes."""
     bench = Bench()
-    bench.run(build(Entry("a/page.html", b"<p>hi")))
+    report = bench.run(build(Entry("a/page.html", b"<p>hi")))
     facts = bench.out.objects["archive/a/page.html"].facts
     assert facts.content_type == "text/html"
     assert facts.metadata["zip-crc32"] == f"{zlib.crc32(b'<p>hi'):08x}"
     assert facts.metadata["mode"] == "644"
     assert int(facts.metadata["mtime"]) > 0
+    assert facts.metadata["s3unzip-run"] == report.run
 
 
 def test_a_broken_index_writes_nothing() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
 MTIME_KEY = "mtime"  # Unix seconds
 MODE_KEY = "mode"  # Unix permission bits, octal
+RUN_KEY = "s3unzip-run"  # the run that wrote the object: of two to the same keys, the last
 DEFAULT_TYPE = "application/octet-stream"
 
 # A table of our own, not the machine's /etc/mime.types: the same archive gets
@@ -81,7 +82,7 @@ def content_type(key: str) -> str:
 
 def facts_of(key: str, member: Described, run: Run) -> ObjectFacts:
     """Return what is stored beside the bytes of `member` under `key`."""
-    metadata = {}
+    metadata = {RUN_KEY: run.id}
     if declares_crc(member.method):
         metadata[CRC_KEY] = f"{member.crc32:08x}"
     if member.mtime is not None:
