@@ -98,7 +98,8 @@ def measure_imports(folder: Path) -> None:
             "import time; t = time.perf_counter(); "
             f"import s3unzip.handlers.{name}; print(time.perf_counter() - t)"
         )
-        command = [str(PYTHON), "-c", code]
+        # Without the packages of MiniStack itself: a Lambda has only its asset.
+        command = [str(PYTHON), "-S", "-c", code]
         run_command(command, variables)  # compiles the package
         times = [float(run_command(command, variables).output) for _ in range(2 * RUNS + 1)]
         print_figure(f"cloud.import.{name}.ms", median(times) * 1_000, "ms")
