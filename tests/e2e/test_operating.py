@@ -188,3 +188,17 @@ def test_an_archive_whose_event_was_lost_is_found_and_begun(
     assert settled.returncode == 0, settled.stdout
     assert settled.stdout.endswith(" archives: 0 running, 0 without a verdict\n")
     assert operator.call("reconcile", "--env", "dev", "--days", "0").returncode == 0
+
+
+def test_a_local_run_writes_with_a_key(pipeline: DeployedPipeline, operator: Operator) -> None:
+    """--kms-key goes with every object, small or in parts."""
+    pipeline.put("by hand.zip", build(*members_of(5), Entry("large", b"x" * (9 << 20), method=8)))
+    bucket = pipeline.outputs["DestinationBucket"]
+    source = f"s3://{pipeline.outputs['IngestBucket']}/by hand.zip"
+    key = "arn:aws:kms:us-east-1:000000000000:key/k"
+    done = operator.call("run", source, f"s3://{bucket}/here", "--kms-key", key)
+    assert done.returncode == 0, done.stderr
+    s3 = pipeline.client("s3")
+    for name in ("d0/f0000.json", "large"):
+        found = s3.head_object(Bucket=bucket, Key=f"here/by hand/{name}")
+        assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", key)

@@ -158,6 +158,8 @@ def test_runs_show_and_skip_unchanged(s3unzip: Callable[..., Ended]) -> None:
         (("run", "./a.zip", "./out", "--encoding", "klingon"), 2, "klingon"),
         (("run", "./a.zip", "./out", "--password-file", "./none"), 2, "none"),
         (("run", "./a.zip", "./out", "--prefix", "a", "--key-template", "{member}"), 2, "--prefix"),
+        (("run", "./a.zip", "./out", "--kms-key", "arn"), 2, "are for S3"),
+        (("run", "./a.zip", "s3://bucket/p", "--dest-owner", "me"), 2, "12 digits"),
         (("show", "nothing"), 6, "nothing"),
         (("plan", "./a.zip", "--on", "moon"), 2, "moon"),
         (("frobnicate",), 2, "frobnicate"),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from s3unzip.cli.stores import StoreConfig
     from s3unzip.zipformat import Policy
 
+ACCOUNT_DIGITS = 12
+
 Source = Annotated[
     str, typer.Argument(metavar="SRC", help="The archive: s3://bucket/key, a path, http(s)://...")
 ]
@@ -43,6 +45,16 @@ Lenient = Annotated[
 Encoding = Annotated[
     str | None,
     typer.Option("--encoding", help="Of names that are neither ASCII nor marked as UTF-8."),
+]
+DestOwner = Annotated[
+    str | None,
+    typer.Option(
+        "--dest-owner", metavar="ACCOUNT", help="Refuse DEST's bucket if another account owns it."
+    ),
+]
+KmsKey = Annotated[
+    str | None,
+    typer.Option("--kms-key", metavar="ARN", help="Encrypt what is written to S3 with this key."),
 ]
 EndpointUrl = Annotated[
     str | None,
@@ -81,12 +93,32 @@ Tune = Annotated[
 
 
 def store_config(
-    endpoint_url: str | None, region: str | None, profile: str | None, *, connections: int = 64
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
+    *,
+    owner: str | None = None,
+    kms_key: str | None = None,
+    connections: int = 64,
 ) -> StoreConfig:
-    """Return how stores are opened."""
+    """Return how stores are opened.
+
+    Raises:
+        UsageError: `owner` is no account's id.
+    """
     from s3unzip.cli.stores import StoreConfig
 
-    return StoreConfig(runs_home(), endpoint_url, region, profile, connections=max(64, connections))
+    if owner is not None and not (len(owner) == ACCOUNT_DIGITS and owner.isdecimal()):
+        raise UsageError(f"--dest-owner {owner}: an account's id has 12 digits")
+    return StoreConfig(
+        runs_home(),
+        endpoint_url,
+        region,
+        profile,
+        destination_owner=owner,
+        destination_kms_key=kms_key,
+        connections=max(64, connections),
+    )
 
 
 def policy_of(options: Options, password: bytes | None = None) -> Policy:

@@ -148,6 +148,8 @@ def redrive_run(
     workers: Workers = None,
     puts: Puts = None,
     password_file: o.PasswordFile = None,
+    dest_owner: o.DestOwner = None,
+    kms_key: o.KmsKey = None,
     tune: o.Tune = None,
     json: o.Json = False,
     endpoint_url: o.EndpointUrl = None,
@@ -158,7 +160,7 @@ def redrive_run(
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import redrive
 
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
@@ -175,6 +177,8 @@ def retry_run(
     workers: Workers = None,
     puts: Puts = None,
     password_file: o.PasswordFile = None,
+    dest_owner: o.DestOwner = None,
+    kms_key: o.KmsKey = None,
     tune: o.Tune = None,
     json: o.Json = False,
     endpoint_url: o.EndpointUrl = None,
@@ -185,7 +189,7 @@ def retry_run(
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import retry_failed
 
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)

@@ -81,6 +81,8 @@ def run_command(
         bool, typer.Option("--marker", help="Write _SUCCESS last, if all went well.")
     ] = False,
     max_cost: MaxCost = None,
+    dest_owner: o.DestOwner = None,
+    kms_key: o.KmsKey = None,
     tune: o.Tune = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no report.")] = False,
     json: o.Json = False,
@@ -113,9 +115,11 @@ def run_command(
     from s3unzip.local.pool import start_fork_server
 
     request = Request(parse_source(source), parse_destination(dest), chosen)
+    if request.destination.scheme != "s3" and (dest_owner or kms_key):
+        raise UsageError(f"{request.destination}: --dest-owner and --kms-key are for S3")
     processes = workers or available_cores()
     tuning = local_tuning(tune, processes, puts)
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
     start_fork_server(worker_modules(config.work, request.source, request.destination))
     policy = o.policy_of(chosen, o.read_password(password_file))
     worker = partial(open_context, config, policy, tuning)
