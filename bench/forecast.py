@@ -3,26 +3,26 @@
     uv run python -m bench.forecast
 
 For each case an archive is made, planned and extracted by threads on stores
-with known latencies, links and rates (`bench.shaped`); the forecast is given
-the same numbers. Prints one JSON line a metric: `forecast.error.<case>` is
-forecast over measured, less one, for the tasks' part of the run. The aim is 0.2.
-Then the fixtures of others are forecast for AWS, beside what they measured.
+with known latencies, links and rates (`bench.shaped`), or by worker processes
+on a real S3 server through a shaped proxy (`bench.proxied`); the forecast is
+given the same numbers. `forecast.error.<case>` is forecast over measured, less
+one, for the tasks' part of the run. The aim is 0.2. Then the fixtures of others
+are forecast for AWS, beside what they measured.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import queue
-import random
 import threading
 import time
-import zipfile
 from dataclasses import dataclass, replace
-from io import BytesIO
 from typing import TYPE_CHECKING
 
+from bench.measure import print_figure
+from bench.proxied import PROXIED, measure_proxied
 from bench.shaped import Prefix, ShapedStores, WallClock, World
+from bench.zipped import random_archive
 from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.extract import run_task
 from s3unzip.pipeline.forecast import (
@@ -82,17 +82,6 @@ CASES = (
 )
 
 
-def make_archive(case: Case) -> bytes:
-    """Return an archive of random members."""
-    made = BytesIO()
-    rng = random.Random(1)
-    method = zipfile.ZIP_STORED if case.stored else zipfile.ZIP_DEFLATED
-    with zipfile.ZipFile(made, "w", method, compresslevel=1) as archive:
-        for number in range(case.members):
-            archive.writestr(f"member-{number:06d}.bin", rng.randbytes(case.size))
-    return made.getvalue()
-
-
 def measure(run: Run, tasks: list[Task], world: World, tuning: Tuning) -> tuple[float, Requests]:
     """Do `tasks` with as many threads as the platform has workers; return seconds and calls."""
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
@@ -128,7 +117,11 @@ def compare(case: Case) -> None:
         Tuning(max_workers=case.platform.workers),
         **dict(case.changes),  # type: ignore[arg-type]
     )
-    world = World(make_archive(case), case.platform, Prefix(case.platform.prefix_writes))
+    world = World(
+        random_archive(case.members, case.size, stored=case.stored),
+        case.platform,
+        Prefix(case.platform.prefix_writes),
+    )
     context = Context(ShapedStores(world, 99), WallClock(), tuning=tuning)
     summary = make_plan(
         Request(Location("s3", "from", "bench.zip"), Location("s3", "to", "")), context
@@ -139,21 +132,12 @@ def compare(case: Case) -> None:
     workload = replace(workload, at_once=case.platform.workers)
     forecast = make_forecast(workload, case.platform, tuning)
     seconds, calls = measure(summary.run, tasks, world, tuning)
-    tell(
-        f"forecast.error.{case.name}",
-        round(forecast.tasks_seconds / seconds - 1, 3),
-        forecast=round(forecast.tasks_seconds, 2),
-        measured=round(seconds, 2),
-        tasks=len(tasks),
-        gets=calls.get,
-        writes=calls.put
-        + calls.part
-        + calls.copy
-        + calls.create
-        + calls.complete
-        - calls.throttled,
-        throttled=calls.throttled,
+    writes = calls.put + calls.part + calls.copy + calls.create + calls.complete
+    print(
+        f"{case.name}: {len(tasks)} tasks, {calls.get} GETs, {writes - calls.throttled} writes, "
+        f"{calls.throttled} throttled"
     )
+    tell(case.name, forecast.tasks_seconds, seconds)
 
 
 def published() -> None:
@@ -163,24 +147,21 @@ def published() -> None:
         started = time.process_time()
         forecast = make_forecast(make_fixture(fixture, tuning), aws(), tuning)
         others = fixture.published
-        tell(
-            f"forecast.aws.{name}",
-            round(forecast.duration.expected, 1),
-            low=round(forecast.duration.low, 1),
-            high=round(forecast.duration.high, 1),
-            dollars=round(forecast.cost.total, 4),
-            bound=forecast.bounds[0].name,
-            bound_seconds=round(forecast.bounds[0].seconds, 1),
-            times_the_bound=round(forecast.tasks_seconds / forecast.bounds[0].seconds, 2),
-            others=others.seconds if others else None,
-            others_by=others.by if others else None,
-            cpu_seconds=round(time.process_time() - started, 2),
+        duration, bound = forecast.duration, forecast.bounds[0]
+        print(
+            f"{name}: {duration.low:.1f} to {duration.high:.1f} s, ${forecast.cost.total:.4f}; "
+            f"the bound is {bound.seconds:.1f} s ({bound.name}); "
+            + (f"{others.by} took {others.seconds:.0f} s" if others else "nobody published any")
         )
+        print_figure(f"forecast.aws.{name}", duration.expected, "s")
+        print_figure(f"forecast.times_bound.{name}", forecast.tasks_seconds / bound.seconds, "x")
+        print_figure(f"forecast.cpu.{name}", time.process_time() - started, "s")
 
 
-def tell(metric: str, value: float, **more: object) -> None:
-    """Print one metric."""
-    print(json.dumps({"metric": metric, "value": value, **more}), flush=True)
+def tell(name: str, forecast: float, measured: float) -> None:
+    """Print how far a forecast was from what was measured."""
+    print(f"{name}: forecast {forecast:.2f} s, measured {measured:.2f} s")
+    print_figure(f"forecast.error.{name}", forecast / measured - 1, "ratio")
 
 
 def main() -> None:
@@ -189,6 +170,9 @@ def main() -> None:
     for case in CASES:
         if wanted is None or case.name in wanted.split(","):
             compare(case)
+    for proxied in PROXIED:
+        if wanted is None or proxied.name in wanted.split(","):
+            tell(proxied.name, *measure_proxied(proxied))
     if wanted is None or "published" in wanted.split(","):
         published()
 
