@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from s3unzip.cli.main import main
+from s3unzip.local.locking import RunLocks
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -144,6 +145,36 @@ def test_runs_show_and_skip_unchanged(s3unzip: Callable[..., Ended]) -> None:
     assert (shown.code, shown.out.splitlines()[0].split()[0]) == (0, "COMPLETED")
     again = s3unzip("run", "./a.zip", "./out", "-w", "1", "--on-conflict", "skip-unchanged")
     assert "3 unchanged" in again.err
+
+
+def test_one_process_at_a_time_does_a_run(s3unzip: Callable[..., Ended], home: Path) -> None:
+    """The second is told so and writes nothing; when the first is gone it may."""
+    done = json.loads(s3unzip("run", "./a.zip", "./out", "-w", "1", "--json", "-q").out)
+    (home / "out/a/docs/readme.txt").unlink()
+    with RunLocks(str(home / "home")) as other:
+        other.hold(done["run"])
+        for words in (("run", "./a.zip", "./out", "-w", "1"), ("redrive", "latest")):
+            ended = s3unzip(*words)
+            assert ended.code == 2
+            assert f"{done['run']}: another process is doing this run" in ended.err
+    assert not (home / "out/a/docs/readme.txt").exists()
+    assert s3unzip("run", "./a.zip", "./out", "-w", "1", "-q").code == 0
+    assert (home / "out/a/docs/readme.txt").exists()
+
+
+def test_the_same_run_twice_at_once(home: Path) -> None:
+    """Two processes: one of them does it, and what it leaves is right."""
+    entries = [Entry(f"f{n}", b"%d" % n * 1000, method=8) for n in range(2_000)]
+    (home / "many.zip").write_bytes(build(*entries))
+    command = [sys.executable, "-m", "s3unzip.cli", "run", "many.zip", "out"]
+    both = [
+        subprocess.Popen(command, cwd=home, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    said = [process.communicate(timeout=120)[1] for process in both]
+    codes = sorted(process.returncode for process in both)
+    assert codes in ([0, 0], [0, 2]), said
+    assert len(list((home / "out/many").iterdir())) == 2_000
+    assert (home / "out/many/f1999").read_bytes() == b"1999" * 1000
 
 
 @pytest.mark.parametrize(

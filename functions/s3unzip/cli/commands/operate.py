@@ -250,6 +250,7 @@ class _Again:
         from s3unzip.cli.progress import RunDisplay
         from s3unzip.cli.runs import open_runs
         from s3unzip.local.clock import LocalClock
+        from s3unzip.local.locking import RunLocks
         from s3unzip.local.pool import WorkerPool, start_fork_server
 
         runs = open_runs(None, self._config)
@@ -269,7 +270,8 @@ class _Again:
 
         platform = local_platform(self._config, summary.run.destination, self._processes)
         context = replace(worker(LocalClock(), display), platform=platform)
-        with display:
+        with RunLocks(self._config.work.key) as locks, display:
+            locks.hold(run.id)
             report = act(summary, context, make_pool)
         if json:
             sys.stdout.write(encode(report).decode() + "\n")

@@ -12,6 +12,7 @@ import typer
 
 from s3unzip.cli import options as o
 from s3unzip.cli.commands.archive import make_context
+from s3unzip.cli.home import runs_home
 from s3unzip.cli.output import print_report
 from s3unzip.errors import UsageError
 from s3unzip.pipeline.locations import parse_destination, parse_source
@@ -145,6 +146,7 @@ def _run(
 ) -> int:
     from s3unzip.cli.progress import RunDisplay
     from s3unzip.local.clock import LocalClock
+    from s3unzip.local.locking import RunLocks
     from s3unzip.local.pool import WorkerPool
     from s3unzip.local.runner import run_archive
 
@@ -154,26 +156,28 @@ def _run(
     def make_pool(run: Run) -> WorkerPool:
         return WorkerPool(run, machine.processes, machine.worker, display)
 
-    def planned(summary: PlanSummary) -> None:
+    locks = RunLocks(runs_home().key)
+
+    def admit(summary: PlanSummary) -> None:
         if max_cost is not None:
             _guard(summary, context, max_cost)
+        locks.hold(summary.run.id)
+
+    def planned(summary: PlanSummary) -> None:
+        admit(summary)
         display.planned(summary)
 
-    with display:
-        report = run_archive(request, context, make_pool, planned)
-    if json:
-        sys.stdout.write(encode(report).decode() + "\n")
-    if not quiet:
-        print_report(report)
-    if not request.options.nested_depth:
-        return report.verdict.exit_code
-    guard = planned if max_cost is not None else _no_guard
-    below = _run_nested(report, context, make_pool, guard, quiet=quiet, json=json)
-    return report.verdict.exit_code or below
-
-
-def _no_guard(_: PlanSummary) -> None:
-    """Let any plan pass."""
+    with locks:
+        with display:
+            report = run_archive(request, context, make_pool, planned)
+        if json:
+            sys.stdout.write(encode(report).decode() + "\n")
+        if not quiet:
+            print_report(report)
+        if not request.options.nested_depth:
+            return report.verdict.exit_code
+        below = _run_nested(report, context, make_pool, admit, quiet=quiet, json=json)
+        return report.verdict.exit_code or below
 
 
 def _run_nested(
