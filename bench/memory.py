@@ -47,7 +47,7 @@ def write_archive(path: Path, scale: float = 1.0) -> None:
             size = int(300 * MIB * scale)
             archive.add(f"large/stream-{number}.bin", repeat_deflated(mixed, size))
         archive.add("large/logs.log", repeat_deflated(logs, int(600 * MIB * scale)))
-        archive.add("large/stored.bin", repeat_stored([noise(16 * MIB)], int(700 * MIB * scale)))
+        archive.add("large/stored.bin", repeat_stored([noise(16 * MIB)], int(920 * MIB * scale)))
         archive.add("large/split.bin", repeat_deflated(mixed, int(1_400 * MIB * scale)))
 
 
