@@ -17,6 +17,9 @@ RAW = -15
 # The stubs call this class an instance.
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
 
+# Each call copies what it leaves of its input: of a small slice that is little.
+_DEFLATE_SLICE = 64 * 1024
+
 # The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
 # for 18 bits, so a slice of this many bytes yields at most 8 MB.
 _DEFLATE64_SLICE = 256
@@ -28,7 +31,8 @@ class Deflate:
     def __init__(self, member: Member, policy: Policy) -> None:
         del member, policy
         self._stream = isal_zlib.decompressobj(RAW)
-        self._data: Buffer = b""
+        self._data = memoryview(b"")  # not given to the stream yet
+        self._kept: Buffer = b""  # given, and given back
         self._late = 0
 
     @property
@@ -46,17 +50,23 @@ class Deflate:
         if self._stream.eof:
             self._late += len(data)
         else:
-            self._data = data
+            self._data = memoryview(data)
 
     def pull(self, most: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`."""
+        piece, asked = b"", False
+        while not (piece or self._stream.eof or (asked and not (self._kept or self._data))):
+            given, asked = self._kept, True  # also nothing: the stream may hold output back
+            if not given:
+                given, self._data = self._data[:_DEFLATE_SLICE], self._data[_DEFLATE_SLICE:]
+            try:
+                piece = self._stream.decompress(given, most)
+            except IGZIP_ERROR as error:
+                raise StreamError("corrupt-stream", f"deflate: {error}") from error
+            self._kept = self._stream.unconsumed_tail
         if self._stream.eof:
-            return b""
-        try:
-            piece = self._stream.decompress(self._data, most)
-        except IGZIP_ERROR as error:
-            raise StreamError("corrupt-stream", f"deflate: {error}") from error
-        self._data = self._stream.unconsumed_tail
+            self._late += len(self._data)
+            self._data = memoryview(b"")
         return piece
 
 
