@@ -201,7 +201,7 @@ class S3Destination:
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
         checksum = base64.b64encode(crc32.to_bytes(4, "big")).decode()
-        content = body if isinstance(body, bytes) else bytes(body)
+        content: Any = body if isinstance(body, bytes | bytearray) else bytes(body)
         try:
             answer = self._session.slow.upload_part(
                 Bucket=self._bucket,

@@ -118,7 +118,9 @@ class PartPlace(NamedTuple):
 class PartWriter:
     """Cuts a stream of bytes into parts and uploads several at once.
 
-    At most `at_once` parts are on the wire, and one more is being filled.
+    At most `at_once` parts are on the wire, and one more is being filled. Their
+    buffers are used again and again: the pages of new ones cost more than
+    what is copied into them.
     """
 
     def __init__(
@@ -137,12 +139,13 @@ class PartWriter:
         self._sizes = iter(sizes)
         self._wanted = next(self._sizes, 0)
         self._number, self._offset = first or PartPlace()
-        self._pieces: list[Buffer] = []
+        self._buffer = bytearray()  # of at least the part's size, once it is begun
+        self._free: list[bytearray] = []
         self._filled = 0
         self._crc = 0
         self._at_once = at_once
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="part")
-        self._pending: deque[Future[Part]] = deque()
+        self._pending: deque[tuple[Future[Part], bytearray]] = deque()
         self._done: list[Part] = []
 
     def write(self, piece: Buffer) -> None:
@@ -151,8 +154,7 @@ class PartWriter:
         while view:
             room = self._wanted - self._filled
             taken = view[:room] if room > 0 else view
-            self._pieces.append(taken)
-            self._filled += len(taken)
+            self._keep(taken)
             self._crc = crc32(taken, self._crc)
             view = view[len(taken) :]
             if self._filled >= self._wanted:
@@ -163,7 +165,7 @@ class PartWriter:
         if self._filled or not (self._done or self._pending):
             self._flush()
         while self._pending:
-            self._done.append(self._pending.popleft().result())
+            self._done.append(self._pending.popleft()[0].result())
         self._pool.shutdown()
         return tuple(self._done)
 
@@ -171,15 +173,28 @@ class PartWriter:
         """Drop what is queued and wait for what is on the wire."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def _keep(self, piece: memoryview) -> None:
+        """Copy a piece into the part's buffer."""
+        if not self._filled:
+            self._buffer = self._free.pop() if self._free else bytearray(self._wanted)
+        end = self._filled + len(piece)
+        if end > len(self._buffer):  # a part longer than those before it
+            self._buffer += bytes(end - len(self._buffer))
+        self._buffer[self._filled : end] = piece
+        self._filled = end
+
     def _flush(self) -> None:
         if len(self._pending) >= self._at_once:
-            self._done.append(self._pending.popleft().result())
-        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            sent, buffer = self._pending.popleft()
+            self._done.append(sent.result())
+            self._free.append(buffer)
+        body = self._buffer if self._filled == len(self._buffer) else self._buffer[: self._filled]
         number, offset, crc = self._number, self._offset, self._crc
-        self._pending.append(self._pool.submit(self._send, number, offset, body, crc))
+        sent = self._pool.submit(self._send, number, offset, body, crc)
+        self._pending.append((sent, self._buffer))
+        self._buffer = bytearray()
         self._number += 1
         self._offset += self._filled
-        self._pieces = []
         self._filled = self._crc = 0
         self._wanted = next(self._sizes, self._wanted)
 
