@@ -111,19 +111,19 @@ def peer() -> None:
 def measure_stream() -> None:
     """Print what a stream costs beside its inflate and its upload."""
     ratios, peaks, walls = [], [], []
+    # Starting interpreters and planning is not the stream's: it costs as much for 1 KB.
+    idle = median([run(NOTHING)[0].cpu for _ in range(2 * RUNS + 1)])
     for turn in range(RUNS):
         cost, _ = run("mixed.zip", "--tune", f"split_from={1 << 40}")
-        idle, _ = run(NOTHING)
         inflated, uploaded = json.loads(
             run_command([sys.executable, "-m", "bench.large", "peer"]).output
         )
-        # Starting two interpreters and planning is not the stream's: it costs as much for 1 MB.
-        ratios.append((cost.cpu - idle.cpu) / (inflated + uploaded))
+        ratios.append((cost.cpu - idle) / (inflated + uploaded))
         peaks.append(cost.rss_mb)
         walls.append(cost.wall)
         print(
             f"turn {turn + 1}: stream {cost.cpu:.2f} CPU s, {cost.wall:.1f} s; a run of nothing "
-            f"{idle.cpu:.2f} CPU s; inflate {inflated:.2f} and upload {uploaded:.2f} CPU s",
+            f"{idle:.2f} CPU s; inflate {inflated:.2f} and upload {uploaded:.2f} CPU s",
             flush=True,
         )
     print_figure("stream.cpu_vs_inflate_plus_upload", median(ratios), "ratio")

@@ -13,10 +13,11 @@ from s3unzip.errors import Finding, MemberError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from s3unzip.deflate.inflate import Buffer
     from s3unzip.deflate.link import LinkedSegment
 
 
-def inflate_segment(segment: LinkedSegment, chunks: Iterable[bytes]) -> Iterator[bytes]:
+def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterator[bytes]:
     """Yield the segment's output in pieces of at most `inflate.PIECE_SIZE` bytes.
 
     Args:

@@ -20,6 +20,8 @@ from s3unzip.errors import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+Buffer = bytes | memoryview
+
 PIECE_SIZE: Final = 1 << 18
 """No piece of output is longer, in bytes."""
 
@@ -83,7 +85,7 @@ class SegmentInflater:
         """Whether more input would change nothing: the stream ended or is broken."""
         return self._fault is not None or self._inflate.eof
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
+    def feed(self, chunk: Buffer) -> Iterator[bytes]:
         """Yield the output of the next bytes; exhaust the iterator before the next call.
 
         Raises:
@@ -97,12 +99,12 @@ class SegmentInflater:
         if self.ended or not chunk:
             return
         if self._last_bit and end == self._stop:
-            self._last_byte, chunk = chunk[-1:], chunk[:-1]
+            self._last_byte, chunk = bytes(chunk[-1:]), chunk[:-1]
         if begin and chunk:
-            chunk = align(chunk, self._first_bit)
+            chunk = align(bytes(chunk), self._first_bit)
         yield from self._take(chunk)
 
-    def _take(self, chunk: bytes) -> Iterator[bytes]:
+    def _take(self, chunk: Buffer) -> Iterator[bytes]:
         """Yield the output of `chunk` up to the end of the stream, and note where that is."""
         for at in range(0, len(chunk), _INPUT_SIZE):
             yield from self._drain(chunk[at : at + _INPUT_SIZE])
@@ -134,7 +136,7 @@ class SegmentInflater:
             return output, Arrival(Ending.BOUNDARY, self.length, 0)
         return b"", Arrival(Ending.MISSED, length, 0)
 
-    def _drain(self, data: bytes) -> Iterator[bytes]:
+    def _drain(self, data: Buffer) -> Iterator[bytes]:
         """Yield all output of `data`; ISA-L holds some back in itself while a piece is full."""
         while True:
             try:

@@ -12,7 +12,7 @@ import json
 import zlib
 from dataclasses import dataclass
 
-from s3unzip.deflate.inflate import Arrival, Ending, SegmentInflater
+from s3unzip.deflate.inflate import Arrival, Buffer, Ending, SegmentInflater
 from s3unzip.deflate.tail import FIRST_WINDOW, SECOND_WINDOW, WINDOW_SIZE, SymbolicTail
 from s3unzip.errors import Finding, UsageError
 
@@ -91,7 +91,7 @@ class SegmentScan:
         self._first = _Track(start_bit, stop_bit, FIRST_WINDOW if start_bit else b"")
         self._second = _Track(start_bit, stop_bit, SECOND_WINDOW) if start_bit else None
 
-    def feed(self, chunk: bytes) -> None:
+    def feed(self, chunk: Buffer) -> None:
         """Take the next bytes.
 
         Raises:
@@ -127,7 +127,7 @@ class _Track:
         self._inflater = SegmentInflater(start_bit, stop_bit, window)
         self.tail = window
 
-    def feed(self, chunk: bytes) -> None:
+    def feed(self, chunk: Buffer) -> None:
         for piece in self._inflater.feed(chunk):
             self._append(piece)
 

@@ -13,12 +13,12 @@ from typing import Final
 from s3unzip.deflate.boundary import locate_boundary
 from s3unzip.deflate.crc import crc32_combine
 from s3unzip.deflate.extract import inflate_segment
-from s3unzip.deflate.inflate import Ending
+from s3unzip.deflate.inflate import Buffer, Ending
 from s3unzip.deflate.link import link
 from s3unzip.deflate.plan import Layout, Span, cut, segment_span
 from s3unzip.deflate.scan import ScannedSegment, SegmentScan
 
-Read = Callable[[Span], Iterable[bytes]]
+Read = Callable[[Span], Iterable[Buffer]]
 
 ATTEMPTS: Final = 3
 """Boundaries a scan tries to arrive at before it gives up; each that it misses costs a scan."""

@@ -1,10 +1,10 @@
-"""The C allocator of a worker: its large buffers are kept, and used again.
+"""The C allocator of a worker: its small buffers are kept, its large ones given back.
 
-A worker makes and frees buffers of many MiB all the time: ranges read, parts
-sent. Left alone, glibc gives some of them back to the system and asks for them
-again, and the kernel's work for new pages is then as much as that of inflating
-into them. How much is kept is bounded by what was in use at once, which
-settings bound.
+A worker makes and frees buffers all the time, in several threads. glibc gives
+the end of a heap back to the system as soon as it is free, and asks for it
+again: the kernel's work for new pages is then as much as that of inflating
+into them. And it learns from the first large buffer to keep such ones in its
+heaps, one a thread, where they leave holes. Fixed thresholds forbid both.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import ctypes
 from s3unzip.settings import MIB
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, malloc.h
-LARGEST_KEPT = 32 * MIB  # the most that glibc allows
-MOST_KEPT = 256 * MIB
+LARGE = 4 * MIB  # smaller ones are made too often to ask the system for each
+MOST_KEPT = 64 * MIB  # free at the end of a heap
 
 
-def keep_buffers() -> None:
-    """Have the allocator keep what is freed; nothing happens without glibc."""
+def settle_allocator() -> None:
+    """Set both thresholds; nothing happens without glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(MMAP_THRESHOLD, LARGEST_KEPT)
+        mallopt(MMAP_THRESHOLD, LARGE)
         mallopt(TRIM_THRESHOLD, MOST_KEPT)

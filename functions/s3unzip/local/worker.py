@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.local.allocator import keep_buffers
+from s3unzip.local.allocator import settle_allocator
 from s3unzip.local.clock import LocalClock
 from s3unzip.pipeline.extract import run_task
 from s3unzip.pipeline.model import ScanTask, Task, TaskReport
@@ -85,7 +85,7 @@ def serve(
     make_context: Callable[[LocalClock, PipeProgress], Context],
 ) -> None:
     """Do jobs until the parent closes the pipe; SIGTERM ends the job at hand cleanly."""
-    keep_buffers()
+    settle_allocator()
     clock = LocalClock()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())

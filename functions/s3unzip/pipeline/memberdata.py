@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import DeadlineError, ServiceFaultError
-from s3unzip.pipeline.readahead import read_ahead
+from s3unzip.pipeline.readahead import stream_ahead
 from s3unzip.pipeline.rows import MOST_DESCRIPTOR, MOST_HEADER, member_of
 from s3unzip.zipformat import HEAD_LENGTH, NeedMoreBytes, close_member, open_member
 from s3unzip.zipformat.ranges import ByteRange
@@ -43,7 +43,7 @@ class MemberData:
         """Return bytes of the archive, retried."""
         return self.log.calls.run("get", lambda: self.archive.read(want))
 
-    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield bytes [start, stop) of the member's data, some read ahead of need.
 
         Raises:
@@ -53,7 +53,7 @@ class MemberData:
         begin = self.span.start
         end = self.row.compressed_size if stop is None else stop
         whole = ByteRange(begin + start, begin + end)
-        for piece in read_ahead(self.read, whole, tuning.read_piece, tuning.reads_ahead):
+        for piece in stream_ahead(self.archive, whole, self.log.calls, tuning):
             if clock.remaining() < tuning.margin_seconds:
                 task = self.log.task.id
                 raise DeadlineError(f"{task}: {tuning.margin_seconds:.0f} s before its time limit")

@@ -107,7 +107,7 @@ class _Reader:
         self._start = 0
         self._held = b""
 
-    def read(self, span: deflate.Span) -> Iterator[bytes]:
+    def read(self, span: deflate.Span) -> Iterator[bytes | memoryview]:
         """Yield the bytes of `span`."""
         start = span.start
         if self._start <= start < self._start + len(self._held):

@@ -8,7 +8,7 @@ from s3unzip import deflate
 from s3unzip.errors import DeadlineError, Finding, MemberError
 from s3unzip.pipeline.linking import read_link, segment_name
 from s3unzip.pipeline.ports import Upload
-from s3unzip.pipeline.readahead import read_ahead
+from s3unzip.pipeline.readahead import stream_ahead
 from s3unzip.pipeline.uploading import (
     PartPlace,
     PartWriter,
@@ -86,12 +86,9 @@ def _inflate(
     archive = log.context.stores.source(run.source).pinned(run.source, run.pin)
     tuning, clock = log.context.tuning, log.context.clock
 
-    def read(want: ByteRange) -> bytes:
-        return log.calls.run("get", lambda: archive.read(want))
-
-    def pieces() -> Iterator[bytes]:
+    def pieces() -> Iterator[memoryview]:
         span = ByteRange(data_start + segment.span.start, data_start + segment.span.stop)
-        for piece in read_ahead(read, span, tuning.read_piece, tuning.reads_ahead):
+        for piece in stream_ahead(archive, span, log.calls, tuning):
             if clock.remaining() < tuning.margin_seconds:
                 raise DeadlineError(f"{log.task.id}: the worker's time limit is near")
             log.bytes_read += len(piece)
