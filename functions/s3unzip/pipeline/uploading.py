@@ -180,7 +180,8 @@ class PartWriter:
         end = self._filled + len(piece)
         if end > len(self._buffer):  # a part longer than those before it
             self._buffer += bytes(end - len(self._buffer))
-        self._buffer[self._filled : end] = piece
+        with memoryview(self._buffer) as view:  # a bytearray would copy the piece first
+            view[self._filled : end] = piece
         self._filled = end
 
     def _flush(self) -> None:
