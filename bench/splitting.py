@@ -3,7 +3,7 @@
 Each worker is a process with a link of its own each way: a limiter around the
 ports. The bytes are read from a file and written to a folder, so that no
 server shares the cores. The cap is so low that two cores do not bound sixteen
-workers. Sizes are scaled down together: a segment is a sixteenth of the
+workers. Sizes are scaled down together: a segment is a 48th of the
 member, with about as many reads and parts as a segment has at the defaults.
 """
 
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 KINDS = ("mixed", "log")
 WORKERS = (1, 2, 4, 8, 16)
-SEGMENTS = 16
-SIZE = int(os.environ.get("S3UNZIP_BENCH_SPLIT", "256")) * MIB  # bytes of the member
-RATE = float(os.environ.get("S3UNZIP_BENCH_RATE", "1.28")) * MIB  # bytes a second, each way
+SEGMENTS = 48  # more than workers: what a segment inflates to differs by a factor
+SIZE = int(os.environ.get("S3UNZIP_BENCH_SPLIT", "1024")) * MIB  # bytes of the member
+RATE = float(os.environ.get("S3UNZIP_BENCH_RATE", "5.12")) * MIB  # bytes a second, each way
 CPU_SIZE = 160 * MIB  # of the member whose CPU is measured
 CPU_SEGMENTS = 3  # of about the size that segments have at the defaults
 NEVER = 1 << 50
@@ -171,7 +171,7 @@ class Case:
 
     @property
     def tuning(self) -> Tuning:
-        """Settings with sixteen segments, and reads and parts that fit them."""
+        """Settings with the segments of this bench, and reads and parts that fit them."""
         step = -(-self.content.compressed_size // SEGMENTS)
         return Tuning(
             split_from=1,

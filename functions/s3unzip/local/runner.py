@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from s3unzip.errors import InterruptedRunError, RunStoppedError
 from s3unzip.pipeline.leftovers import abort_run
-from s3unzip.pipeline.linking import link_members
+from s3unzip.pipeline.linking import link_members, linked_sizes
 from s3unzip.pipeline.model import PlanSummary, Report, ScanTask, Settled, Task, decode
 from s3unzip.pipeline.outcomes import iterate_lines
 from s3unzip.pipeline.plan import make_plan
@@ -16,7 +16,7 @@ from s3unzip.pipeline.retrying import plan_retry
 from s3unzip.pipeline.stopping import RUN_FAULTS, STOP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from s3unzip.local.pool import Outlook
     from s3unzip.local.worker import Job
@@ -103,9 +103,11 @@ def work_off(
     try:
         if summary.scans:
             pool.work(_lines(work, "scan.jsonl", ScanTask))
+        tasks = _lines(work, "plan.jsonl", Task)
         if summary.split_members:
             _link(run, context)
-        pool.work(_lines(work, "plan.jsonl", Task))
+            tasks = iter(longest_first(tasks, linked_sizes(work)))
+        pool.work(tasks)
         settled = settle(run, context)
         if _worth_another_pass(settled):
             pool.work(_lines(work, "redo.jsonl", Task))
@@ -161,6 +163,17 @@ def _link(run: Run, context: Context) -> None:
     """Link; what stops the run is on record, and settling tells it."""
     with contextlib.suppress(RunStoppedError, *RUN_FAULTS):
         link_members(run, context)
+
+
+def longest_first(tasks: Iterable[Task], sizes: Mapping[str, int]) -> list[Task]:
+    """Return slices by what they write, the longest first, and then the others in their order.
+
+    What a segment inflates to is only known once it was scanned, and differs by
+    a factor of ten in one member: the longest must not begin last (Graham, 1969).
+    """
+    ordered = list(tasks)
+    ordered.sort(key=lambda task: -sizes.get(task.id, 0))
+    return ordered
 
 
 def _worth_another_pass(settled: Settled) -> bool:

@@ -39,6 +39,7 @@ from s3unzip.pipeline.model import (
 from s3unzip.pipeline.outcomes import OutcomeLog, iterate_lines
 from s3unzip.pipeline.rows import read_rows
 from s3unzip.pipeline.stopping import RUN_FAULTS, read_stop, write_stop
+from s3unzip.pipeline.tasks import slice_id
 from s3unzip.pipeline.uploading import choose_part_size
 
 if TYPE_CHECKING:
@@ -92,6 +93,18 @@ def split_tasks(work: Work) -> Iterator[Task]:
         task = decode(line, Task)
         if task.parts > 1 and task.part == 0:
             yield task
+
+
+def linked_sizes(work: Work) -> dict[str, int]:
+    """Return the bytes that tasks of split members write, by the task's id, as the links say."""
+    sizes = {}
+    for name in work.names("links/"):
+        if name.endswith(".json"):
+            link = decode(work.read(name), Link)
+            for piece in link.slices:
+                kind = TaskKind.SEGMENT if piece.segments else TaskKind.COPY
+                sizes[slice_id(kind, link.member, piece.part)] = piece.size
+    return sizes
 
 
 def link_members(run: Run, context: Context) -> LinkReport:

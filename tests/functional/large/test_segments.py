@@ -11,7 +11,8 @@ import pytest
 
 from s3unzip.deflate import ScannedSegment
 from s3unzip.local.runner import run_archive
-from s3unzip.pipeline.model import Link, OnConflict, Options, decode
+from s3unzip.pipeline.linking import linked_sizes
+from s3unzip.pipeline.model import Link, OnConflict, Options, Task, decode
 from tests import zips
 from tests.functional.large.encoders import (
     ENCODERS,
@@ -213,6 +214,11 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
     report = world.run(zips.build(*entries))
     world.assert_clean(report, logs=logs, files=files, **small)
     assert set(world.summary(report).kinds) == {"batch", "segment", "copy"}
+    work = world.buckets.work(report.run)
+    sizes = linked_sizes(work)
+    assert sum(sizes.values()) == 700_000 + 900_000
+    planned = [decode(line, Task) for line in work.read("plan.jsonl").splitlines()]
+    assert set(sizes) <= {task.id for task in planned if task.parts > 1}
 
 
 def test_an_unchanged_split_member_is_not_written_again() -> None:
