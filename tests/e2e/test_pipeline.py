@@ -8,17 +8,19 @@ import subprocess
 import sys
 import time
 import zlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 import pytest
 
 from s3unzip.pipeline.model import Report, Verdict, decode
-from s3unzip.settings import Variable
+from s3unzip.settings import MIB, Variable
+from tests.functional.large.huge import check, write_archive
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from embedded.pipeline import DeployedPipeline
@@ -377,3 +379,44 @@ def test_run_above_the_cost_limit(
     assert (report.verdict, report.reason) == (Verdict.REJECTED, "budget")
     assert event["detail-type"] == "Archive Rejected"
     assert pipeline.members("dear/") == {}
+
+
+def test_huge_members_go_through_the_state_machine(
+    pipeline: DeployedPipeline, tmp_path: Path
+) -> None:
+    """The archive of 6 GB at a hundredth: scanned, linked, extracted in slices, copied, settled."""
+    path = tmp_path / "huge.zip"
+    large = write_archive(path, 0.01)
+    tuning = {"split_from": 8 * MIB, "segment_bytes": 4 * MIB, "part_bytes": 5 * MIB}
+    with tuned(pipeline, tuning):
+        pipeline.put("huge.zip", path.read_bytes())
+        report = pipeline.wait("huge.zip", 120.0)
+    run = pipeline.find_run("huge.zip")
+    assert run is not None
+    summary = pipeline.summary(run)
+    assert summary is not None
+    assert summary.kinds == {"segment": 1, "copy": 1, "batch": 100}
+    assert summary.scans > 5
+    check(pipeline.client("s3"), pipeline.outputs["DestinationBucket"], report, large, 100)
+
+
+@contextmanager
+def tuned(pipeline: DeployedPipeline, tuning: dict[str, int]) -> Iterator[None]:
+    """Give all functions other tuning for a while."""
+    functions = pipeline.client("lambda")
+    before = {
+        one["FunctionName"]: dict(one["Environment"]["Variables"])
+        for one in functions.list_functions()["Functions"]
+    }
+
+    def give(changes: dict[str, str]) -> None:
+        for name, variables in before.items():
+            functions.update_function_configuration(
+                FunctionName=name, Environment={"Variables": variables | changes}
+            )
+
+    give({Variable.TUNING.value: json.dumps(tuning)})
+    try:
+        yield
+    finally:
+        give({})

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 
-from bench.archives import (
-    ArchiveFile,
-    deflate_whole,
-    mixed_files,
-    noise,
-    repeat_deflated,
-    repeat_stored,
-)
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.aws.session import S3Access
@@ -27,7 +18,8 @@ from s3unzip.local.pool import SerialPool, WorkerPool
 from s3unzip.local.runner import run_archive
 from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.model import Location, PlanSummary, Request
-from s3unzip.settings import KIB, MIB, Tuning
+from s3unzip.settings import MIB, Tuning
+from tests.functional.large.huge import SMALL, check, write_archive
 from tests.functional.large.world import ContextMaker
 from tests.servers import VERSITY
 
@@ -35,44 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mypy_boto3_s3 import S3Client
-
-    from bench.archives import Content
-    from s3unzip.pipeline.model import Report, Run
+    from s3unzip.pipeline.model import Run
 
 SOURCE, DESTINATION = Location("s3", "source", "huge.zip"), Location("s3", "ours", "")
-SMALL = 10_000
-
-
-def write_archive(path: Path, scale: float) -> dict[str, Content]:
-    """Write the archive; at scale 1 of 6 GB, with a deflated member of more than 5 GB."""
-    files = mixed_files(8 * MIB)
-    pairs = [files[at : at + 256 * KIB] + noise(256 * KIB, at) for at in range(0, 8 * MIB, MIB)]
-    mixed = [b"".join(pairs)]
-    large = {
-        "deflated.bin": repeat_deflated(mixed, int(6_200_000_000 * scale)),
-        "stored.bin": repeat_stored(mixed, int(2_100_000_000 * scale)),
-    }
-    with ArchiveFile(path) as archive:
-        for name, content in large.items():
-            archive.add(name, content)
-        for number in range(int(SMALL * scale) or 10):
-            archive.add(f"small/{number:05d}", deflate_whole(b"%d" % number * 200))
-    return large
-
-
-def check(client: S3Client, report: Report, large: dict[str, Content], small: int) -> None:
-    """Assert that every object is there; of the large ones read every byte."""
-    assert report.verdict == "COMPLETED", report
-    assert report.extracted == small + len(large)
-    for name, content in large.items():
-        answer = client.get_object(Bucket="ours", Key=f"huge/{name}")
-        size = crc = 0
-        for piece in answer["Body"].iter_chunks(8 * MIB):
-            size += len(piece)
-            crc = zlib.crc32(piece, crc)
-        assert (size, crc) == (content.size, content.crc32), name
-    assert not client.list_multipart_uploads(Bucket="ours").get("Uploads")
 
 
 @pytest.mark.slow
@@ -113,7 +70,7 @@ def test_six_gigabytes_between_buckets(
         record_property("seconds", report.finished - report.started)
         record_property("requests", str(report.requests))
         assert plans[0].kinds == {"segment": 1, "copy": 1, "batch": SMALL}
-        check(client, report, large, SMALL)
+        check(client, "ours", report, large, SMALL)
 
 
 def test_the_same_scaled_down_on_the_embedded_aws(
@@ -144,4 +101,4 @@ def test_the_same_scaled_down_on_the_embedded_aws(
             plans.append,
         )
         assert plans[0].kinds == {"segment": 1, "copy": 1, "batch": 100}
-        check(client, report, large, 100)
+        check(client, "ours", report, large, 100)

@@ -1,0 +1,59 @@
+"""The archive of 6 GB, in full or scaled down, and what must have become of it."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from bench.archives import (
+    ArchiveFile,
+    deflate_whole,
+    mixed_files,
+    noise,
+    repeat_deflated,
+    repeat_stored,
+)
+from s3unzip.settings import KIB, MIB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mypy_boto3_s3 import S3Client
+
+    from bench.archives import Content
+    from s3unzip.pipeline.model import Report
+
+SMALL = 10_000
+
+
+def write_archive(path: Path, scale: float) -> dict[str, Content]:
+    """Write the archive; at scale 1 of 6 GB, with a deflated member of more than 5 GB."""
+    files = mixed_files(8 * MIB)
+    pairs = [files[at : at + 256 * KIB] + noise(256 * KIB, at) for at in range(0, 8 * MIB, MIB)]
+    mixed = [b"".join(pairs)]
+    large = {
+        "deflated.bin": repeat_deflated(mixed, int(6_200_000_000 * scale)),
+        "stored.bin": repeat_stored(mixed, int(2_100_000_000 * scale)),
+    }
+    with ArchiveFile(path) as archive:
+        for name, content in large.items():
+            archive.add(name, content)
+        for number in range(int(SMALL * scale) or 10):
+            archive.add(f"small/{number:05d}", deflate_whole(b"%d" % number * 200))
+    return large
+
+
+def check(
+    client: S3Client, bucket: str, report: Report, large: dict[str, Content], small: int
+) -> None:
+    """Assert that every object is there; of the large ones read every byte."""
+    assert report.verdict == "COMPLETED", report
+    assert report.extracted == small + len(large)
+    for name, content in large.items():
+        answer = client.get_object(Bucket=bucket, Key=f"huge/{name}")
+        size = crc = 0
+        for piece in answer["Body"].iter_chunks(8 * MIB):
+            size += len(piece)
+            crc = zlib.crc32(piece, crc)
+        assert (size, crc) == (content.size, content.crc32), name
+    assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads")
