@@ -22,6 +22,12 @@ def test_bounded_run(target: str) -> None:
     assert 0 < refused < CASES
 
 
+@pytest.mark.parametrize(("target", "seed", "case"), [("codecs", 301, 57_580)])
+def test_found_case(target: str, seed: int, case: int) -> None:
+    """A Deflate64 match from before the beginning: refused, or of the right CRC-32, however cut."""
+    run_case(target, seed, case)
+
+
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.zip")), ids=lambda path: path.name)
 def test_found(path: Path) -> None:
     """What once broke the core does so no more."""
