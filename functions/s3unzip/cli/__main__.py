@@ -6,14 +6,18 @@ import the commands before it is run.
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line."""
-    from s3unzip.cli.main import main as run
+    """Run the command line; Ctrl-C is no traceback, also while that is imported."""
+    try:
+        from s3unzip.cli.main import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

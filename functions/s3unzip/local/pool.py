@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import signal
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing import connection as connections
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError
@@ -58,7 +59,13 @@ def start_fork_server(modules: Sequence[str]) -> None:
     imports what it needs.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
-    forkserver.ensure_running()
+    # It inherits the mask: a terminal's Ctrl-C is this process's, also while that one imports.
+    resource_tracker.ensure_running()  # which unblocks it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerPool:

@@ -97,6 +97,9 @@ def run_command(
     4 archive changed, 5 a service failed (s3unzip redrive continues),
     2 wrong request, 6 a store refused, 130 stopped.
     """
+    from s3unzip.cli.contexts import open_context, worker_modules
+    from s3unzip.local.pool import start_fork_server
+
     chosen = o.make_options(
         include=include,
         exclude=exclude,
@@ -112,17 +115,14 @@ def run_command(
         nested_depth=nested,
         marker=marker,
     )
-    from s3unzip.cli.contexts import open_context, worker_modules
-    from s3unzip.local.pool import start_fork_server
-
     request = Request(parse_source(source), parse_destination(dest), chosen)
     if request.destination.scheme != "s3" and (dest_owner or kms_key):
         raise UsageError(f"{request.destination}: --dest-owner and --kms-key are for S3")
     processes = workers or available_cores()
     tuning = local_tuning(tune, processes, puts)
     config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
-    start_fork_server(worker_modules(config.work, request.source, request.destination))
     policy = o.policy_of(chosen, o.read_password(password_file))
+    start_fork_server(worker_modules(config.work, request.source, request.destination))
     worker = partial(open_context, config, policy, tuning)
     machine = Machine(worker, processes, local_platform(config, request.destination, processes))
     return _run(request, machine, max_cost, quiet=quiet, json=json)
