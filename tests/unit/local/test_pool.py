@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import pytest
+
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.model import PlanSummary, Report, Run
 
@@ -46,10 +48,12 @@ class Setup:
         self.make = partial(open_context, config, Policy(), tuning)
         self.pools: list[WorkerPool] = []
         self.seen = threading.Event()
+        self.pids: set[int] = set()  # of all workers that there ever were
         self.summary: PlanSummary | None = None
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Note that members are being done."""
+        self.pids.update(self.pools[0].pids)
         if counts.get("extracted"):
             self.seen.set()
 
@@ -84,6 +88,16 @@ def test_processes_extract_an_archive(tmp_path: Path) -> None:
     report = setup.run()
     assert report.verdict is Verdict.COMPLETED
     assert setup.written() == report.extracted == MEMBERS
+
+
+def test_workers_retire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many jobs another worker takes the place, and what a library leaked is gone."""
+    monkeypatch.setattr("s3unzip.local.pool.JOBS_A_WORKER", 3)
+    setup = Setup(tmp_path)
+    report = setup.run()
+    assert report.verdict is Verdict.COMPLETED
+    assert setup.written() == MEMBERS
+    assert len(setup.pids) >= report.tasks // 3
 
 
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:
