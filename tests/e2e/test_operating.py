@@ -94,7 +94,7 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Operator) ->
     assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
     shown = operator.call("show", first.run, "--env", "dev", "--failures")
     assert json.loads(shown.stdout)["outcome"]["key"] == "retried/bad"
-    retried = operator.call("retry", first.run, "--env", "dev")
+    retried = operator.call("retry", first.run, "--failed", "--env", "dev")
     assert retried.stdout.startswith("1 tasks"), retried.stderr
     watched = operator.call("watch", first.run, "--env", "dev", "--json")
     assert watched.returncode == Verdict.COMPLETED_WITH_ERRORS.exit_code
@@ -202,3 +202,18 @@ def test_a_local_run_writes_with_a_key(pipeline: DeployedPipeline, operator: Ope
     for name in ("d0/f0000.json", "large"):
         found = s3.head_object(Bucket=bucket, Key=f"here/by hand/{name}")
         assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", key)
+
+
+def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Operator) -> None:
+    """Its forecast is made with the workers, memory and options that are deployed."""
+    pipeline.put("planned.zip", build(*members_of(500)))
+    source = f"s3://{pipeline.outputs['IngestBucket']}/planned.zip"
+    done = operator.call("plan", source, "--env", "dev", "--json")
+    assert done.returncode == 0, done.stderr
+    deployed = json.loads(done.stdout)
+    usual = json.loads(operator.call("plan", source, "--on", "aws", "--json").stdout)
+    assert (deployed["platform"], usual["platform"]) == ("aws", "aws")
+    assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769
+    refused = operator.call("plan", source, "--env", "dev", "--on", "local")
+    assert refused.returncode == 2
+    assert refused.stderr == "s3unzip: --env dev is on aws, not on local\n"

@@ -78,6 +78,14 @@ class Orders(NamedTuple):
     options: Options
 
 
+class Scale(NamedTuple):
+    """How an environment cuts the work, what on, and what a run may cost."""
+
+    tuning: Tuning
+    platform: Platform
+    max_cost: float | None  # dollars
+
+
 class LambdaClock:
     """Real time, and what is left of one invocation."""
 
@@ -164,6 +172,18 @@ def read_orders(variables: Mapping[str, str]) -> Orders:
     return Orders(trigger, destination, options)
 
 
+def read_scale(variables: Mapping[str, str]) -> Scale:
+    """Return the scale that `variables` describe.
+
+    Raises:
+        UsageError: a variable is wrong.
+    """
+    tuning = make_tuning(_table(variables, Variable.TUNING))
+    memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
+    platform = aws(workers=tuning.max_workers, memory_mb=memory)
+    return Scale(tuning, platform, _number(variables, Variable.MAX_COST))
+
+
 def read_worker(variables: Mapping[str, str]) -> Worker:
     """Return the worker that `variables` describe.
 
@@ -180,8 +200,7 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         owner=variables.get(Variable.DESTINATION_OWNER) or None,
         kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
     )
-    options = orders.options
-    tuning = make_tuning(_table(variables, Variable.TUNING))
+    options, scale = orders.options, read_scale(variables)
     secret = variables.get(Variable.PASSWORD_SECRET)
     return Worker(
         environment=variables.get(Variable.ENVIRONMENT, ""),
@@ -190,7 +209,7 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         destination=orders.destination,
         trigger=orders.trigger,
         options=options,
-        tuning=tuning,
+        tuning=scale.tuning,
         policy=Policy(
             lenient=options.lenient,
             encoding=options.encoding,
@@ -200,11 +219,8 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
         queue=variables.get(Variable.QUEUE, ""),
-        platform=aws(
-            workers=tuning.max_workers,
-            memory_mb=int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB),
-        ),
-        max_cost=_number(variables, Variable.MAX_COST),
+        platform=scale.platform,
+        max_cost=scale.max_cost,
     )
 
 

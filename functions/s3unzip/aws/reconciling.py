@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from s3unzip.aws.environment import read_orders
 from s3unzip.aws.stack import read_fault
-from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.errors import NotFoundError
 from s3unzip.pipeline.model import Location, Request, run_id
 from s3unzip.pipeline.report import read_report
 
@@ -61,7 +61,7 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
         UsageError: the stack is older than this command.
         AccessDeniedError: a right is missing.
     """
-    orders = read_orders(_variables(runs))
+    orders = read_orders(runs.planner_variables())
 
     def look(archive: ObjectTypeDef) -> Unsettled | str | None:
         return _look(archive, orders, runs)
@@ -125,16 +125,3 @@ def _archives(runs: DeployedRuns, orders: Orders, since: float) -> Iterator[Obje
                     yield found
     except (BotoCoreError, ClientError) as error:
         raise read_fault(error, "s3:ListBucket") from None
-
-
-def _variables(runs: DeployedRuns) -> dict[str, str]:
-    """Return what the stack told its planner: what a run's id is made of."""
-    name = runs.outputs.get("PlanFunction")
-    if name is None:
-        raise UsageError(f"environment {runs.environment}: deploy it again, its stack is too old")
-    try:
-        told = runs.client("lambda").get_function_configuration(FunctionName=name)
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, "lambda:GetFunctionConfiguration") from None
-    variables: dict[str, str] = told.get("Environment", {}).get("Variables", {})
-    return variables

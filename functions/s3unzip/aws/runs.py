@@ -75,6 +75,25 @@ class DeployedRuns:
         make: Any = self._session.client  # its overloads want literals
         return make(service, endpoint_url=self._endpoint_url, config=config)
 
+    def planner_variables(self) -> dict[str, str]:
+        """Return what the stack told its planner: what an environment's runs have in common.
+
+        Raises:
+            UsageError: the stack is older than this.
+            AccessDeniedError: lambda:GetFunctionConfiguration is missing.
+        """
+        name = self.outputs.get("PlanFunction")
+        if name is None:
+            raise UsageError(
+                f"environment {self.environment}: its stack is too old, deploy it again"
+            )
+        try:
+            told = self.client("lambda").get_function_configuration(FunctionName=name)
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "lambda:GetFunctionConfiguration") from None
+        variables: dict[str, str] = told.get("Environment", {}).get("Variables", {})
+        return variables
+
     @property
     def stores(self) -> S3Stores:
         """The stores that the runs' records are in, and the operator's way to the rest."""

@@ -85,7 +85,7 @@ def _line(run: str, entry: RunEntry, report: Report | None) -> str:
 
 
 def show_run(
-    run: o.RunId,
+    run: o.RunId = "latest",
     env: o.Env = None,
     failures: Annotated[
         bool, typer.Option("--failures", help="List every failed member, one JSON a line.")
@@ -174,6 +174,9 @@ def redrive_run(
 def retry_run(
     run: o.RunId,
     env: o.Env = None,
+    failed: Annotated[  # noqa: ARG001 - it says what is meant
+        bool, typer.Option("--failed", help="Members that failed: what retry always does.")
+    ] = True,
     workers: Workers = None,
     puts: Puts = None,
     password_file: o.PasswordFile = None,

@@ -16,11 +16,12 @@ from s3unzip.cli.home import runs_home
 from s3unzip.cli.output import print_report
 from s3unzip.errors import UsageError
 from s3unzip.pipeline.locations import parse_destination, parse_source
-from s3unzip.pipeline.model import OnConflict, Request, encode
+from s3unzip.pipeline.model import OnConflict, Options, Request, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from s3unzip.aws.environment import Orders, Scale
     from s3unzip.cli.stores import StoreConfig
     from s3unzip.local.runner import Pool
     from s3unzip.pipeline.context import Context
@@ -242,7 +243,13 @@ def plan_command(
     dest: Annotated[
         str | None, typer.Argument(metavar="[DEST]", help="Where members would go.")
     ] = None,
-    on: Annotated[str, typer.Option("--on", help="Forecast for aws or local.")] = "local",
+    on: Annotated[
+        str | None, typer.Option("--on", help="Forecast for aws or local; default: local.")
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option("--env", metavar="NAME", help="On aws, as that environment is deployed."),
+    ] = None,
     include: o.Include = None,
     exclude: o.Exclude = None,
     member: o.Member = None,
@@ -264,34 +271,58 @@ def plan_command(
 ) -> int:
     """Say what a run would do, take and cost; nothing is written."""
     from s3unzip.cli.forecasts import choose_platform
-    from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.forecast import check_budget, make_forecast
 
+    config = o.store_config(endpoint_url, region, profile)
+    deployed = None if env is None else _deployed(env, on, config)
+    ruled = Options() if deployed is None else deployed.orders.options
     chosen = o.make_options(
         include=include,
         exclude=exclude,
         members=member,
         limit=limit,
-        lenient=lenient,
-        encoding=encoding,
-        key_template=template_of(prefix, key_template),
-        as_gzip=as_gzip,
+        lenient=lenient or ruled.lenient,
+        encoding=encoding or ruled.encoding,
+        key_template=template_of(prefix, key_template) or ruled.key_template,
+        as_gzip=as_gzip or ruled.as_gzip,
     )
-    target = parse_destination(dest) if dest else parse_destination(".")
+    if deployed is None:
+        target = parse_destination(dest or ".")
+        on = on or "local"
+        platform = choose_platform(
+            on, workers=workers or (available_cores() if on == "local" else None)
+        )
+        tuning = local_tuning(tune, platform.workers, puts)
+    else:
+        target = parse_destination(dest) if dest else deployed.orders.destination
+        count = workers or deployed.scale.tuning.max_workers
+        platform = replace(deployed.scale.platform, workers=count)
+        more = {} if puts is None else {"puts_in_flight": puts}
+        tuning = o.tuning_of(tune, deployed.scale.tuning, max_workers=count, **more)
+        max_cost = deployed.scale.max_cost if max_cost is None else max_cost
+    context = replace(make_context(config, chosen, password_file), tuning=tuning)
     request = Request(parse_source(source), target, chosen)
-    config = o.store_config(endpoint_url, region, profile)
-    platform = choose_platform(
-        on, workers=workers or (available_cores() if on == "local" else None)
-    )
-    tuning = local_tuning(tune, platform.workers, puts)
-    context = make_context(config, chosen, password_file)
-    context = Context(
-        stores=context.stores, clock=context.clock, policy=context.policy, tuning=tuning
-    )
     forecast = make_forecast(_workload(request, context), platform, tuning)
     _show_forecast(forecast, json=json)
     check_budget(forecast, max_cost)
     return 0
+
+
+class _Deployed(NamedTuple):
+    """What an environment says of its runs."""
+
+    orders: Orders
+    scale: Scale
+
+
+def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
+    from s3unzip.aws.environment import read_orders, read_scale
+    from s3unzip.cli.runs import open_deployed
+
+    if on not in {None, "aws"}:
+        raise UsageError(f"--env {env} is on aws, not on {on}")
+    variables = open_deployed(env, config).planner_variables()
+    return _Deployed(read_orders(variables), read_scale(variables))
 
 
 def _workload(request: Request, context: Context) -> Workload:
