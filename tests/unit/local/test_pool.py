@@ -146,6 +146,8 @@ def test_an_early_ctrl_c_does_not_reach_the_fork_server(tmp_path: Path) -> None:
         "import os, signal, time\n"
         "from multiprocessing.forkserver import _forkserver\n"
         "from s3unzip.local.pool import start_fork_server\n"
+        # A job in the background of a shell begins with Ctrl-C ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "start_fork_server(['slow_to_import'])\n"
         "time.sleep(0.3)\n"
         "os.kill(_forkserver._forkserver_pid, signal.SIGINT)\n"
