@@ -21,7 +21,8 @@ IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
 _DEFLATE_SLICE = 64 * 1024
 
 # The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
-# for 18 bits, so a slice of this many bytes yields at most 8 MB.
+# for 18 bits, so a slice of this many bytes yields at most 8 MB. What it thinks of a broken
+# stream depends on how that is cut, so it is cut here, the same however it came.
 _DEFLATE64_SLICE = 256
 
 
@@ -54,16 +55,18 @@ class Deflate:
 
     def pull(self, most: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`."""
-        piece, asked = b"", False
-        while not (piece or self._stream.eof or (asked and not (self._kept or self._data))):
-            given, asked = self._kept, True  # also nothing: the stream may hold output back
-            if not given:
+        piece = b""
+        while not self._stream.eof:
+            given = self._kept
+            if not given:  # maybe nothing: the stream may hold output back
                 given, self._data = self._data[:_DEFLATE_SLICE], self._data[_DEFLATE_SLICE:]
             try:
                 piece = self._stream.decompress(given, most)
             except IGZIP_ERROR as error:
                 raise StreamError("corrupt-stream", f"deflate: {error}") from error
             self._kept = self._stream.unconsumed_tail
+            if piece or not (self._kept or self._data):
+                break
         if self._stream.eof:
             self._late += len(self._data)
             self._data = memoryview(b"")
@@ -91,14 +94,16 @@ class Deflate64:
         return bool(self._stream.eof) and not self._output
 
     def push(self, data: Buffer) -> None:
-        """Take the next input."""
-        self._data = memoryview(data)
+        """Take the next input; what makes no whole slice yet is kept."""
+        self._data = memoryview(bytes(self._data) + data if self._data else data)
         self._count_spare()
 
     def pull(self, most: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`."""
-        while not self._output and self._data and not self._stream.eof:
+        while not (self._output or self._stream.eof):
             length = min(_DEFLATE64_SLICE, max(1, self._left - 1))
+            if len(self._data) < length:
+                break
             taken, self._data = self._data[:length], self._data[length:]
             self._left -= len(taken)
             try:
