@@ -13,11 +13,12 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from bench.workers import start_workers
 from bench.zipped import random_archive
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import WorkerPool
 from s3unzip.pipeline.forecast import Latency, local, make_forecast, make_workload
-from s3unzip.pipeline.model import PlanSummary, ScanReport, ScanTask, Task, decode, encode
+from s3unzip.pipeline.model import PlanSummary, Task, decode
 from s3unzip.pipeline.plan import make_plan
 from s3unzip.settings import KIB, MIB, Tuning
 from tests.faults.proxy import FaultProxy
@@ -74,11 +75,7 @@ def measure_proxied(case: ProxiedCase) -> tuple[float, float]:
         workload = replace(make_workload(tasks, tuning, title=case.name), at_once=case.workers)
         forecast = make_forecast(workload, platform, tuning)
         pool = WorkerPool(summary.run, case.workers, maker, None)
-        # What starting a worker takes is this machine's: all have started before the clock does.
-        scans = [ScanTask(f"warm-{n}", (0, 0), 0, 0, 1, 1) for n in range(case.workers)]
-        for scan in scans:
-            work.write(f"scans/{scan.id}.json", [encode(ScanReport(scan.id, 0, 0, found=False))])
-        pool.work(scans)
+        start_workers(pool, case.workers, work)
         started = time.perf_counter()
         outlook = pool.work(tasks)
         seconds = time.perf_counter() - started

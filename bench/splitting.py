@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure
 from bench.shaped import Link
+from bench.workers import start_workers
 from s3unzip.cli.stores import StoreConfig, open_stores
 from s3unzip.deflate import Span, cut, inflate_segment, link
 from s3unzip.deflate.split import locate, scan_segment
@@ -29,7 +30,7 @@ from s3unzip.local.folder_destination import FolderDestination
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.runner import work_off
 from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.model import Location, PlanSummary, Request, ScanReport, ScanTask, encode
+from s3unzip.pipeline.model import Location, PlanSummary, Request
 from s3unzip.pipeline.plan import make_plan
 from s3unzip.settings import MIB, Tuning
 
@@ -193,7 +194,7 @@ class Case:
         summary = make_plan(request, context)
         assert isinstance(summary, PlanSummary)
         pool = WorkerPool(summary.run, workers or 1, maker, None)
-        _warm(pool, workers or 1, context.stores.work(summary.run.id))
+        start_workers(pool, workers or 1, context.stores.work(summary.run.id))
         started = time.perf_counter()
         report = work_off(summary, context, lambda _: pool, fresh=True)
         seconds = time.perf_counter() - started
@@ -202,17 +203,6 @@ class Case:
         assert written.stat().st_size == self.content.size
         written.unlink()
         return seconds
-
-
-def _warm(pool: WorkerPool, workers: int, work: Work) -> None:
-    """Start all workers, numpy included: each is given a scan that is on record as done.
-
-    What a start costs is the machine's and no part of the figure.
-    """
-    scans = [ScanTask(f"warm-{n}", (0, 0), 0, 0, 1, 1) for n in range(workers)]
-    for scan in scans:
-        work.write(f"scans/{scan.id}.json", [encode(ScanReport(scan.id, 0, 0, found=False))])
-    assert len(pool.work(scans).done) == workers
 
 
 def measure_splitting(kinds: Sequence[str] = KINDS) -> None:

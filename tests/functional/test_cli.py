@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from s3unzip.cli.main import main
-from s3unzip.local.locking import RunLocks
+from s3unzip.local.locking import lock_run
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -151,8 +151,7 @@ def test_one_process_at_a_time_does_a_run(s3unzip: Callable[..., Ended], home: P
     """The second is told so and writes nothing; when the first is gone it may."""
     done = json.loads(s3unzip("run", "./a.zip", "./out", "-w", "1", "--json", "-q").out)
     (home / "out/a/docs/readme.txt").unlink()
-    with RunLocks(str(home / "home")) as other:
-        other.hold(done["run"])
+    with lock_run(str(home / "home"), done["run"]):
         for words in (("run", "./a.zip", "./out", "-w", "1"), ("redrive", "latest")):
             ended = s3unzip(*words)
             assert ended.code == 2

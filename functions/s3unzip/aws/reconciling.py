@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from s3unzip.aws.environment import read_orders
+from s3unzip.aws.runs import RUNNING
 from s3unzip.aws.stack import read_fault
 from s3unzip.errors import NotFoundError
 from s3unzip.pipeline.model import Location, Request, run_id
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from s3unzip.aws.runs import DeployedRuns
 
 THREADS = 32  # archives looked up at once
-RUNNING = "RUNNING"
 
 
 class Unsettled(Struct, frozen=True):
@@ -116,6 +116,7 @@ def _look(archive: ObjectTypeDef, orders: Orders, runs: DeployedRuns) -> Unsettl
 def _archives(runs: DeployedRuns, orders: Orders, since: float) -> Iterator[ObjectTypeDef]:
     """Yield the ingest bucket's objects that start runs, as they are now."""
     trigger = orders.trigger
+    # Not the stores' client, which leaves times as text.
     pages = runs.client("s3").get_paginator("list_objects_v2")
     try:
         for page in pages.paginate(Bucket=trigger.bucket, Prefix=trigger.prefix):

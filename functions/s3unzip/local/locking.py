@@ -15,51 +15,28 @@ from s3unzip.errors import UsageError
 
 if TYPE_CHECKING:
     from io import BufferedWriter
-    from types import TracebackType
-    from typing import Self
 
 LOCK = "lock"
 
 
-class RunLocks:
-    """The locks of this process; a context manager that lets go of them all.
+def lock_run(home: str, run: str) -> BufferedWriter:
+    """Keep other processes from doing `run` until the file that is returned is closed.
 
     Args:
         home: the folder that runs are kept below.
+        run: its id.
+
+    Raises:
+        UsageError: another process does it.
     """
-
-    def __init__(self, home: str) -> None:
-        self._runs = Path(home, "runs")
-        self._held: dict[str, BufferedWriter] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        while self._held:
-            self._held.popitem()[1].close()
-
-    def hold(self, run: str) -> None:
-        """Keep other processes from doing `run`; nothing happens where it is held already.
-
-        Raises:
-            UsageError: another process does it.
-        """
-        if run in self._held:
-            return
-        folder = self._runs / run
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("ab")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise UsageError(
-                f"{run}: another process is doing this run; follow it with: s3unzip watch {run}"
-            ) from None
-        self._held[run] = file
+    folder = Path(home, "runs", run)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / LOCK).open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise UsageError(
+            f"{run}: another process is doing this run; follow it with: s3unzip watch {run}"
+        ) from None
+    return file

@@ -174,7 +174,7 @@ def redrive_run(
 def retry_run(
     run: o.RunId,
     env: o.Env = None,
-    failed: Annotated[  # noqa: ARG001 - it says what is meant
+    failed: Annotated[
         bool, typer.Option("--failed", help="Members that failed: what retry always does.")
     ] = True,
     workers: Workers = None,
@@ -189,6 +189,7 @@ def retry_run(
     profile: o.Profile = None,
 ) -> int:
     """Try the failed members of a run again, after a fix; the others are left alone."""
+    del failed  # there is nothing else to retry; saying so is allowed
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import retry_failed
 
@@ -253,7 +254,7 @@ class _Again:
         from s3unzip.cli.progress import RunDisplay
         from s3unzip.cli.runs import open_runs
         from s3unzip.local.clock import LocalClock
-        from s3unzip.local.locking import RunLocks
+        from s3unzip.local.locking import lock_run
         from s3unzip.local.pool import WorkerPool, start_fork_server
 
         runs = open_runs(None, self._config)
@@ -273,8 +274,7 @@ class _Again:
 
         platform = local_platform(self._config, summary.run.destination, self._processes)
         context = replace(worker(LocalClock(), display), platform=platform)
-        with RunLocks(self._config.work.key) as locks, display:
-            locks.hold(run.id)
+        with lock_run(self._config.work.key, run.id), display:
             report = act(summary, context, make_pool)
         if json:
             sys.stdout.write(encode(report).decode() + "\n")

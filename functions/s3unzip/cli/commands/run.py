@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -147,7 +148,7 @@ def _run(
 ) -> int:
     from s3unzip.cli.progress import RunDisplay
     from s3unzip.local.clock import LocalClock
-    from s3unzip.local.locking import RunLocks
+    from s3unzip.local.locking import lock_run
     from s3unzip.local.pool import WorkerPool
     from s3unzip.local.runner import run_archive
 
@@ -157,12 +158,12 @@ def _run(
     def make_pool(run: Run) -> WorkerPool:
         return WorkerPool(run, machine.processes, machine.worker, display)
 
-    locks = RunLocks(runs_home().key)
+    locks = ExitStack()
 
     def admit(summary: PlanSummary) -> None:
         if max_cost is not None:
             _guard(summary, context, max_cost)
-        locks.hold(summary.run.id)
+        locks.enter_context(lock_run(runs_home().key, summary.run.id))
 
     def planned(summary: PlanSummary) -> None:
         admit(summary)
