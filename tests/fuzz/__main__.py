@@ -12,7 +12,7 @@ from tests.fuzz.fuzzer import TARGETS, run
 def main() -> int:
     """Run; return 1 if anything crashed or hung."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10, help="how long, for each target")
+    parser.add_argument("--seconds", type=float, default=10, help="of CPU, for each target")
     parser.add_argument("--target", choices=sorted(TARGETS), action="append")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=int, default=0, help="the first case's number")
