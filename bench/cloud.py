@@ -92,6 +92,8 @@ def measure_imports(folder: Path) -> None:
         "PYTHONPATH": path,
         Variable.ENVIRONMENT.value: "bench",
         "PYTHONWARNINGS": "ignore",
+        # As Lambda sets it: elsewhere the X-Ray SDK makes two clients when it is imported.
+        "LAMBDA_TASK_ROOT": str(folder / "package"),
     }
     for name in HANDLERS:
         code = (
