@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -29,6 +28,7 @@ from s3unzip.errors import AccessDeniedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import boto3
     from botocore.credentials import Credentials
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config, S3Credential
@@ -69,7 +69,11 @@ class Session:
         self.access = access
         self._lock = threading.RLock()
         self._core = botocore.session.get_session()
-        self._boto: boto3.session.Session | None = None
+        if access.profile is not None:
+            self._core.set_config_variable("profile", access.profile)
+        if access.region is not None:
+            self._core.set_config_variable("region", access.region)
+        self._boto: boto3.session.Session | None = None  # its client factory, once
         self._clients: dict[str, S3Client] = {}
         self._readers: dict[str, S3Store] = {}
         self._writers: dict[tuple[str, Writing], S3Store] = {}
@@ -158,16 +162,19 @@ class Session:
                     del self._writers[key]
 
     def _session(self) -> boto3.session.Session:
+        # Only here, for its import takes 75 ms: a worker that reads and PUTs does without.
+        import boto3  # noqa: PLC0415
+
         if self._boto is None:
-            self._boto = boto3.session.Session(
-                botocore_session=self._core,
-                profile_name=self.access.profile,
-                region_name=self.access.region,
-            )
+            self._boto = boto3.session.Session(botocore_session=self._core)
         return self._boto
 
+    @property
+    def _region(self) -> str:
+        return self._core.get_config_variable("region") or DEFAULT_REGION
+
     def _region_of(self, bucket: str) -> str:
-        return self._regions.get(bucket) or self._session().region_name or DEFAULT_REGION
+        return self._regions.get(bucket) or self._region
 
     def _client(self, name: str, read_seconds: float, region: str | None = None) -> S3Client:
         found = self._clients.get(name)  # a dict read is atomic; creating is not
@@ -179,7 +186,7 @@ class Session:
                 with _unparsed_times(self._core):
                     self._clients[name] = session.client(
                         "s3",
-                        region_name=region or session.region_name or DEFAULT_REGION,
+                        region_name=region or self._region,
                         endpoint_url=self.access.endpoint_url,
                         config=self._config(read_seconds),
                     )
@@ -232,7 +239,7 @@ class Session:
             "user_agent": "s3unzip",
             **limits,
         }
-        bundle = self._session()._session.get_config_variable("ca_bundle")  # noqa: SLF001 - boto3 has no other way to ask for AWS_CA_BUNDLE
+        bundle = self._core.get_config_variable("ca_bundle")  # AWS_CA_BUNDLE
         if isinstance(bundle, str) and bundle:
             options["root_certificate"] = Path(bundle).read_bytes()
         return S3Store(
@@ -244,7 +251,7 @@ class Session:
         )
 
     def _credentials(self, bucket: str) -> _BotoCredentials:
-        found = self._session().get_credentials()
+        found = self._core.get_credentials()
         if found is None:
             raise AccessDeniedError(
                 f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"

@@ -14,11 +14,11 @@ from typing import Final
 WINDOW_SIZE: Final = 1 << 15
 """Bytes that deflate can look back (RFC 1951, 2)."""
 
-FIRST_WINDOW: Final = bytes(position & 0xFF for position in range(WINDOW_SIZE))
+FIRST_WINDOW: Final = bytes(range(256)) * 128
 """A made-up window: the low byte of each position."""
 
-SECOND_WINDOW: Final = bytes(
-    position >> 8 | (0x80 if position & 0xFF < 0x80 else 0) for position in range(WINDOW_SIZE)
+SECOND_WINDOW: Final = b"".join(
+    bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
 )
 """The other: the high seven bits, and a top bit that makes it differ from the first."""
 

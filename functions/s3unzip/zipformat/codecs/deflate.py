@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-import inflate64
 from isal import isal_zlib
 
 from s3unzip.zipformat.codecs.port import Buffer, StreamError
@@ -81,6 +80,9 @@ class Deflate64:
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
+        # Few archives need it, and its import loads twenty other modules.
+        import inflate64  # noqa: PLC0415
+
         del policy
         self._stream = inflate64.Inflater()
         self._left = member.compressed_size
