@@ -7,6 +7,7 @@ PUT. A bad member is an outcome and the stream goes on at the next one.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import (
@@ -191,10 +192,8 @@ class _Writer:
         facts = facts_of(row.key, row, self._run)
         started = clock.now()
         try:
-            calls.paced(
-                "put",
-                lambda: self._destination.put(row.key, body, facts, if_absent=self._never),
-            )
+            put = partial(self._destination.put, row.key, body, facts, if_absent=self._never)
+            calls.paced("put", put)
         except ConflictError:
             self._settle_conflict(row)
         except RUN_FAULTS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mimetypes
-import posixpath
 from typing import TYPE_CHECKING, Protocol
 
 from s3unzip.pipeline.model import GzipForm
@@ -71,7 +70,10 @@ _by_suffix: dict[str, str] = {}
 
 def content_type(key: str) -> str:
     """Return the media type that the key's suffix stands for."""
-    suffix = posixpath.splitext(key)[1].lower()
+    stem, dot, suffix = key.rpartition("/")[2].rpartition(".")
+    if not stem.strip("."):  # ".profile" has none
+        return DEFAULT_TYPE
+    suffix = dot + suffix.lower()
     found = _by_suffix.get(suffix)
     if found is None:
         found = _TYPES.guess_type("x" + suffix)[0] or DEFAULT_TYPE

@@ -172,7 +172,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
     parts: int = 1  # and of how many
 
 
-class MemberRow(Struct, frozen=True, array_like=True):
+class MemberRow(Struct, frozen=True, array_like=True, gc=False):
     """One member as a worker needs it: a line of ``members.jsonl``, a JSON array."""
 
     index: int  # place in the central directory, from 0
@@ -198,7 +198,7 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-class Outcome(Struct, frozen=True, omit_defaults=True):
+class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a worker says of one member: a line of ``outcomes/<task>.jsonl``."""
 
     index: int

@@ -33,7 +33,8 @@ class PutPool(Generic[T]):
         self._awaited: int | None = None  # bytes of the body that `submit` waits with
         self._bytes = 0
         self._waiting = 0
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._error: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._work, name=f"put-{number}", daemon=True)
@@ -45,7 +46,7 @@ class PutPool(Generic[T]):
     def submit(self, item: T, body: Buffer) -> None:
         """Queue one PUT; wait for room first. One body may always go, whatever its size."""
         size = len(body)
-        with self._changed:
+        with self._lock:
             if self._waiting >= self._most_waiting or self._bytes + size > self._most_bytes:
                 self._wait_for_room(size)
             if self._error is not None:
@@ -85,7 +86,7 @@ class PutPool(Generic[T]):
 
     def abandon(self) -> None:
         """Drop what is queued and wait for the PUTs that are on the wire."""
-        with self._changed:
+        with self._lock:
             if self._error is None:
                 self._error = S3UnzipError("abandoned")
             self._changed.notify_all()
@@ -101,12 +102,12 @@ class PutPool(Generic[T]):
                 if self._error is None:
                     self._put(item, body)
             except BaseException as error:  # noqa: BLE001 - handed to the thread that submits
-                with self._changed:
+                with self._lock:
                     self._error = self._error or error
             finally:
                 size = len(body)
                 del entry, body
-                with self._changed:
+                with self._lock:
                     self._bytes -= size
                     self._waiting -= 1
                     if self._awaited is not None and (

@@ -89,8 +89,7 @@ def encryption_overhead(method: int, flags: int) -> int:
 
 def declares_crc(method: int) -> bool:
     """Say whether the directory has the CRC-32 of a member with this method or coding."""
-    coding = aes_coding(method)
-    return coding is None or coding.version == 1
+    return not (method & _AES_MARK and method & _VERSION_2)
 
 
 def knowing_crc(method: int) -> int:
