@@ -217,14 +217,14 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == ""
 
 
-def test_workers_do_not_import_the_command_line() -> None:
-    """A fork server imports the main module and what workers need, and no option parser."""
+def test_workers_import_nothing_that_few_need() -> None:
+    """A fork server imports the main module and what most workers need, and no more."""
     code = (
         "import importlib, sys, s3unzip.cli.__main__\n"
         "from s3unzip.cli.contexts import worker_modules\n"
         "from s3unzip.pipeline.model import Location\n"
         "for name in worker_modules(Location('s3', 'b', '')): importlib.import_module(name)\n"
-        "print(*{'typer', 'rich', 'pydantic', 'numpy'} & set(sys.modules))"
+        "print(*{'typer', 'rich', 'pydantic', 'numpy', 'boto3', 'inflate64'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
