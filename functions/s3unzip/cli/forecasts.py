@@ -11,14 +11,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from s3unzip.errors import UsageError
 from s3unzip.pipeline.forecast import (
     FIXTURES,
-    Latency,
-    aws,
     check_budget,
     find_fixture,
-    local,
     make_fixture,
     make_forecast,
 )
@@ -32,37 +28,6 @@ if TYPE_CHECKING:
 
 BAR = 28  # characters of the longest bar
 MOST_BINS = 14
-LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store in the same house
-
-
-def choose_platform(
-    on: str,
-    *,
-    workers: int | None = None,
-    memory_mb: int | None = None,
-    priced_requests: bool = False,
-) -> Platform:
-    """Return the platform called `on`, aws or local, with its usual limits.
-
-    Args:
-        on: aws or local.
-        workers: tasks at once; None: 1,000 on AWS, 2 on one machine.
-        memory_mb: of a Lambda.
-        priced_requests: whether one machine writes to Amazon S3, whose requests cost money.
-
-    Raises:
-        UsageError: `on` is neither, or there are no workers.
-    """
-    if on == "aws":
-        usual = aws()
-        return aws(
-            workers=usual.workers if workers is None else workers,
-            memory_mb=round(usual.memory_gb * 1024) if memory_mb is None else memory_mb,
-        )
-    if on == "local":
-        count = 2 if workers is None else workers
-        return local(workers=count, put=LOCAL_PUT, priced_requests=priced_requests)
-    raise UsageError(f"--on takes aws or local, not {on!r}")
 
 
 def simulate(

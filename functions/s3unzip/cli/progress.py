@@ -1,4 +1,7 @@
-"""The live display of a run: on a terminal, on stderr; nothing when piped."""
+"""The live display of a run: on a terminal, on stderr; nothing when piped.
+
+Rich is imported when something is drawn: a quiet run starts without it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from s3unzip.cli.figures import show_bytes, show_seconds
 
@@ -20,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
 
     from s3unzip.pipeline.model import PlanSummary
 
@@ -31,9 +33,10 @@ class RunDisplay:
     """Members, bytes, rates, failures and the time left, redrawn a few times a second."""
 
     def __init__(self, console: Console | None = None, *, enabled: bool | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
-        shown = self._console.is_terminal and sys.stderr.isatty()
-        self._enabled = shown if enabled is None else enabled
+        self._given = console
+        if enabled is None:
+            enabled = sys.stderr.isatty() and self._console.is_terminal
+        self._enabled = enabled
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._started = time.monotonic()
@@ -42,6 +45,12 @@ class RunDisplay:
         self._live: Live | None = None
         self._note = ""
 
+    @cached_property
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        return self._given or Console(stderr=True, highlight=False)
+
     @property
     def shown(self) -> bool:
         """Whether it draws on a terminal."""
@@ -49,6 +58,8 @@ class RunDisplay:
 
     def __enter__(self) -> Self:
         if self._enabled:
+            from rich.live import Live
+
             self._live = Live(
                 get_renderable=self._draw,
                 console=self._console,
@@ -78,6 +89,8 @@ class RunDisplay:
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
+        from rich.text import Text
+
         self._console.print(Text(text), soft_wrap=True)
 
     def finished(self, counts: Mapping[str, int]) -> None:
@@ -86,6 +99,10 @@ class RunDisplay:
             self._counts.update(counts)
 
     def _draw(self) -> Table:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table.grid(padding=(0, 2))
         summary = self._summary
         if summary is None:

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from s3unzip.cli.forecasts import (
-    choose_platform,
     dollars_text,
     find_published,
     forecast_json,
@@ -18,6 +17,7 @@ from s3unzip.cli.forecasts import (
     simulate,
     size_text,
 )
+from s3unzip.cli.platforms import choose_platform
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.settings import Tuning
 

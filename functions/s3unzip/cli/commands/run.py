@@ -206,7 +206,7 @@ def _run_nested(
 
 def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:
     """Return this machine as forecasts know it; a store of one's own sends no bill."""
-    from s3unzip.cli.forecasts import choose_platform
+    from s3unzip.cli.platforms import choose_platform
 
     amazon = destination.scheme == "s3" and config.endpoint_url is None
     return choose_platform("local", workers=processes, priced_requests=amazon)
@@ -271,7 +271,7 @@ def plan_command(
     profile: o.Profile = None,
 ) -> int:
     """Say what a run would do, take and cost; nothing is written."""
-    from s3unzip.cli.forecasts import choose_platform
+    from s3unzip.cli.platforms import choose_platform
     from s3unzip.pipeline.forecast import check_budget, make_forecast
 
     config = o.store_config(endpoint_url, region, profile)
@@ -377,13 +377,14 @@ def simulate_command(
     from rich.console import Console
 
     from s3unzip.cli import forecasts
+    from s3unzip.cli.platforms import choose_platform
     from s3unzip.pipeline.forecast import FIXTURES
 
     if list_fixtures or not fixture:
         for name, known in FIXTURES.items():
             sys.stdout.write(f"{name:24} {known.title}\n")
         return 0
-    platform = forecasts.choose_platform(on, workers=workers, memory_mb=memory)
+    platform = choose_platform(on, workers=workers, memory_mb=memory)
     tuning = o.tuning_of(tune, None)
     forecast = forecasts.simulate(fixture, platform, tuning, seed=seed, max_cost=max_cost)
     if json:
