@@ -19,6 +19,7 @@ from isal.isal_zlib import crc32
 from s3unzip.errors import NotFoundError, ThrottledError
 from s3unzip.pipeline.model import Location, Part, Pin
 from s3unzip.pipeline.ports import PartLimits, StoredObject, Tail, Upload
+from tests.faults.wire import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,22 +30,6 @@ if TYPE_CHECKING:
 
 PIECE = 1024 * 1024  # bytes a stream hands out at once
 REFUSED_SECONDS = 0.010  # until a 503 is there
-
-
-class Link:
-    """A wire of so many bytes a second: who comes later waits for who came before."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._lock = threading.Lock()
-        self._free = 0.0
-
-    def carry(self, size: int) -> None:
-        """Wait until `size` bytes are through."""
-        with self._lock:
-            self._free = max(self._free, time.monotonic()) + size / self._rate
-            until = self._free
-        time.sleep(max(0.0, until - time.monotonic()))
 
 
 class Prefix:

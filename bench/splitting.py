@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure
-from bench.shaped import Link
 from bench.workers import start_workers
 from s3unzip.cli.stores import StoreConfig, open_stores
 from s3unzip.deflate import Span, cut, inflate_segment, link
@@ -33,6 +32,7 @@ from s3unzip.pipeline.context import Context
 from s3unzip.pipeline.model import Location, PlanSummary, Request
 from s3unzip.pipeline.plan import make_plan
 from s3unzip.settings import MIB, Tuning
+from tests.faults.wire import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
