@@ -1,7 +1,7 @@
 """The harness: every figure of docs/reliability.md that needs no AWS.
 
 ``python -m tests.faults`` runs the long form, about a quarter of an hour on
-two cores; ``--short`` the one of the test suite; ``--only kills bombs`` some.
+two cores; ``--only kills bombs`` some of it. A short form runs with the test suite.
 """
 
 from __future__ import annotations
