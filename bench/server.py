@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ACCESS, SECRET = "bench", "bench-secret"
 START_SECONDS = 20
+MEMORY = Path("/dev/shm")  # noqa: S108 - of this machine alone, and the folder in it is private
 
 
 def find_versitygw() -> str | None:
@@ -30,8 +31,13 @@ def find_versitygw() -> str | None:
 
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[str]:
-    """Run a server, set the AWS variables to it, and give its endpoint."""
+def s3_server(*, in_memory: bool = False) -> Iterator[str]:
+    """Run a server, set the AWS variables to it, and give its endpoint.
+
+    `in_memory` keeps its folder in memory where the machine has a file system
+    for that: writing tens of thousands of files back to a disk takes turns with
+    what is measured.
+    """
     given = os.environ.get("S3UNZIP_BENCH_ENDPOINT")
     if given:
         os.environ["AWS_ENDPOINT_URL"] = given
@@ -43,7 +49,11 @@ def s3_server() -> Iterator[str]:
             "the benches want VersityGW: go install "
             "github.com/versity/versitygw/cmd/versitygw@v1.8.0, or set S3UNZIP_BENCH_ENDPOINT"
         )
-    with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder, socket.socket() as probe:
+    parent = MEMORY if in_memory and _takes_attributes(MEMORY) else None
+    with (
+        tempfile.TemporaryDirectory(prefix="s3unzip-bench-", dir=parent) as folder,
+        socket.socket() as probe,
+    ):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
@@ -70,6 +80,16 @@ def s3_server() -> Iterator[str]:
         finally:
             process.terminate()
             process.wait()
+
+
+def _takes_attributes(folder: Path) -> bool:
+    """Say whether files in `folder` can have the attributes that VersityGW stores metadata in."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            os.setxattr(file.name, "user.s3unzip", b"")
+    except (OSError, AttributeError):  # no such folder, no attributes, or no Linux
+        return False
+    return True
 
 
 def _wait(port: int) -> None:

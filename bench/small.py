@@ -110,7 +110,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         {"peer": peer, "bare": bare}[sys.argv[1]]()
         return
-    with s3_server():
+    with s3_server(in_memory=True):
         client = boto3.client("s3")
         for bucket in ("source", "peer", "bare", "ours"):
             client.create_bucket(Bucket=bucket)
