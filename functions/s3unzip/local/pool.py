@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from s3unzip.pipeline.model import Run
     from s3unzip.pipeline.ports import Progress
 
-ATTEMPTS = 4  # of one job: service faults and lost workers
-FIRST_DELAY = 0.5  # seconds
+ATTEMPTS = 4  # of one job that meets service faults
+LOST_ATTEMPTS = 6  # of one job whose workers die: maybe of the job, more likely of something else
+FIRST_DELAY = 0.5  # seconds; doubled at each attempt
+LONGEST_DELAY = 8.0
 JOBS_A_WORKER = 50  # then another takes its place: inflate64 keeps 0.9 KB of each stream
 STOP_SECONDS = 20.0  # a stopped worker has so long to write what is done
 
@@ -197,14 +199,14 @@ class WorkerPool:
             outlook.lost_workers += 1
             if job is not None:
                 lost = ServiceFaultError(f"{job.id}: its worker process died")
-                self._retry(job, Failed(job.id, lost), waiting, outlook)
+                self._retry(job, Failed(job.id, lost), waiting, outlook, LOST_ATTEMPTS)
         elif isinstance(word, Done):
             outlook.done.append(word)
             worker.done += 1
             if worker.done >= JOBS_A_WORKER:
                 self._retire(worker)
         elif job is not None and isinstance(word.error, ServiceFaultError):
-            self._retry(job, word, waiting, outlook)
+            self._retry(job, word, waiting, outlook, ATTEMPTS)
         else:
             outlook.failed.append(word)
             waiting.drop()
@@ -215,13 +217,16 @@ class WorkerPool:
         worker.connection.close()
         worker.process.join()
 
-    def _retry(self, job: Job, failed: Failed, waiting: _Waiting, outlook: Outlook) -> None:
+    def _retry(
+        self, job: Job, failed: Failed, waiting: _Waiting, outlook: Outlook, most: int
+    ) -> None:
         attempt = waiting.attempts.get(job.id, 1)
-        if attempt >= ATTEMPTS:
+        if attempt >= most:
             outlook.failed.append(failed)
             return
         waiting.attempts[job.id] = attempt + 1
-        waiting.put_off(job, self._random.uniform(0, FIRST_DELAY * 2**attempt))
+        delay = min(LONGEST_DELAY, FIRST_DELAY * 2**attempt)
+        waiting.put_off(job, self._random.uniform(0, delay))
 
 
 class _Waiting:

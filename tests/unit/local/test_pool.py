@@ -9,16 +9,16 @@ import sys
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from s3unzip.cli.contexts import open_context
 from s3unzip.cli.stores import StoreConfig
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.clock import LocalClock
-from s3unzip.local.pool import WorkerPool
+from s3unzip.local.pool import LOST_ATTEMPTS, WorkerPool
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.pipeline.locations import parse_destination, parse_source
-from s3unzip.pipeline.model import Request, Verdict
+from s3unzip.pipeline.model import Request, Task, TaskKind, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.zipformat import Policy
 from tests.zips import Entry, build
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from s3unzip.local.worker import PipeProgress
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.model import PlanSummary, Report, Run
 
@@ -115,6 +116,29 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     killer.join()
     assert report.verdict is Verdict.COMPLETED
     assert setup.written() == MEMBERS
+
+
+def test_a_job_that_kills_its_workers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes every worker with it costs so many of them, and then it is a failed job."""
+    monkeypatch.setattr("s3unzip.local.pool.FIRST_DELAY", 0.01)
+    setup = Setup(tmp_path)
+    setup.run()
+    assert setup.summary is not None
+    run = setup.summary.run
+    pool = WorkerPool(run, 1, die, None)
+    outlook = pool.work([Task("batch-0", TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0)])
+    pool.close()
+    assert outlook.lost_workers == LOST_ATTEMPTS
+    assert [failed.job for failed in outlook.failed] == ["batch-0"]
+    assert "its worker process died" in str(outlook.failed[0].error)
+
+
+def die(clock: LocalClock, progress: PipeProgress) -> NoReturn:
+    """Be a worker that is out of memory before it begins."""
+    del clock, progress
+    os._exit(137)
 
 
 def test_ctrl_c_stops_cleanly_and_redrive_continues(tmp_path: Path) -> None:
