@@ -162,7 +162,7 @@ class Session:
                     del self._writers[key]
 
     def _session(self) -> boto3.session.Session:
-        # Only here, for its import takes 75 ms: a worker that reads and PUTs does without.
+        # Only here: a worker that reads and PUTs does without it.
         import boto3  # noqa: PLC0415
 
         if self._boto is None:
