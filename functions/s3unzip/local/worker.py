@@ -86,9 +86,6 @@ def serve(
 ) -> None:
     """Do jobs until the parent closes the pipe; SIGTERM ends the job at hand cleanly."""
     settle_allocator()
-    # One thread of obstore's for sockets: there are as many workers as cores. It has one a core
-    # by itself, and each PUT then wakes two of them.
-    os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
     clock = LocalClock()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())
