@@ -1,7 +1,6 @@
-"""``python -m s3unzip.cli``: the same as ``s3unzip``.
+"""``python -m s3unzip.cli``: the same as ``s3unzip``, and quiet from its first moment.
 
-A fork server imports the main module again, for its workers: it must not
-import the commands before it is run.
+What takes time to import is imported inside of `main`, where Ctrl-C is caught.
 """
 
 from __future__ import annotations

@@ -6,25 +6,23 @@ jobs. Here it costs the one job, which another worker does again.
 
 from __future__ import annotations
 
-import multiprocessing
 import random
-import signal
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import connection as connections
-from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.local.forkserver import ForkServer
 from s3unzip.local.worker import Counts, Done, Failed, PipeProgress, do_job, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from multiprocessing.connection import Connection
-    from multiprocessing.context import ForkServerProcess
+    from collections.abc import Callable, Iterable, Iterator
 
     from s3unzip.local.clock import LocalClock
+    from s3unzip.local.forkserver import Child
     from s3unzip.local.worker import Job, Word
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.model import Run
@@ -40,8 +38,7 @@ STOP_SECONDS = 20.0  # a stopped worker has so long to write what is done
 
 @dataclass(slots=True)
 class _Worker:
-    process: ForkServerProcess
-    connection: Connection
+    child: Child
     job: Job | None = None
     done: int = 0  # jobs
 
@@ -55,23 +52,6 @@ class Outlook:
     lost_workers: int = 0
 
 
-def start_fork_server(modules: Sequence[str]) -> None:
-    """Start the process that workers are forked from, clean and threadless; return at once.
-
-    It imports `modules`, once for all workers, while this process makes the
-    plan. Without this call it starts with the first worker, and each worker
-    imports what it needs.
-    """
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
-    # It inherits the mask: a terminal's Ctrl-C is this process's, also while that one imports.
-    resource_tracker.ensure_running()  # which unblocks it
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 class WorkerPool:
     """A few processes that do jobs of one run.
 
@@ -80,6 +60,7 @@ class WorkerPool:
         processes: how many.
         make_context: called in each worker; must be picklable.
         progress: told what the workers tell.
+        server: forks the workers, and is left as it is; None: one of the pool's own.
     """
 
     def __init__(
@@ -88,25 +69,26 @@ class WorkerPool:
         processes: int,
         make_context: Callable[[LocalClock, PipeProgress], Context],
         progress: Progress | None,
+        server: ForkServer | None = None,
     ) -> None:
-        self._run = run
         self._processes = processes
-        self._make_context = make_context
+        self._target = partial(serve, run=run, make_context=make_context)
         self._progress = progress
-        self._context = multiprocessing.get_context("forkserver")
+        self._server = server
+        self._own_server: ForkServer | None = None
         self._workers: list[_Worker] = []
         self._random = random.Random()  # noqa: S311 - jitter
 
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return [worker.process.pid for worker in self._workers if worker.process.pid]
+        return [worker.child.pid for worker in self._workers]
 
     @property
     def jobs(self) -> dict[int, str]:
         """What each worker is doing: process id to id of its job, empty where it waits."""
-        workers = [(worker.process.pid, worker.job) for worker in self._workers]
-        return {pid: job.id if job else "" for pid, job in workers if pid}
+        workers = [(worker.child.pid, worker.job) for worker in self._workers]
+        return {pid: job.id if job else "" for pid, job in workers}
 
     def work(self, jobs: Iterable[Job]) -> Outlook:
         """Do `jobs`; return when all have ended or were given up.
@@ -129,24 +111,23 @@ class WorkerPool:
     def stop(self) -> None:
         """Tell the workers to write what is done and go; kill those that do not."""
         for worker in self._workers:
-            if worker.process.is_alive():
-                worker.process.terminate()
+            worker.child.ask_to_stop()
         deadline = time.monotonic() + STOP_SECONDS
         for worker in self._workers:
-            worker.connection.close()
-            worker.process.join(max(0.0, deadline - time.monotonic()))
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
-        self._workers.clear()
+            if not worker.child.ends_by(deadline):
+                worker.child.kill()
+        self.close()
 
     def close(self) -> None:
         """Let the idle workers go."""
         for worker in self._workers:
-            worker.connection.close()
+            worker.child.connection.close()
         for worker in self._workers:
-            worker.process.join()
+            self._forks.reap(worker.child)
         self._workers.clear()
+        if self._own_server is not None:
+            self._own_server.close()
+            self._own_server = None
 
     @property
     def _busy(self) -> bool:
@@ -158,31 +139,32 @@ class WorkerPool:
             worker = idle.pop() if idle else self._start()
             worker.job = waiting.take()
             try:
-                worker.connection.send(worker.job)
-            except (BrokenPipeError, ConnectionError):  # it died idle; `_hear` finds out
+                worker.child.connection.send(worker.job)
+            except ConnectionError:  # it died idle; `_hear` finds out
                 continue
 
     def _start(self) -> _Worker:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=serve, args=(theirs, self._run, self._make_context), daemon=True
-        )
-        process.start()
-        theirs.close()
-        worker = _Worker(process, ours)
+        worker = _Worker(self._forks.start(self._target))
         self._workers.append(worker)
         return worker
 
+    @property
+    def _forks(self) -> ForkServer:
+        server = self._server or self._own_server
+        if server is None:
+            server = self._own_server = ForkServer()
+        return server
+
     def _hear(self, seconds: float | None) -> Iterator[tuple[_Worker, Word | None]]:
         """Yield what workers say, None for one that is gone."""
-        by_connection = {worker.connection: worker for worker in self._workers}
+        by_connection = {worker.child.connection: worker for worker in self._workers}
         if not by_connection:
             time.sleep(seconds or 0.0)
             return
         for ready in connections.wait(list(by_connection), timeout=seconds):
             worker = by_connection[ready]  # type: ignore[index]  # only connections were given
             try:
-                yield worker, worker.connection.recv()
+                yield worker, worker.child.connection.recv()
             except (EOFError, OSError):
                 yield worker, None
 
@@ -214,8 +196,7 @@ class WorkerPool:
     def _retire(self, worker: _Worker) -> None:
         """Let an idle worker go; the next job starts another."""
         self._workers.remove(worker)
-        worker.connection.close()
-        worker.process.join()
+        self._forks.reap(worker.child)
 
     def _retry(
         self, job: Job, failed: Failed, waiting: _Waiting, outlook: Outlook, most: int

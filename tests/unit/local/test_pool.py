@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -161,29 +159,3 @@ def test_ctrl_c_stops_cleanly_and_redrive_continues(tmp_path: Path) -> None:
     report = redrive(setup.summary, setup.context(), setup.pool)
     assert report.verdict is Verdict.COMPLETED
     assert setup.written() == MEMBERS
-
-
-def test_an_early_ctrl_c_does_not_reach_the_fork_server(tmp_path: Path) -> None:
-    """It is the parent's, also while the fork server is still importing; the parent hears it."""
-    (tmp_path / "slow_to_import.py").write_text("import time; time.sleep(1)")
-    code = (
-        "import os, signal, time\n"
-        "from multiprocessing.forkserver import _forkserver\n"
-        "from s3unzip.local.pool import start_fork_server\n"
-        # A job in the background of a shell begins with Ctrl-C ignored.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "start_fork_server(['slow_to_import'])\n"
-        "time.sleep(0.3)\n"
-        "os.kill(_forkserver._forkserver_pid, signal.SIGINT)\n"
-        "try: os.kill(os.getpid(), signal.SIGINT); time.sleep(5)\n"
-        "except KeyboardInterrupt: print('heard')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert (done.stdout, done.stderr) == ("heard\n", "")

@@ -254,8 +254,9 @@ class _Again:
         from s3unzip.cli.progress import RunDisplay
         from s3unzip.cli.runs import open_runs
         from s3unzip.local.clock import LocalClock
+        from s3unzip.local.forkserver import ForkServer
         from s3unzip.local.locking import lock_run
-        from s3unzip.local.pool import WorkerPool, start_fork_server
+        from s3unzip.local.pool import WorkerPool
 
         runs = open_runs(None, self._config)
         summary = read_summary(runs.find(name), runs)
@@ -265,16 +266,16 @@ class _Again:
         policy = o.policy_of(options, self._password)
         worker = partial(open_context, self._config, policy, self._tuning)
         run = summary.run
-        start_fork_server(worker_modules(self._config.work, run.source, run.destination))
         display = RunDisplay()
         display.planned(summary)
-
-        def make_pool(run: Run) -> WorkerPool:
-            return WorkerPool(run, self._processes, worker, display)
-
-        platform = local_platform(self._config, summary.run.destination, self._processes)
+        platform = local_platform(self._config, run.destination, self._processes)
         context = replace(worker(LocalClock(), display), platform=platform)
-        with lock_run(self._config.work.key, run.id), display:
+        modules = worker_modules(self._config.work, run.source, run.destination)
+        with lock_run(self._config.work.key, run.id), ForkServer(modules) as server, display:
+
+            def make_pool(run: Run) -> WorkerPool:
+                return WorkerPool(run, self._processes, worker, display, server)
+
             report = act(summary, context, make_pool)
         if json:
             sys.stdout.write(encode(report).decode() + "\n")

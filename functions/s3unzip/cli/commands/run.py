@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from s3unzip.aws.environment import Orders, Scale
     from s3unzip.cli.stores import StoreConfig
+    from s3unzip.local.forkserver import ForkServer
     from s3unzip.local.runner import Pool
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.forecast import Forecast, Platform, Workload
@@ -100,7 +101,7 @@ def run_command(
     2 wrong request, 6 a store refused, 130 stopped.
     """
     from s3unzip.cli.contexts import open_context, worker_modules
-    from s3unzip.local.pool import start_fork_server
+    from s3unzip.local.forkserver import ForkServer
 
     chosen = o.make_options(
         include=include,
@@ -124,10 +125,12 @@ def run_command(
     tuning = local_tuning(tune, processes, puts)
     config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
     policy = o.policy_of(chosen, o.read_password(password_file))
-    start_fork_server(worker_modules(config.work, request.source, request.destination))
     worker = partial(open_context, config, policy, tuning)
-    machine = Machine(worker, processes, local_platform(config, request.destination, processes))
-    return _run(request, machine, max_cost, quiet=quiet, json=json)
+    platform = local_platform(config, request.destination, processes)
+    modules = worker_modules(config.work, request.source, request.destination)
+    with ForkServer(modules) as server:
+        machine = Machine(worker, processes, platform, server)
+        return _run(request, machine, max_cost, quiet=quiet, json=json)
 
 
 class Machine(NamedTuple):
@@ -136,6 +139,7 @@ class Machine(NamedTuple):
     worker: partial[Context]  # of a clock and a progress
     processes: int
     platform: Platform
+    server: ForkServer
 
 
 def _run(
@@ -156,7 +160,7 @@ def _run(
     context = replace(machine.worker(LocalClock(), display), platform=machine.platform)
 
     def make_pool(run: Run) -> WorkerPool:
-        return WorkerPool(run, machine.processes, machine.worker, display)
+        return WorkerPool(run, machine.processes, machine.worker, display, machine.server)
 
     locks = ExitStack()
 

@@ -1,0 +1,247 @@
+"""The process that workers are forked from, born both ways: as a fork, and as an interpreter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from s3unzip.errors import ServiceFaultError
+from s3unzip.local.forkserver import Child, ForkServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECONDS = 30.0
+LINUX = sys.platform == "linux"
+BIRTHS = [
+    pytest.param("fork", marks=pytest.mark.skipif(not LINUX, reason="only Linux counts threads")),
+    "spawn",
+]
+
+
+def run_program(birth: str, *lines: str, **env: str) -> str:
+    """Run a program that has one thread, or two; return what it prints."""
+    threads = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    code = [
+        "import os, signal, sys, threading, time",
+        "from s3unzip.local.forkserver import ForkServer",
+        "from tests.unit.local import test_forkserver as test",
+        # A job in the background of a shell begins with Ctrl-C ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",
+        threads if birth == "spawn" else "",
+        *lines,
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(code)],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def echo(connection: Connection) -> None:
+    """Be a worker that sends back what it is sent."""
+    while True:
+        try:
+            connection.send(connection.recv())
+        except EOFError:
+            return
+
+
+def tell_parents(connection: Connection) -> None:
+    """Be a worker that tells who forked it, and how Python was started there."""
+    connection.send((os.getppid(), sys.orig_argv))
+
+
+def fail(connection: Connection) -> NoReturn:
+    """Be a worker with a bug."""
+    raise LookupError(f"no answer for {type(connection).__name__}")
+
+
+def hang(connection: Connection) -> None:
+    """Be a worker that is deaf to being stopped."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    connection.send("deaf")
+    time.sleep(SECONDS)
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    """A server of this process."""
+    with ForkServer() as server:
+        yield server
+
+
+def ended(child: Child) -> bool:
+    """Wait for the end of a worker's connection."""
+    assert wait([child.connection], SECONDS)
+    try:
+        child.connection.recv()
+    except (EOFError, ConnectionError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("birth", BIRTHS)
+def test_workers_serve_their_connections(birth: str) -> None:
+    """Two workers at once, each on its own; the server is their parent, born as was asked for."""
+    printed = run_program(
+        birth,
+        "with ForkServer(['colorsys']) as server:",
+        "    workers = [server.start(test.echo) for _ in range(2)]",
+        "    for number, worker in enumerate(workers): worker.connection.send(number)",
+        "    print(*(worker.connection.recv() for worker in workers))",
+        "    for worker in workers: server.reap(worker)",
+        "    teller = server.start(test.tell_parents)",
+        "    parent, arguments = teller.connection.recv()",
+        "    print(parent == server.pid, 'colorsys' in sys.modules, arguments == sys.orig_argv)",
+        "    server.reap(teller)",
+    )
+    forked = birth == "fork"  # then the program has imported, and they began as it did
+    assert printed == f"0 1\nTrue {forked} {forked}\n"
+
+
+@pytest.mark.parametrize("birth", BIRTHS)
+def test_an_early_ctrl_c_is_the_programs(birth: str, tmp_path: Path) -> None:
+    """A terminal sends it to all; the server goes on, also while it is still importing."""
+    (tmp_path / "slow_to_import.py").write_text("import time; time.sleep(0.5)")
+    printed = run_program(
+        birth,
+        "with ForkServer(['slow_to_import']) as server:",
+        "    os.kill(server.pid, signal.SIGINT)",
+        "    try: os.kill(os.getpid(), signal.SIGINT); time.sleep(5)",
+        "    except KeyboardInterrupt: print('heard')",
+        "    worker = server.start(test.echo)",
+        "    worker.connection.send('works')",
+        "    print(worker.connection.recv())",
+        "    server.reap(worker)",
+        PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]),
+    )
+    assert printed == "heard\nworks\n"
+
+
+@pytest.mark.parametrize("birth", BIRTHS)
+def test_nothing_that_was_open_stays_open(birth: str) -> None:
+    """A lock or a pipe of the program ends with it, or when it closes it."""
+    printed = run_program(
+        birth,
+        "hear, tell = os.pipe()",
+        "with ForkServer() as server:",
+        "    os.close(tell)",
+        "    print(os.read(hear, 1))",
+    )
+    assert printed == "b''\n"
+
+
+@pytest.mark.parametrize("birth", BIRTHS)
+def test_all_end_with_a_killed_program(birth: str, tmp_path: Path) -> None:
+    """Nobody tells them: they hear their ends of the connections."""
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, signal, threading\n"
+            "from s3unzip.local.forkserver import ForkServer\n"
+            "from tests.unit.local import test_forkserver as test\n"
+            + ("threading.Thread(target=threading.Event().wait).start()\n" * (birth == "spawn"))
+            + "server = ForkServer()\n"
+            "worker = server.start(test.echo)\n"
+            "worker.connection.send(1)\n"
+            "worker.connection.recv()\n"
+            "print(server.pid, worker.pid, flush=True)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    output, _ = program.communicate(timeout=60)  # ends when all have closed it
+    assert len(output.split()) == 2
+    assert program.returncode == -signal.SIGKILL
+
+
+def test_a_killed_worker_is_heard_of_and_reaped(server: ForkServer) -> None:
+    """Its connection ends; its process id is its own until it is reaped, and nobody's after."""
+    child = server.start(echo)
+    os.kill(child.pid, signal.SIGKILL)
+    assert ended(child)
+    os.kill(child.pid, 0)
+    server.reap(child)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child.pid, 0)
+
+
+def test_a_stopped_worker_may_still_answer(server: ForkServer) -> None:
+    """It is sent nothing more, ends by itself, and what it says meanwhile is in nobody's way."""
+    child = server.start(echo)
+    for _ in range(10):
+        child.connection.send(bytes(10_000))
+    child.ask_to_stop()
+    assert child.ends_by(time.monotonic() + SECONDS)
+    server.reap(child)
+
+
+def test_a_worker_that_does_not_stop_is_killed(server: ForkServer) -> None:
+    """Until it ends by itself nobody waits for longer than was said."""
+    child = server.start(hang)
+    assert child.connection.recv() == "deaf"
+    child.ask_to_stop()
+    assert not child.ends_by(time.monotonic() + 0.1)
+    child.kill()
+    assert child.ends_by(time.monotonic() + SECONDS)
+    server.reap(child)
+
+
+def test_a_bug_in_a_worker_ends_it(capfd: pytest.CaptureFixture[str]) -> None:
+    """It is told in one line, and costs that worker alone."""
+    with ForkServer() as server:
+        child = server.start(fail)
+        assert ended(child)
+        server.reap(child)
+        other = server.start(echo)
+        other.connection.send("still here")
+        assert other.connection.recv() == "still here"
+        server.reap(other)
+    told = capfd.readouterr().err
+    assert told.startswith("s3unzip: internal error in a worker")
+    assert told.endswith("LookupError('no answer for Connection')\n")
+
+
+def test_a_killed_server_is_named(server: ForkServer) -> None:
+    """No worker can be had any more: what the program was doing may be done again."""
+    child = server.start(echo)
+    os.kill(server.pid, signal.SIGKILL)
+    os.waitpid(server.pid, 0)
+    with pytest.raises(ServiceFaultError, match="workers are forked from has died"):
+        server.start(echo)
+    child.connection.send("an old worker works on")
+    assert child.connection.recv()
+    server.reap(child)
+
+
+def test_a_full_process_table_is_named() -> None:
+    """The system has no process left for this user: one line says so, in its words."""
+    if not LINUX:
+        pytest.skip("only Linux limits the processes of another process")
+    printed = run_program(
+        "fork",
+        "import resource",
+        "from s3unzip.errors import ServiceFaultError",
+        "if os.getuid() == 0: os.setuid(65534)",  # root is not limited
+        "with ForkServer() as server:",
+        "    resource.prlimit(server.pid, resource.RLIMIT_NPROC, (0, 0))",
+        "    try: server.start(test.echo)",
+        "    except ServiceFaultError as error: print(error)",
+    )
+    assert printed.startswith("no worker process can be started: Resource temporarily")
