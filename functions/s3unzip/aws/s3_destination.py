@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         UploadPartCopyRequestTypeDef,
     )
     from obstore import Attributes
-    from obstore.store import S3Store
 
     from s3unzip.aws.session import Session
     from s3unzip.errors import S3UnzipError
@@ -56,7 +55,6 @@ class S3Destination:
         self._owner = _Owner()
         if self._writing.owner is not None:
             self._owner["ExpectedBucketOwner"] = self._writing.owner
-        self._writer: S3Store | None = None
         self.pages = 0
 
     @property
@@ -79,14 +77,11 @@ class S3Destination:
                 )
                 return
             self._session.confirm_owner(self._bucket, self._writing.owner)
-            writer = self._writer
-            if writer is None:
-                writer = self._writer = self._session.writer(self._bucket, self._writing)
             attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
             if facts.content_encoding is not None:
                 attributes["Content-Encoding"] = facts.content_encoding
             obstore.put(
-                writer,
+                self._session.writer(self._bucket, self._writing),
                 key,
                 body,
                 attributes=attributes,
@@ -343,7 +338,6 @@ class S3Destination:
     ) -> S3UnzipError:
         found = fault(error, Call(action, self._bucket, key, conditional=conditional))
         self._session.relocate(self._bucket, found)
-        self._writer = None  # it may be another now
         return found
 
 

@@ -12,10 +12,12 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -28,7 +30,6 @@ from s3unzip.errors import AccessDeniedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import boto3
     from botocore.credentials import Credentials
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config, S3Credential
@@ -54,8 +55,7 @@ class S3Access:
     slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(NamedTuple):
     """How objects are stored; `kms_key` None leaves it to the bucket's default."""
 
     owner: str | None = None  # account that must own the bucket
@@ -73,7 +73,6 @@ class Session:
             self._core.set_config_variable("profile", access.profile)
         if access.region is not None:
             self._core.set_config_variable("region", access.region)
-        self._boto: boto3.session.Session | None = None  # its client factory, once
         self._clients: dict[str, S3Client] = {}
         self._readers: dict[str, S3Store] = {}
         self._writers: dict[tuple[str, Writing], S3Store] = {}
@@ -107,6 +106,9 @@ class Session:
         The body is not hashed for the signature: CRC64NVME goes with it, S3
         verifies that, and hashing costs more CPU than all the rest of a PUT.
         """
+        found = self._writers.get((bucket, writing))  # a dict read is atomic; creating is not
+        if found is not None:
+            return found
         with self._lock:
             if (bucket, writing) not in self._writers:
                 config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
@@ -161,13 +163,9 @@ class Session:
                 for key in [key for key in self._writers if key[0] == bucket]:
                     del self._writers[key]
 
-    def _session(self) -> boto3.session.Session:
-        # Only here: a worker that reads and PUTs does without it.
-        import boto3  # noqa: PLC0415
-
-        if self._boto is None:
-            self._boto = boto3.session.Session(botocore_session=self._core)
-        return self._boto
+    @cached_property
+    def _factory(self) -> boto3.session.Session:
+        return boto3.session.Session(botocore_session=self._core)
 
     @property
     def _region(self) -> str:
@@ -177,14 +175,13 @@ class Session:
         return self._regions.get(bucket) or self._region
 
     def _client(self, name: str, read_seconds: float, region: str | None = None) -> S3Client:
-        found = self._clients.get(name)  # a dict read is atomic; creating is not
+        found = self._clients.get(name)
         if found is not None:
             return found
         with self._lock:
             if name not in self._clients:
-                session = self._session()
                 with _unparsed_times(self._core):
-                    self._clients[name] = session.client(
+                    self._clients[name] = self._factory.client(
                         "s3",
                         region_name=region or self._region,
                         endpoint_url=self.access.endpoint_url,
