@@ -32,13 +32,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 from s3unzip.errors import ServiceFaultError
+from s3unzip.local.processors import has_one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 REQUEST = struct.Struct("!i")  # the process to reap; or 0, with a descriptor: fork a worker
 ANSWER = struct.Struct("!i")  # a process id, or an errno below 0
-THREADS = "/proc/self/task"  # proc(5): of this process, an entry each
 PIECE = 64 * 1024
 STANDARD = 3  # descriptors: input, output, errors
 
@@ -139,14 +139,6 @@ class ForkServer:
             raise ServiceFaultError("the process that workers are forked from has died")
         found: int = ANSWER.unpack(answer)[0]
         return found
-
-
-def has_one_thread() -> bool:
-    """Say whether this process certainly has one; libraries have threads that Python cannot see."""
-    try:
-        return sum(1 for _ in Path(THREADS).iterdir()) == 1
-    except OSError:  # no Linux
-        return False
 
 
 def _fork_program(control: socket.socket, modules: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import connection as connections
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.local.forkserver import ForkServer
+from s3unzip.local.processors import available_processors
 from s3unzip.local.worker import Counts, Done, Failed, PipeProgress, do_job, serve
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ STOP_SECONDS = 20.0  # a stopped worker has so long to write what is done
 @dataclass(slots=True)
 class _Worker:
     child: Child
+    processor: int | None
     job: Job | None = None
     done: int = 0  # jobs
 
@@ -74,6 +76,7 @@ class WorkerPool:
         self._processes = processes
         self._target = partial(serve, run=run, make_context=make_context)
         self._progress = progress
+        self._processors = available_processors()
         self._server = server
         self._own_server: ForkServer | None = None
         self._workers: list[_Worker] = []
@@ -144,9 +147,20 @@ class WorkerPool:
                 continue
 
     def _start(self) -> _Worker:
-        worker = _Worker(self._forks.start(self._target))
+        processor = self._free_processor()
+        worker = _Worker(self._forks.start(partial(self._target, processor=processor)), processor)
         self._workers.append(worker)
         return worker
+
+    def _free_processor(self) -> int | None:
+        """Return one that the fewest workers keep to; None where there are more than workers.
+
+        Then nobody can say which of them other programs leave alone.
+        """
+        if self._processes < len(self._processors):
+            return None
+        taken = Counter(worker.processor for worker in self._workers)
+        return min(self._processors, key=lambda processor: taken[processor])
 
     @property
     def _forks(self) -> ForkServer:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from s3unzip.errors import S3UnzipError
 from s3unzip.local.allocator import settle_allocator
 from s3unzip.local.clock import LocalClock
+from s3unzip.local.processors import available_processors, keep_to, yield_to_others
 from s3unzip.pipeline.extract import run_task
-from s3unzip.pipeline.model import ScanTask, Task, TaskReport
+from s3unzip.pipeline.model import ScanTask, Task, TaskKind, TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,9 +84,20 @@ def serve(
     connection: Connection,
     run: Run,
     make_context: Callable[[LocalClock, PipeProgress], Context],
+    processor: int | None,
 ) -> None:
-    """Do jobs until the parent closes the pipe; SIGTERM ends the job at hand cleanly."""
+    """Do jobs until the parent closes the pipe; SIGTERM ends the job at hand cleanly.
+
+    Args:
+        connection: jobs come from it, words go into it.
+        run: what the jobs belong to.
+        make_context: called once.
+        processor: that is this worker's; None: it may run anywhere.
+    """
     settle_allocator()
+    yield_to_others()
+    everywhere = available_processors()
+    home = everywhere if processor is None else [processor]
     clock = LocalClock()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())
@@ -98,10 +110,19 @@ def serve(
             return
         if job is None:
             return
+        keep_to(home if _has_small_members(job) else everywhere)
         try:
             progress.send(Done(job.id, do_job(run, job, context)))
         except S3UnzipError as error:
             progress.send(Failed(job.id, error))
+
+
+def _has_small_members(job: Job) -> bool:
+    """Say whether it is work for the one thread that has the interpreter's lock.
+
+    A large member is inflated, hashed and sent by several threads at once.
+    """
+    return isinstance(job, Task) and job.kind is TaskKind.BATCH
 
 
 def is_alive(pid: int) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
+
+import pytest
 
 from s3unzip.cli.contexts import open_context
 from s3unzip.cli.stores import StoreConfig
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import LOST_ATTEMPTS, WorkerPool
+from s3unzip.local.processors import available_processors
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.pipeline.locations import parse_destination, parse_source
 from s3unzip.pipeline.model import Request, Task, TaskKind, Verdict
@@ -25,20 +29,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    import pytest
-
     from s3unzip.local.worker import PipeProgress
     from s3unzip.pipeline.context import Context
     from s3unzip.pipeline.model import PlanSummary, Report, Run
 
 MEMBERS = 300
+LINUX = sys.platform == "linux"
 
 
 class Setup:
     """An archive in a folder, extracted into another by worker processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, workers: int = 2) -> None:
         self.folder = folder
+        self.workers = workers
         self.archive = folder / "a.zip"
         entries = [Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)]
         self.archive.write_bytes(build(*entries))
@@ -48,11 +52,14 @@ class Setup:
         self.pools: list[WorkerPool] = []
         self.seen = threading.Event()
         self.pids: set[int] = set()  # of all workers that there ever were
+        self.places: dict[int, set[int]] = {}  # the processors where each may run
         self.summary: PlanSummary | None = None
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Note that members are being done."""
         self.pids.update(self.pools[0].pids)
+        if LINUX:
+            self.places |= {pid: os.sched_getaffinity(pid) for pid in self.pools[0].pids}
         if counts.get("extracted"):
             self.seen.set()
 
@@ -62,7 +69,7 @@ class Setup:
 
     def pool(self, run: Run) -> WorkerPool:
         """Start workers."""
-        self.pools.append(WorkerPool(run, 2, self.make, self))
+        self.pools.append(WorkerPool(run, self.workers, self.make, self))
         return self.pools[-1]
 
     def planned(self, summary: PlanSummary) -> None:
@@ -87,6 +94,31 @@ def test_processes_extract_an_archive(tmp_path: Path) -> None:
     report = setup.run()
     assert report.verdict is Verdict.COMPLETED
     assert setup.written() == report.extracted == MEMBERS
+
+
+@pytest.mark.skipif(not LINUX, reason="only Linux places threads as it is told")
+def test_each_worker_has_a_processor(tmp_path: Path) -> None:
+    """As many workers as processors: each keeps to its own while it has small members."""
+    before = os.sched_getaffinity(0)
+    some = available_processors()[:2]
+    os.sched_setaffinity(0, some)
+    try:
+        setup = Setup(tmp_path, workers=len(some))
+        setup.run()
+    finally:
+        os.sched_setaffinity(0, before)
+    places = sorted(sorted(place) for place in setup.places.values())
+    assert places == [[processor] for processor in some]
+
+
+@pytest.mark.skipif(
+    not LINUX or len(available_processors()) == 1, reason="there are never fewer workers"
+)
+def test_fewer_workers_than_processors_run_anywhere(tmp_path: Path) -> None:
+    """Which processors the machine has left, the system knows best."""
+    setup = Setup(tmp_path, workers=1)
+    setup.run()
+    assert list(setup.places.values()) == [set(available_processors())]
 
 
 def test_workers_retire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from s3unzip.cli import options as o
 from s3unzip.cli.commands.run import (
     Puts,
     Workers,
-    available_cores,
     local_platform,
     local_tuning,
 )
@@ -23,6 +22,7 @@ from s3unzip.cli.figures import show_seconds
 from s3unzip.cli.home import runs_home
 from s3unzip.cli.output import print_report
 from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.local.processors import available_processors
 from s3unzip.pipeline.model import PlanSummary, Status, decode, encode
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class _Again:
         password_file: o.PasswordFile,
     ) -> None:
         self._config = config
-        self._processes = workers or available_cores()
+        self._processes = workers or len(available_processors())
         self._tuning = local_tuning(tune, self._processes, puts)
         self._password = o.read_password(password_file)
 

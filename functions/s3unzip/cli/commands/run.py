@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,6 +15,7 @@ from s3unzip.cli.commands.archive import make_context
 from s3unzip.cli.home import runs_home
 from s3unzip.cli.output import print_report
 from s3unzip.errors import UsageError
+from s3unzip.local.processors import available_processors
 from s3unzip.pipeline.locations import parse_destination, parse_source
 from s3unzip.pipeline.model import OnConflict, Options, Request, encode
 
@@ -121,7 +121,7 @@ def run_command(
     request = Request(parse_source(source), parse_destination(dest), chosen)
     if request.destination.scheme != "s3" and (dest_owner or kms_key):
         raise UsageError(f"{request.destination}: --dest-owner and --kms-key are for S3")
-    processes = workers or available_cores()
+    processes = workers or len(available_processors())
     tuning = local_tuning(tune, processes, puts)
     config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
     policy = o.policy_of(chosen, o.read_password(password_file))
@@ -216,11 +216,6 @@ def local_platform(config: StoreConfig, destination: Location, processes: int) -
     return choose_platform("local", workers=processes, priced_requests=amazon)
 
 
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def local_tuning(tune: list[str] | None, processes: int, puts: int | None) -> Tuning:
     """Return the tuning of a run on this machine."""
     more = {"max_workers": processes}
@@ -295,7 +290,7 @@ def plan_command(
         target = parse_destination(dest or ".")
         on = on or "local"
         platform = choose_platform(
-            on, workers=workers or (available_cores() if on == "local" else None)
+            on, workers=workers or (len(available_processors()) if on == "local" else None)
         )
         tuning = local_tuning(tune, platform.workers, puts)
     else:

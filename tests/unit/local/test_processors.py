@@ -1,0 +1,135 @@
+"""How threads are placed on the machine's processors: each test in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import pytest
+
+from s3unzip.local.forkserver import ForkServer
+from s3unzip.local.processors import (
+    available_processors,
+    has_one_thread,
+    keep_to,
+    yield_to_others,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux places threads as it is told"
+)
+
+
+T = TypeVar("T")
+
+
+class Places(NamedTuple):
+    """Where threads may run."""
+
+    earlier: list[int]  # one that ran before
+    later: list[int]  # one that was started after
+    free: list[int]  # the same, let free again
+    everywhere: list[int]
+
+
+def ask_worker(question: Callable[[], T]) -> T:
+    """Return the answer to a question that is put to a process with one thread."""
+    with ForkServer() as server:
+        child = server.start(partial(_answer, question=question))
+        answer: T = child.connection.recv()
+        server.reap(child)
+    return answer
+
+
+def _answer(connection: Connection, question: Callable[[], object]) -> None:
+    connection.send(question())
+
+
+@contextmanager
+def waiting_thread() -> Iterator[int]:
+    """A thread that does nothing; gives its id."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    assert thread.native_id is not None
+    yield thread.native_id
+    over.set()
+    thread.join()
+
+
+def count_threads() -> tuple[bool, bool]:
+    """Say whether this process has one thread, without another one and with it."""
+    alone = has_one_thread()
+    with waiting_thread():
+        return alone, has_one_thread()
+
+
+def place_threads() -> Places:
+    """Return where two threads may run: kept to the last processor, and let free again."""
+    everywhere = available_processors()
+    with waiting_thread() as earlier:
+        keep_to(everywhere[-1:])
+        with waiting_thread() as later:
+            kept_earlier, kept_later = map(_place_of, (earlier, later))
+            keep_to(everywhere)
+            return Places(kept_earlier, kept_later, _place_of(later), everywhere)
+
+
+def _place_of(thread: int) -> list[int]:
+    return sorted(os.sched_getaffinity(thread))
+
+
+def keep_to_none_there_is() -> bool:
+    """Ask for a processor that no machine has; say whether all is as before."""
+    before = available_processors()
+    keep_to([1_000_000])
+    return available_processors() == before
+
+
+def schedule_threads() -> tuple[int, int]:
+    """Return the policies of this process, and of a thread that it starts."""
+    yield_to_others()
+    with waiting_thread() as thread:
+        return os.sched_getscheduler(0), os.sched_getscheduler(thread)
+
+
+def schedule_the_idle() -> int:
+    """Return the policy of a process that was begun with ``chrt --idle``."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    yield_to_others()
+    return os.sched_getscheduler(0)
+
+
+def test_one_thread_or_more() -> None:
+    """Only a process with one thread is said to have one."""
+    assert ask_worker(count_threads) == (True, False)
+
+
+def test_threads_keep_to_a_processor() -> None:
+    """Those that run and those to come; and all are let free again."""
+    places = ask_worker(place_threads)
+    assert places.earlier == places.later == places.everywhere[-1:]
+    assert places.free == places.everywhere
+
+
+def test_a_processor_that_is_not_there() -> None:
+    """It may have been taken from a container meanwhile: threads stay where they were."""
+    assert ask_worker(keep_to_none_there_is)
+
+
+def test_threads_yield() -> None:
+    """A process and its threads are a batch: they interrupt nobody."""
+    assert ask_worker(schedule_threads) == (os.SCHED_BATCH, os.SCHED_BATCH)
+
+
+def test_a_policy_that_somebody_chose_stays() -> None:
+    """``chrt --idle s3unzip run`` is meant."""
+    assert ask_worker(schedule_the_idle) == os.SCHED_IDLE
