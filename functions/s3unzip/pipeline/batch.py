@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
     from s3unzip.pipeline.model import MemberRow, Run
     from s3unzip.pipeline.outcomes import OutcomeLog
-    from s3unzip.pipeline.ports import Archive, Buffer, Destination
+    from s3unzip.pipeline.ports import Archive, Buffer, Destination, ObjectFacts
+
+    Ready = tuple[MemberRow, ObjectFacts]  # what a PUT needs besides the bytes
 
 REFUSALS = 20  # PUTs that a store refuses, and takes none, until the run ends
 
@@ -52,7 +54,7 @@ def extract_batch(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
     rows = _without_unchanged(run, rows, destination, log)
     archive = context.stores.source(run.source).pinned(run.source, run.pin)
     writer = _Writer(run, destination, log)
-    pool: PutPool[MemberRow] = PutPool(
+    pool: PutPool[Ready] = PutPool(
         writer.put, context.tuning.puts_in_flight, context.tuning.bytes_in_flight
     )
     try:
@@ -99,7 +101,7 @@ def _extract_group(
     run: Run,
     group: list[MemberRow],
     archive: Archive,
-    pool: PutPool[MemberRow],
+    pool: PutPool[Ready],
     log: OutcomeLog,
 ) -> None:
     clock, margin = log.context.clock, log.context.tuning.margin_seconds
@@ -121,7 +123,9 @@ def _extract_group(
         except MemberError as error:
             log.failed(row, error.finding)
         else:
-            pool.submit(with_crc(row, crc), body)
+            done = with_crc(row, crc)
+            # Here, not where it is used: in a thread that has just woken, code costs thrice.
+            pool.submit((done, facts_of(done.key, done, run)), body)
         log.bytes_read = before + window.bytes_read
         log.tick()
 
@@ -185,11 +189,11 @@ class _Writer:
         for row, refusal in self._refused:
             self._log.failed(row, Finding("store-refused", str(refusal), member=row.key))
 
-    def put(self, row: MemberRow, body: Buffer) -> None:
+    def put(self, ready: Ready, body: Buffer) -> None:
         """Write one member and note its outcome."""
+        row, facts = ready
         log = self._log
         calls, clock = log.calls, log.context.clock
-        facts = facts_of(row.key, row, self._run)
         started = clock.now()
         try:
             put = partial(self._destination.put, row.key, body, facts, if_absent=self._never)
