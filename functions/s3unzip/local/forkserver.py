@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 REQUEST = struct.Struct("!i")  # the process to reap; or 0, with a descriptor: fork a worker
 ANSWER = struct.Struct("!i")  # a process id, or an errno below 0
+CONTINUE = "s3unzip redrive continues the run"
 PIECE = 64 * 1024
 STANDARD = 3  # descriptors: input, output, errors
 
@@ -109,7 +110,8 @@ class ForkServer:
         with theirs:
             pid = self._ask(0, theirs.fileno())
         if pid < 0:
-            raise ServiceFaultError(f"no worker process can be started: {os.strerror(-pid)}")
+            message = f"no worker process can be started: {os.strerror(-pid)}; {CONTINUE}"
+            raise ServiceFaultError(message)
         with contextlib.suppress(ConnectionError):  # it is dead: who reads hears of it
             ours.send(target)
         return Child(pid, ours)
@@ -136,7 +138,8 @@ class ForkServer:
             socket.send_fds(self._control, [REQUEST.pack(pid)], descriptors)
             answer = self._control.recv(ANSWER.size)
         if not answer:
-            raise ServiceFaultError("the process that workers are forked from has died")
+            message = f"the process that workers are forked from has died; {CONTINUE}"
+            raise ServiceFaultError(message)
         found: int = ANSWER.unpack(answer)[0]
         return found
 
@@ -183,13 +186,13 @@ def _serve(control: socket.socket) -> None:
     os.closerange(STANDARD, control.fileno())
     os.closerange(control.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     gc.freeze()  # what is there stays, and stays shared: no worker's collector need look at it
-    while True:
-        request, descriptors, _, _ = socket.recv_fds(control, REQUEST.size, 1)
-        if not request:
-            break
-        (pid,) = REQUEST.unpack(request)
-        answer = _fork_worker(control, descriptors[0]) if descriptors else _wait_for(pid)
-        with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError):
+        while True:
+            request, descriptors, _, _ = socket.recv_fds(control, REQUEST.size, 1)
+            if not request:
+                break
+            (pid,) = REQUEST.unpack(request)
+            answer = _fork_worker(control, descriptors[0]) if descriptors else _wait_for(pid)
             control.send(ANSWER.pack(answer))
     with contextlib.suppress(ChildProcessError):
         while True:
