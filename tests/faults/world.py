@@ -6,18 +6,20 @@ metadata beside them, past every layer that could err.
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
 import shutil
 import zipfile
 import zlib
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import SourceChangedError
 from s3unzip.local.clock import LocalClock
+from s3unzip.local.forkserver import ForkServer
 from s3unzip.local.pool import SerialPool, WorkerPool
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.pipeline.model import Location, Options, PlanSummary, Request, Verdict, decode
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
 KEY = "archive.zip"
 BUCKETS = (SOURCE, DESTINATION, WORK)
 METADATA = "user.metadata"  # the attribute in which VersityGW keeps x-amz-meta-*
+
+
+@cache
+def fork_server() -> ForkServer:
+    """Return the one of this process: workers are killed by the hundred, and start fast."""
+    server = ForkServer(["s3unzip.local.worker", "tests.faults.stores"])
+    atexit.register(server.close)
+    return server
 
 
 class Entry(NamedTuple):
@@ -156,7 +166,7 @@ class World:
     ) -> Pool:
         if not processes:
             return SerialPool(run, context)
-        pool = WorkerPool(run, processes, maker, None)
+        pool = WorkerPool(run, processes, maker, None, fork_server())
         if seen is not None:
             seen(pool)
         return pool

@@ -166,7 +166,7 @@ class WorkerPool:
     def _forks(self) -> ForkServer:
         server = self._server or self._own_server
         if server is None:
-            server = self._own_server = ForkServer()
+            server = self._own_server = ForkServer([serve.__module__])
         return server
 
     def _hear(self, seconds: float | None) -> Iterator[tuple[_Worker, Word | None]]:
