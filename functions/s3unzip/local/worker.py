@@ -105,10 +105,8 @@ def serve(
     context = make_context(clock, progress)
     while True:
         try:
-            job: Job | None = connection.recv()
+            job: Job = connection.recv()
         except (EOFError, OSError):
-            return
-        if job is None:
             return
         keep_to(home if _has_small_members(job) else everywhere)
         try:
