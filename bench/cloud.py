@@ -20,7 +20,7 @@ from embedded.deploy import prepare_dependencies, start_aws, synthesize
 from embedded.ministack import PYTHON
 from embedded.pipeline import DeployedPipeline
 from infra.bundle import build_bundle, copy_package
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 from s3unzip.settings import Variable
 
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "50000"))

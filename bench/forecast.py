@@ -23,9 +23,9 @@ from bench.measure import print_figure
 from bench.proxied import PROXIED, measure_proxied
 from bench.shaped import Prefix, ShapedStores, WallClock, World
 from bench.zipped import random_archive
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.extract import run_task
-from s3unzip.pipeline.forecast import (
+from s3unzip.context import Context
+from s3unzip.extraction.task import run_task
+from s3unzip.forecast import (
     FIXTURES,
     Latency,
     Platform,
@@ -35,7 +35,7 @@ from s3unzip.pipeline.forecast import (
     make_forecast,
     make_workload,
 )
-from s3unzip.pipeline.model import (
+from s3unzip.model import (
     Location,
     PlanSummary,
     Request,
@@ -44,11 +44,11 @@ from s3unzip.pipeline.model import (
     TaskReport,
     decode,
 )
-from s3unzip.pipeline.plan import make_plan
+from s3unzip.planning.archive import make_plan
 from s3unzip.settings import KIB, MIB, Tuning
 
 if TYPE_CHECKING:
-    from s3unzip.pipeline.model import Run
+    from s3unzip.model import Run
 
 S3_LIKE = Latency(0.030, 0.200)
 

@@ -35,11 +35,11 @@ from bench.measure import RUNS, Cost, median, print_figure, run_command
 from bench.server import s3_server
 from bench.shaped import Prefix, ShapedStores, WallClock, World
 from bench.splitting import KINDS, measure_splitting
+from s3unzip.context import Context
+from s3unzip.forecast import Latency, local
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import run_archive
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.forecast import Latency, local
-from s3unzip.pipeline.model import Location, PlanSummary, Report, Request, decode
+from s3unzip.model import Location, PlanSummary, Report, Request, decode
 from s3unzip.settings import MIB, Tuning
 
 if TYPE_CHECKING:

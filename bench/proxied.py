@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from bench.workers import start_workers
 from bench.zipped import random_archive
+from s3unzip.forecast import Latency, local, make_forecast, make_workload
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import WorkerPool
-from s3unzip.pipeline.forecast import Latency, local, make_forecast, make_workload
-from s3unzip.pipeline.model import PlanSummary, Task, decode
-from s3unzip.pipeline.plan import make_plan
+from s3unzip.model import PlanSummary, Task, decode
+from s3unzip.planning.archive import make_plan
 from s3unzip.settings import KIB, MIB, Tuning
 from tests.faults.proxy import FaultProxy
 from tests.faults.rules import Shape
@@ -28,7 +28,7 @@ from tests.faults.versity import Versity
 from tests.faults.world import World
 
 if TYPE_CHECKING:
-    from s3unzip.pipeline.forecast import Platform
+    from s3unzip.forecast import Platform
 
 PROBES = 40  # requests that are timed
 INFINITE = float("inf")

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from isal.isal_zlib import crc32
 
 from s3unzip.errors import NotFoundError, ThrottledError
-from s3unzip.pipeline.model import Location, Part, Pin
-from s3unzip.pipeline.ports import PartLimits, StoredObject, Tail, Upload
+from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.ports import PartLimits, StoredObject, Tail, Upload
 from tests.faults.wire import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from s3unzip.pipeline.forecast import Latency, Platform
-    from s3unzip.pipeline.ports import Buffer, ObjectFacts
+    from s3unzip.forecast import Latency, Platform
+    from s3unzip.stores.ports import Buffer, ObjectFacts
     from s3unzip.zipformat.ranges import ByteRange
 
 PIECE = 1024 * 1024  # bytes a stream hands out at once

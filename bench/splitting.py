@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING
 from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure
 from bench.workers import start_workers
-from s3unzip.cli.stores import StoreConfig, open_stores
+from s3unzip.context import Context
 from s3unzip.deflate import Span, cut, inflate_segment, link
 from s3unzip.deflate.split import locate, scan_segment
 from s3unzip.local.clock import LocalClock
-from s3unzip.local.folder_destination import FolderDestination
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.runner import work_off
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.model import Location, PlanSummary, Request
-from s3unzip.pipeline.plan import make_plan
+from s3unzip.model import Location, PlanSummary, Request
+from s3unzip.planning.archive import make_plan
 from s3unzip.settings import MIB, Tuning
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.folder.destination import FolderDestination
 from tests.faults.wire import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bench.archives import Content
-    from s3unzip.pipeline.model import Part, Pin
-    from s3unzip.pipeline.ports import (
+    from s3unzip.model import Part, Pin
+    from s3unzip.stores.ports import (
         Archive,
         Buffer,
         Clock,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.pipeline.model import ScanReport, ScanTask, encode
+from s3unzip.model import ScanReport, ScanTask, encode
 
 if TYPE_CHECKING:
     from s3unzip.local.pool import WorkerPool
-    from s3unzip.pipeline.ports import Work
+    from s3unzip.stores.ports import Work
 
 
 def start_workers(pool: WorkerPool, workers: int, work: Work) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from docs import pages
 from docs.schemas import event_schema, schema_of, written
 from docs.sources import ROOT
-from s3unzip.pipeline import model
-from s3unzip.pipeline.verification import Verification
+from s3unzip import model
+from s3unzip.verification.results import Verification
 
 if TYPE_CHECKING:
     from pathlib import Path

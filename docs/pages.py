@@ -12,12 +12,11 @@ from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, SERVICE_CODES, T
 from docs.schemas import event_schema
 from docs.sources import check_described, finding_codes, host_variables, read_alarms
 from infra import environment
-from s3unzip import errors, settings
-from s3unzip.aws import events, telemetry
+from s3unzip import errors, model, settings
+from s3unzip.aws_lambda import events, telemetry
 from s3unzip.cli.main import INTERNAL_ERROR, app
-from s3unzip.pipeline import model
-from s3unzip.pipeline.forecast import FIXTURES
-from s3unzip.pipeline.stopping import REASONS
+from s3unzip.forecast import FIXTURES
+from s3unzip.runs.stop import REASONS
 from s3unzip.zipformat import Limits
 from s3unzip.zipformat.checks import CHECKS, Action, Phase
 

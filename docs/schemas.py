@@ -9,10 +9,10 @@ import msgspec
 
 from docs.declarations import read_declarations
 from docs.meanings import EVENT_FIELDS
-from s3unzip.aws.environment import read_worker
-from s3unzip.aws.events import TITLES, event_detail
-from s3unzip.pipeline import model
-from s3unzip.pipeline.model import Location, Options, Pin, Report, Verdict
+from s3unzip import model
+from s3unzip.aws_lambda.environment import read_worker
+from s3unzip.aws_lambda.events import TITLES, event_detail
+from s3unzip.model import Location, Options, Pin, Report, Verdict
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from embedded.deploy import deploy, make_client
 from embedded.ministack import EmbeddedAwsError
-from s3unzip.pipeline.model import PlanSummary, Report, Run, decode
+from s3unzip.model import PlanSummary, Report, Run, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -82,7 +82,7 @@ class WorkSection(BucketSection):
 
 
 class OptionsSection(Section):
-    """What every run of this environment does: `s3unzip.pipeline.model.Options`."""
+    """What every run of this environment does: `s3unzip.model.Options`."""
 
     key_template: Annotated[str, Field(min_length=1)] = "{archive_stem}/{member}"
     on_conflict: Literal["overwrite", "skip-unchanged", "never"] = "overwrite"

@@ -1,6 +1,6 @@
 """The metrics that the dashboard draws and the alarms watch.
 
-The names are those of `s3unzip.aws.telemetry`; a test holds the two together.
+The names are those of `s3unzip.aws_lambda.telemetry`; a test holds the two together.
 """
 
 from __future__ import annotations

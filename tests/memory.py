@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError
-from s3unzip.pipeline.model import Location, Part, Pin
-from s3unzip.pipeline.ports import ObjectFacts, PartLimits, StoredObject, Tail, Upload
+from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Tail, Upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from s3unzip.pipeline.ports import Buffer
+    from s3unzip.stores.ports import Buffer
     from s3unzip.zipformat.ranges import ByteRange
 
 PIECE = 64 * 1024

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from s3unzip.context import Context
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import run_archive
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.model import Location, Options, PlanSummary, Report, Request
+from s3unzip.model import Location, Options, PlanSummary, Report, Request
 from s3unzip.settings import Tuning
 from s3unzip.zipformat import Policy
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 
 if TYPE_CHECKING:
-    from s3unzip.pipeline.model import Run
+    from s3unzip.model import Run
 
 DESTINATION = Location("s3", "out", "")
 

@@ -37,7 +37,7 @@ class Variable(StrEnum):
     STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
     QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake; only where nested archives are asked for
     EVENT_BUS = "S3UNZIP_EVENT_BUS"
-    OPTIONS = "S3UNZIP_OPTIONS"  # pipeline.model.Options as JSON
+    OPTIONS = "S3UNZIP_OPTIONS"  # model.Options as JSON
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
     LIMITS = "S3UNZIP_LIMITS"  # zipformat.Limits as a JSON object, likewise
     # ARN or ARN#field of the password of encrypted members; only where members are read.

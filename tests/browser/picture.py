@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from s3unzip.pipeline.page import render_page
+from s3unzip.reporting.page import render_page
 from tests.browser.chromium import Screen, find_chromium
-from tests.unit.page.samples import split
+from tests.unit.reporting.page.samples import split
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "report-page.png"
 HEIGHT = 1_235  # CSS pixels: the first screen and the timeline

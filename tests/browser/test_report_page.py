@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 import pytest
 from selenium.webdriver import Keys
 
-from s3unzip.pipeline.page import render_page
+from s3unzip.reporting.page import render_page
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
-from tests.unit.page.samples import SAMPLES, failing, hostile_failures, make_page, million, split
-from tests.unit.page.samples import batches as make_batches
+from tests.unit.reporting.page.samples import (
+    SAMPLES,
+    failing,
+    hostile_failures,
+    make_page,
+    million,
+    split,
+)
+from tests.unit.reporting.page.samples import batches as make_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from s3unzip.pipeline.page import PageData
+    from s3unzip.reporting.page import PageData
 
 PATHS = find_chromium()
 pytestmark = pytest.mark.skipif(

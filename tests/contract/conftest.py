@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.aws.session import S3Access, Session
+from s3unzip.stores.s3.session import S3Access, Session
 from tests.contract.places import Place, folder_place, memory_place, s3_place
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 

@@ -6,17 +6,17 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s3unzip.aws.stores import S3Stores
-from s3unzip.cli.stores import StoreConfig, open_stores
-from s3unzip.pipeline.model import Location
-from s3unzip.pipeline.ports import ObjectFacts
+from s3unzip.model import Location
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.s3.stores import S3Stores
 from tests.memory import MemoryStores
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from s3unzip.aws.session import Session
-    from s3unzip.pipeline.ports import Destination, Source, Stores, Work
+    from s3unzip.stores.ports import Destination, Source, Stores, Work
+    from s3unzip.stores.s3.session import Session
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 

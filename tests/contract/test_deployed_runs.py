@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from s3unzip.aws.runs import DeployedRuns
-from s3unzip.aws.session import S3Access
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -16,7 +14,9 @@ from s3unzip.errors import (
     ServiceFaultError,
     UsageError,
 )
-from s3unzip.pipeline.retrying import run_of
+from s3unzip.operate.runs import DeployedRuns
+from s3unzip.reporting.retry import run_of
+from s3unzip.stores.s3.session import S3Access
 from tests.servers import Asked, HttpServer, Reply
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"

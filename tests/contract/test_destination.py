@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.errors import ConflictError
-from s3unzip.pipeline.ports import ObjectFacts
+from s3unzip.stores.ports import ObjectFacts
 from tests.contract.places import FACTS
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from s3unzip.errors import (
     SourceChangedError,
     StorageError,
 )
-from s3unzip.local.file_source import FileSource
-from s3unzip.local.folder_destination import FolderDestination
-from s3unzip.pipeline.model import Location
-from s3unzip.pipeline.ports import ObjectFacts
+from s3unzip.model import Location
+from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder.source import FileSource
+from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
 
@@ -120,8 +120,8 @@ def test_no_room(tmp_path: Path) -> None:
     script = f"""
 import resource
 from s3unzip.errors import StoreFullError
-from s3unzip.local.folder_destination import FolderDestination
-from s3unzip.pipeline.ports import ObjectFacts
+from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.ports import ObjectFacts
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     FolderDestination({str(tmp_path)!r}).put(

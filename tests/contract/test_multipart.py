@@ -10,12 +10,12 @@ from zlib import crc32
 import pytest
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
-from s3unzip.pipeline.ports import Upload
+from s3unzip.stores.ports import Upload
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
 
 if TYPE_CHECKING:
-    from s3unzip.pipeline.model import Part
+    from s3unzip.model import Part
     from tests.contract.places import Place
 
 MIB = 1024**2

@@ -11,8 +11,6 @@ from zlib import crc32
 
 import pytest
 
-from s3unzip.aws.session import S3Access, Writing
-from s3unzip.aws.stores import S3Stores
 from s3unzip.errors import (
     AccessDeniedError,
     ConflictError,
@@ -24,8 +22,10 @@ from s3unzip.errors import (
     StoreFullError,
     ThrottledError,
 )
-from s3unzip.pipeline.model import Location, Part, Pin
-from s3unzip.pipeline.ports import Upload
+from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.ports import Upload
+from s3unzip.stores.s3.session import S3Access, Writing
+from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
 from tests.servers import VERSITY, Asked, HttpServer, Reply, free_port, s3_error

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from s3unzip.aws.session import S3Access, Writing
-from s3unzip.aws.stores import S3Stores
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
-from s3unzip.pipeline.model import Location
-from s3unzip.pipeline.ports import StoredObject
+from s3unzip.model import Location
+from s3unzip.stores.ports import StoredObject
+from s3unzip.stores.s3.session import S3Access, Writing
+from s3unzip.stores.s3.stores import S3Stores
 from tests.servers import Asked, HttpServer, Reply
 
 WHERE = Location("s3", "bucket", "")

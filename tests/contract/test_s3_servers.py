@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws.session import S3Access, Session
-from s3unzip.aws.stores import S3Stores
 from s3unzip.errors import AccessDeniedError, NotFoundError
-from s3unzip.pipeline.model import Location
-from s3unzip.pipeline.ports import Upload
+from s3unzip.model import Location
+from s3unzip.stores.ports import Upload
+from s3unzip.stores.s3.session import S3Access, Session
+from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.conftest import session_of
 from tests.contract.places import FACTS, Place, s3_place

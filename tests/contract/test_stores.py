@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws.s3_destination import S3Destination
-from s3unzip.aws.s3_source import S3Source
-from s3unzip.aws.s3_work import S3Work
-from s3unzip.cli.stores import StoreConfig, open_stores
 from s3unzip.errors import UsageError
-from s3unzip.local.file_source import FileSource
-from s3unzip.local.folder_destination import FolderDestination
-from s3unzip.local.folder_work import FolderWork
-from s3unzip.local.web import WebSource
-from s3unzip.pipeline.model import Location
+from s3unzip.model import Location
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder.run_store import FolderWork
+from s3unzip.stores.folder.source import FileSource
+from s3unzip.stores.s3.destination import S3Destination
+from s3unzip.stores.s3.run_store import S3Work
+from s3unzip.stores.s3.source import S3Source
+from s3unzip.stores.web import WebSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,8 +58,8 @@ def test_a_folder_needs_no_aws(tmp_path: Path) -> None:
     """Neither boto3 nor obstore is imported until S3 is named."""
     script = f"""
 import sys
-from s3unzip.cli.stores import StoreConfig, open_stores
-from s3unzip.pipeline.model import Location
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.model import Location
 stores = open_stores(StoreConfig(Location("file", "", {f"{tmp_path}/"!r})))
 stores.destination(Location("file", "", {f"{tmp_path}/"!r}))
 stores.work("run")

@@ -18,8 +18,8 @@ from s3unzip.errors import (
     StorageError,
     ThrottledError,
 )
-from s3unzip.local.web import WebSource
-from s3unzip.pipeline.model import Location, Pin
+from s3unzip.model import Location, Pin
+from s3unzip.stores.web import WebSource
 from s3unzip.zipformat.ranges import ByteRange
 from tests.servers import Asked, HttpServer, Reply, WebFiles, free_port
 

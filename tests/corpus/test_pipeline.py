@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from s3unzip.pipeline.model import Options, Status, Verdict
-from s3unzip.pipeline.report import each_outcome
+from s3unzip.model import Options, Status, Verdict
+from s3unzip.reporting.settle import each_outcome
 from tests.corpus.runner import CORPUS, MemberResult, Result, compare, read_differences, read_labels
 from tests.runs import Bench
 

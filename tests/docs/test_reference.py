@@ -14,9 +14,9 @@ from docs.generate import FOLDER, make_pages, write_reference
 from docs.markdown import make_table, show_amount
 from docs.sources import check_described
 from s3unzip import errors
-from s3unzip.aws import telemetry
+from s3unzip.aws_lambda import telemetry
 from s3unzip.cli.main import app
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 from s3unzip.settings import Tuning, Variable
 from s3unzip.zipformat.checks import CHECKS
 from tests.docs.archives import make_archive

@@ -13,7 +13,7 @@ from embedded.ministack import PYTHON
 from embedded.pipeline import DeployedPipeline
 from infra.bundle import copy_package
 from infra.environment import Environment, load_environment
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.zips import DEFLATE, Entry, build
 

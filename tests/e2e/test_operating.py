@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws.runs import DeployedRuns
-from s3unzip.aws.session import S3Access
 from s3unzip.errors import NotFoundError
-from s3unzip.pipeline.model import Report, Verdict, decode
+from s3unzip.model import Report, Verdict, decode
+from s3unzip.operate.runs import DeployedRuns
+from s3unzip.stores.s3.session import S3Access
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:

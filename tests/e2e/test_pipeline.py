@@ -14,7 +14,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from s3unzip.pipeline.model import Report, Verdict, decode
+from s3unzip.model import Report, Verdict, decode
 from s3unzip.settings import MIB, Variable
 from tests.functional.large.huge import check, write_archive
 from tests.zips import Entry, build

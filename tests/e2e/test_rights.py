@@ -19,7 +19,7 @@ import pytest
 
 from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
-from s3unzip.pipeline.model import Report, Run, Verdict
+from s3unzip.model import Report, Run, Verdict
 from s3unzip.settings import Variable
 from tests.zips import DEFLATE, Entry, build
 

@@ -7,8 +7,8 @@ import time
 import zlib
 from typing import TYPE_CHECKING
 
-from s3unzip.pipeline.forecast import rates
-from s3unzip.pipeline.model import Verdict
+from s3unzip import rates
+from s3unzip.model import Verdict
 from s3unzip.settings import KIB, MIB
 from s3unzip.zipformat import Limits, Policy
 from tests.faults.figures import Figure

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure, spread
 from tests.faults.rules import Act, Record, Rule

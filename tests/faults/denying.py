@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import AccessDeniedError
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 from s3unzip.settings import Tuning
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure

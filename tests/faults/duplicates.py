@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError
+from s3unzip.extraction.split.link import link_members
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import work_off
 from s3unzip.local.worker import do_job
-from s3unzip.pipeline.linking import link_members
-from s3unzip.pipeline.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
-from s3unzip.pipeline.plan import make_plan
-from s3unzip.pipeline.report import settle
+from s3unzip.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
+from s3unzip.planning.archive import make_plan
+from s3unzip.reporting.settle import settle
 from s3unzip.settings import Tuning
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
@@ -26,9 +26,9 @@ from tests.faults.world import expected_listing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from s3unzip.context import Context
     from s3unzip.local.worker import Job
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import PlanSummary, Run
+    from s3unzip.model import PlanSummary, Run
     from tests.faults.world import World
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
 from tests.faults.world import expected_listing

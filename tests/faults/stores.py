@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 
-from s3unzip.aws.session import S3Access
-from s3unzip.aws.stores import S3Stores
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.model import Location
+from s3unzip.context import Context
+from s3unzip.model import Location
+from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat import Policy
 from tests.faults.proxy import worker_number
 from tests.faults.versity import ACCESS, REGION, SECRET
@@ -20,8 +20,8 @@ from tests.faults.versity import ACCESS, REGION, SECRET
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from s3unzip.pipeline.ports import Clock, Progress
     from s3unzip.settings import Tuning
+    from s3unzip.stores.ports import Clock, Progress
 
 SOURCE, DESTINATION, WORK = "ingest", "members", "work"
 WORK_LOCATION = Location("s3", WORK, "")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 from tests.faults import bombs, changing, denying, duplicates, killing, throttling
 from tests.faults.archives import make_archive
 from tests.faults.rules import Act, Rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
 from tests.faults.rules import Act, Rule

@@ -22,16 +22,16 @@ from s3unzip.local.clock import LocalClock
 from s3unzip.local.forkserver import ForkServer
 from s3unzip.local.pool import SerialPool, WorkerPool
 from s3unzip.local.runner import redrive, run_archive
-from s3unzip.pipeline.model import Location, Options, PlanSummary, Request, Verdict, decode
+from s3unzip.model import Location, Options, PlanSummary, Request, Verdict, decode
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.stores import DESTINATION, SOURCE, WORK, ContextMaker, open_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from s3unzip.context import Context
     from s3unzip.local.runner import Pool
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import Report, Run
+    from s3unzip.model import Report, Run
     from s3unzip.settings import Tuning
     from s3unzip.zipformat import Policy
     from tests.faults.proxy import FaultProxy

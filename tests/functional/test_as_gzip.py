@@ -9,9 +9,9 @@ import zlib
 import pytest
 
 from s3unzip.errors import UsageError
-from s3unzip.pipeline.model import GzipForm, Location, OnConflict, Options, Request, Verdict
-from s3unzip.pipeline.plan import make_plan
-from s3unzip.pipeline.verify import verify_objects
+from s3unzip.model import GzipForm, Location, OnConflict, Options, Request, Verdict
+from s3unzip.planning.archive import make_plan
+from s3unzip.verification.archive import verify_objects
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.runs import Bench

@@ -222,7 +222,7 @@ def test_workers_import_nothing_that_few_need() -> None:
     code = (
         "import importlib, sys\n"
         "from s3unzip.cli.contexts import worker_modules\n"
-        "from s3unzip.pipeline.model import Location\n"
+        "from s3unzip.model import Location\n"
         "for name in worker_modules(Location('s3', 'b', '')): importlib.import_module(name)\n"
         "print(*{'typer', 'rich', 'pydantic', 'numpy', 'inflate64'} & set(sys.modules))\n"
         "from s3unzip.local.processors import has_one_thread\n"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.pipeline.model import OnConflict, Options, Verdict
-from s3unzip.pipeline.preview import read_member, settle_listing
-from s3unzip.pipeline.verify import verify_objects
+from s3unzip.model import OnConflict, Options, Verdict
+from s3unzip.preview import read_member, settle_listing
+from s3unzip.verification.archive import verify_objects
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.runs import Bench
@@ -21,7 +21,7 @@ from tests.zips import DEFLATE, STORED, Entry, build
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s3unzip.pipeline.model import Report
+    from s3unzip.model import Report
 
 SECRET = b"never-to-be-seen-7f3a"
 OPTIONS = Options(password_ref="file:/secrets/zip")

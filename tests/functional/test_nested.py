@@ -9,7 +9,7 @@ import pytest
 from s3unzip.errors import UsageError
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.pool import SerialPool
-from s3unzip.pipeline.model import (
+from s3unzip.model import (
     Budget,
     GzipForm,
     OnConflict,
@@ -20,8 +20,8 @@ from s3unzip.pipeline.model import (
     Verdict,
     decode,
 )
-from s3unzip.pipeline.nested import NestedRun, nested_requests
-from s3unzip.pipeline.plan import make_plan
+from s3unzip.planning.archive import make_plan
+from s3unzip.reporting.nested import NestedRun, nested_requests
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes
 from tests.runs import Bench

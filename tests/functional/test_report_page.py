@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.forecast import Latency, aws, local
-from s3unzip.pipeline.model import Report, Run, ScanReport, Verdict, decode
-from s3unzip.pipeline.page import PageData
-from s3unzip.pipeline.plan import make_plan
-from s3unzip.pipeline.report import settle
+from s3unzip.context import Context
+from s3unzip.forecast import Latency, aws, local
+from s3unzip.model import Report, Run, ScanReport, Verdict, decode
+from s3unzip.reporting.page import PageData
+from s3unzip.reporting.settle import settle
 from tests.runs import Bench
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
-    from s3unzip.pipeline.forecast import Platform
+    from s3unzip.forecast import Platform
 
 MEMBERS = [Entry(f"f{n}.txt", b"x" * n) for n in range(30)]
 
@@ -52,8 +51,7 @@ def test_a_run_leaves_a_page() -> None:
 def test_a_rejected_archive_leaves_a_page() -> None:
     """It says why; there is nothing else to show."""
     bench = Bench()
-    report = make_plan(bench.request(b"no zip at all"), bench.context)
-    assert isinstance(report, Report)
+    report = bench.run(b"no zip at all")
     page = page_of(bench, report)
     assert (page.verdict, page.reason) == (Verdict.REJECTED, report.reason)
     assert page.rows == ()

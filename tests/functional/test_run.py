@@ -9,7 +9,7 @@ import pytest
 from s3unzip.errors import AccessDeniedError, ThrottledError
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive
-from s3unzip.pipeline.model import (
+from s3unzip.model import (
     OnConflict,
     Options,
     PlanSummary,
@@ -17,8 +17,8 @@ from s3unzip.pipeline.model import (
     Verdict,
     decode,
 )
-from s3unzip.pipeline.plan import make_plan
-from s3unzip.pipeline.ports import ObjectFacts
+from s3unzip.planning.archive import make_plan
+from s3unzip.stores.ports import ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import Bench
 from tests.zips import Entry, build, unicode_path

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.errors import RejectedError, ServiceFaultError, ThrottledError
-from s3unzip.pipeline.model import Options, Request, Verdict, decode, encode
-from s3unzip.pipeline.ports import ObjectFacts
-from s3unzip.pipeline.verification import Difference, Kind, Verification
-from s3unzip.pipeline.verify import verify_objects
+from s3unzip.model import Options, Request, Verdict, decode, encode
+from s3unzip.stores.ports import ObjectFacts
+from s3unzip.verification.archive import verify_objects
+from s3unzip.verification.results import Difference, Kind, Verification
 from tests.memory import MemoryBucket
 from tests.runs import Bench
 from tests.zips import Entry, build
@@ -19,7 +19,7 @@ from tests.zips import Entry, build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.pipeline.ports import StoredObject
+    from s3unzip.stores.ports import StoredObject
 
 MEMBERS = [
     Entry(f"d{n % 3}/f{n:02}-ü.json", b'{"n": %d}' % n * (n + 1), method=zipfile.ZIP_DEFLATED)

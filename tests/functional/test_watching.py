@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from s3unzip.cli.main import main
-from s3unzip.pipeline.extract import run_task
-from s3unzip.pipeline.model import PlanSummary, Report, TaskReport, decode, encode
-from s3unzip.pipeline.outcomes import outcomes_name
-from s3unzip.pipeline.plan import make_plan
-from s3unzip.pipeline.records import planned_tasks
-from s3unzip.pipeline.watching import RunWatcher
+from s3unzip.extraction.task import run_task
+from s3unzip.model import PlanSummary, Report, TaskReport, decode, encode
+from s3unzip.planning.archive import make_plan
+from s3unzip.runs.outcomes import outcomes_name
+from s3unzip.runs.records import planned_tasks
+from s3unzip.runs.watch import RunWatcher
 from tests.runs import Bench
 from tests.zips import Entry, build
 

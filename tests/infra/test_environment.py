@@ -17,7 +17,7 @@ from infra.environment import (
     OptionsSection,
     load_environment,
 )
-from s3unzip.pipeline.model import GzipForm, OnConflict, Options
+from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.zipformat import Limits
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from infra.environment import Environment, load_environment
 from infra.reasons import reason_for, resources_of
-from s3unzip.aws.telemetry import METRICS
+from s3unzip.aws_lambda.telemetry import METRICS
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s3unzip import errors
-from s3unzip.aws.executions import MOST_INPUT
+from s3unzip.aws_lambda.executions import MOST_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

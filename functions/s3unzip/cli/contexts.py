@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.stores import open_stores
-from s3unzip.pipeline.context import Context
+from s3unzip.context import Context
+from s3unzip.stores.factory import open_stores
 
 if TYPE_CHECKING:
-    from s3unzip.cli.stores import StoreConfig
     from s3unzip.local.clock import LocalClock
-    from s3unzip.pipeline.model import Location
-    from s3unzip.pipeline.ports import Progress
+    from s3unzip.model import Location
     from s3unzip.settings import Tuning
+    from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.ports import Progress
     from s3unzip.zipformat import Policy
 
 
@@ -37,5 +37,5 @@ def worker_modules(*locations: Location) -> list[str]:
     """Return what workers import to work on `locations`, heaviest last."""
     modules = ["s3unzip.local.worker", "s3unzip.cli.contexts"]
     if any(location.scheme == "s3" for location in locations):
-        modules.append("s3unzip.aws.stores")
+        modules.append("s3unzip.stores.s3.stores")
     return modules

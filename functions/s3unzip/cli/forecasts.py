@@ -1,4 +1,4 @@
-"""Forecasts on a terminal and as JSON; what a forecast says is decided in pipeline.forecast.
+"""Forecasts on a terminal and as JSON; what a forecast says is decided in forecast.
 
 Rich is imported here, so import this module where it is used.
 """
@@ -11,19 +11,19 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from s3unzip.pipeline.forecast import (
+from s3unzip.forecast import (
     FIXTURES,
     check_budget,
     find_fixture,
     make_fixture,
     make_forecast,
 )
-from s3unzip.pipeline.model import encode
+from s3unzip.model import encode
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from s3unzip.pipeline.forecast import Bin, Forecast, Platform, Published, Range
+    from s3unzip.forecast import Bin, Forecast, Platform, Published, Range
     from s3unzip.settings import Tuning
 
 BAR = 28  # characters of the longest bar

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from s3unzip.pipeline.model import Location
+from s3unzip.model import Location
 
 
 def runs_home() -> Location:

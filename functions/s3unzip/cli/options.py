@@ -9,11 +9,11 @@ import typer
 
 from s3unzip.cli.home import runs_home
 from s3unzip.errors import UsageError
-from s3unzip.pipeline.model import GzipForm, OnConflict, Options
+from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.settings import Tuning, make_tuning
 
 if TYPE_CHECKING:
-    from s3unzip.cli.stores import StoreConfig
+    from s3unzip.stores.factory import StoreConfig
     from s3unzip.zipformat import Policy
 
 ACCOUNT_DIGITS = 12
@@ -106,7 +106,7 @@ def store_config(
     Raises:
         UsageError: `owner` is no account's id.
     """
-    from s3unzip.cli.stores import StoreConfig
+    from s3unzip.stores.factory import StoreConfig
 
     if owner is not None and not (len(owner) == ACCOUNT_DIGITS and owner.isdecimal()):
         raise UsageError(f"--dest-owner {owner}: an account's id has 12 digits")

@@ -6,13 +6,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from s3unzip.cli.figures import printable, show_bytes, show_seconds
-from s3unzip.pipeline.model import Verdict
+from s3unzip.model import Verdict
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from s3unzip.pipeline.model import Report
-    from s3unzip.pipeline.nested import NestedRun
+    from s3unzip.model import Report
+    from s3unzip.reporting.nested import NestedRun
 
 FAILURES_SHOWN = 10
 

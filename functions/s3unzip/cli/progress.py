@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from s3unzip.pipeline.model import PlanSummary
+    from s3unzip.model import PlanSummary
 
 HEADER_BYTES = 128  # read around a member's data: its local header, its descriptor
 RATE_SECONDS = 5.0  # the rates shown are of so long

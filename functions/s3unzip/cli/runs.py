@@ -12,11 +12,11 @@ from s3unzip.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.aws.runs import DeployedRuns
-    from s3unzip.cli.stores import StoreConfig
-    from s3unzip.pipeline.model import Report
-    from s3unzip.pipeline.ports import Stores, Work
-    from s3unzip.pipeline.watching import Items, RunEntry
+    from s3unzip.model import Report
+    from s3unzip.operate.runs import DeployedRuns
+    from s3unzip.runs.watch import Items, RunEntry
+    from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.ports import Stores, Work
 
 
 class Runs(Protocol):
@@ -57,7 +57,7 @@ class LocalRuns:
     """The runs that this machine did."""
 
     def __init__(self, config: StoreConfig) -> None:
-        from s3unzip.cli.stores import open_stores
+        from s3unzip.stores.factory import open_stores
 
         self._home = config.work
         self._stores = open_stores(config)
@@ -69,7 +69,7 @@ class LocalRuns:
 
     def recent(self, most: int) -> Iterator[RunEntry]:
         """Yield runs, the latest first."""
-        from s3unzip.pipeline.watching import RunEntry
+        from s3unzip.runs.watch import RunEntry
 
         for run in known_runs(self._home)[:most]:
             touched = Path(self._home.key, "runs", run).stat().st_mtime
@@ -116,8 +116,8 @@ def open_deployed(environment: str, config: StoreConfig) -> DeployedRuns:
     Raises:
         NotFoundError: it is not there.
     """
-    from s3unzip.aws.runs import DeployedRuns
-    from s3unzip.aws.session import S3Access
+    from s3unzip.operate.runs import DeployedRuns
+    from s3unzip.stores.s3.session import S3Access
 
     access = S3Access(
         config.endpoint_url, config.region, config.profile, connections=config.connections
@@ -131,7 +131,7 @@ def report_of(run: str, runs: Runs) -> Report:
     Raises:
         NotFoundError: it has none yet.
     """
-    from s3unzip.pipeline.report import read_report
+    from s3unzip.reporting.settle import read_report
 
     report = read_report(runs.work(run))
     if report is None:

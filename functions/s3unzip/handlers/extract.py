@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws.environment import open_worker, take
-from s3unzip.aws.telemetry import follow, logger, metrics, record_task, tracer
-from s3unzip.pipeline.extract import run_task
-from s3unzip.pipeline.model import Run, Task
+from s3unzip.aws_lambda.environment import open_worker, take
+from s3unzip.aws_lambda.telemetry import follow, logger, metrics, record_task, tracer
+from s3unzip.extraction.task import run_task
+from s3unzip.model import Run, Task
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

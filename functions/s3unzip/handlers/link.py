@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws.environment import open_worker, take
-from s3unzip.aws.telemetry import follow, logger, tracer
-from s3unzip.pipeline.linking import link_members
-from s3unzip.pipeline.model import Run
+from s3unzip.aws_lambda.environment import open_worker, take
+from s3unzip.aws_lambda.telemetry import follow, logger, tracer
+from s3unzip.extraction.split.link import link_members
+from s3unzip.model import Run
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

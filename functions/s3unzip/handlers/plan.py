@@ -11,23 +11,31 @@ from aws_lambda_powertools.utilities.batch import (
     process_partial_response,
 )
 
-from s3unzip.aws.budget import refuse_cost
-from s3unzip.aws.environment import open_client, open_worker
-from s3unzip.aws.events import announce, read_requests
-from s3unzip.aws.executions import start_execution
-from s3unzip.aws.refusals import note_refusal
-from s3unzip.aws.telemetry import follow, logger, metrics, record_archive, record_plan, tracer
+from s3unzip.aws_lambda.budget import refuse_cost
+from s3unzip.aws_lambda.environment import open_client, open_worker
+from s3unzip.aws_lambda.events import announce, read_requests
+from s3unzip.aws_lambda.executions import start_execution
+from s3unzip.aws_lambda.refusals import note_refusal
+from s3unzip.aws_lambda.telemetry import (
+    follow,
+    logger,
+    metrics,
+    record_archive,
+    record_plan,
+    tracer,
+)
 from s3unzip.errors import NotFoundError, SourceChangedError
-from s3unzip.pipeline.model import Report
-from s3unzip.pipeline.plan import make_plan
+from s3unzip.model import Report
+from s3unzip.planning.archive import make_plan
+from s3unzip.reporting.refusal import write_refusal
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import Request
+    from s3unzip.context import Context
+    from s3unzip.model import Request
 
 PROCESSOR = BatchProcessor(event_type=EventType.SQS)
 
@@ -48,6 +56,7 @@ def plan_archive(request: Request, context: Context) -> None:
     record_plan(plan, request)
     outcome = plan if isinstance(plan, Report) else refuse_cost(worker, plan, context) or plan
     if isinstance(outcome, Report):
+        write_refusal(outcome, context)
         record_archive(outcome)
         note_refusal(worker, outcome, context)
         announce(open_client("events"), worker, outcome)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws.environment import open_client, open_worker, take
-from s3unzip.aws.events import announce, queue_nested
-from s3unzip.aws.telemetry import follow, logger, metrics, record_archive, tracer
-from s3unzip.pipeline.model import Run, decode
-from s3unzip.pipeline.nested import nested_requests
-from s3unzip.pipeline.report import settle
-from s3unzip.pipeline.retrying import run_of
-from s3unzip.pipeline.stopping import STOP
+from s3unzip.aws_lambda.environment import open_client, open_worker, take
+from s3unzip.aws_lambda.events import announce, queue_nested
+from s3unzip.aws_lambda.telemetry import follow, logger, metrics, record_archive, tracer
+from s3unzip.model import Run, decode
+from s3unzip.reporting.nested import nested_requests
+from s3unzip.reporting.retry import run_of
+from s3unzip.reporting.settle import settle
+from s3unzip.runs.stop import STOP
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws.environment import open_worker, take
-from s3unzip.aws.telemetry import follow, logger, tracer
-from s3unzip.pipeline.model import Run, ScanTask
-from s3unzip.pipeline.scanning import run_scan
+from s3unzip.aws_lambda.environment import open_worker, take
+from s3unzip.aws_lambda.telemetry import follow, logger, tracer
+from s3unzip.extraction.split.scan import run_scan
+from s3unzip.model import Run, ScanTask
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

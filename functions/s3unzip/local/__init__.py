@@ -1,1 +1,1 @@
-"""The pipeline on one machine: worker processes, folders, web servers as sources."""
+"""Runs on one machine: worker processes, locking, nested archives."""

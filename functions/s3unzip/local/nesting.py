@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from s3unzip.local.runner import run_archive
-from s3unzip.pipeline.model import Run, decode
-from s3unzip.pipeline.nested import (
+from s3unzip.model import Run, decode
+from s3unzip.reporting.nested import (
     NestedRun,
     find_nested,
     first_budget,
@@ -20,9 +20,9 @@ from s3unzip.pipeline.nested import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from s3unzip.context import Context
     from s3unzip.local.runner import Pool
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import Budget, PlanSummary, Report
+    from s3unzip.model import Budget, PlanSummary, Report
 
 
 def run_nested(

@@ -22,12 +22,12 @@ from s3unzip.local.worker import Counts, Done, Failed, PipeProgress, do_job, ser
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.forkserver import Child
     from s3unzip.local.worker import Job, Word
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import Run
-    from s3unzip.pipeline.ports import Progress
+    from s3unzip.model import Run
+    from s3unzip.stores.ports import Progress
 
 ATTEMPTS = 4  # of one job that meets service faults
 LOST_ATTEMPTS = 6  # of one job whose workers die: maybe of the job, more likely of something else

@@ -6,23 +6,24 @@ import contextlib
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from s3unzip.errors import InterruptedRunError, RunStoppedError
-from s3unzip.pipeline.leftovers import abort_run
-from s3unzip.pipeline.linking import link_members, linked_sizes
-from s3unzip.pipeline.model import PlanSummary, Report, ScanTask, Settled, Task, decode
-from s3unzip.pipeline.outcomes import iterate_lines
-from s3unzip.pipeline.plan import make_plan
-from s3unzip.pipeline.report import settle
-from s3unzip.pipeline.retrying import plan_retry
-from s3unzip.pipeline.stopping import RUN_FAULTS, STOP
+from s3unzip.extraction.split.link import link_members, linked_sizes
+from s3unzip.model import PlanSummary, Report, ScanTask, Settled, Task, decode
+from s3unzip.objects.upload_registry import abort_run
+from s3unzip.planning.archive import make_plan
+from s3unzip.reporting.refusal import write_refusal
+from s3unzip.reporting.retry import plan_retry
+from s3unzip.reporting.settle import settle
+from s3unzip.runs.outcomes import iterate_lines
+from s3unzip.runs.stop import RUN_FAULTS, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from s3unzip.context import Context
     from s3unzip.local.pool import Outlook
     from s3unzip.local.worker import Job
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import Request, Run
-    from s3unzip.pipeline.ports import Work
+    from s3unzip.model import Request, Run
+    from s3unzip.stores.ports import Work
 
 T = TypeVar("T", Task, ScanTask)
 
@@ -71,6 +72,7 @@ def run_archive(
     """
     summary = make_plan(request, context)
     if isinstance(summary, Report):
+        write_refusal(summary, context)
         return summary
     planned(summary)
     return work_off(summary, context, make_pool, fresh=True)

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError
+from s3unzip.extraction.task import run_task
 from s3unzip.local.allocator import settle_allocator
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.processors import available_processors, keep_to, yield_to_others
-from s3unzip.pipeline.extract import run_task
-from s3unzip.pipeline.model import ScanTask, Task, TaskKind, TaskReport
+from s3unzip.model import ScanTask, Task, TaskKind, TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from multiprocessing.connection import Connection
 
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import Run, ScanReport
+    from s3unzip.context import Context
+    from s3unzip.model import Run, ScanReport
 
 Job = Task | ScanTask
 
@@ -74,7 +74,7 @@ def do_job(run: Run, job: Job, context: Context) -> TaskReport | ScanReport:
     """Do one job in this process."""
     if isinstance(job, ScanTask):
         # numpy is only loaded by runs that need it.
-        from s3unzip.pipeline.scanning import run_scan  # noqa: PLC0415
+        from s3unzip.extraction.split.scan import run_scan  # noqa: PLC0415
 
         return run_scan(run, job, context)
     return run_task(run, job, context)

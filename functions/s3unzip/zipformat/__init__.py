@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
 from s3unzip.zipformat.coding import compression_of, declares_crc, knowing_crc
-from s3unzip.zipformat.columns import Members
 from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
-from s3unzip.zipformat.directory import DirectoryReader
-from s3unzip.zipformat.gzip import GzipMember, gzip_length
-from s3unzip.zipformat.headers import CentralHeader, HeaderNote, read_header
-from s3unzip.zipformat.index import (
+from s3unzip.zipformat.directory.columns import Members
+from s3unzip.zipformat.directory.headers import CentralHeader, HeaderNote, read_header
+from s3unzip.zipformat.directory.index import (
     Failure,
     Index,
     IndexBuilder,
@@ -24,6 +22,9 @@ from s3unzip.zipformat.index import (
     fold_key,
     settle_index,
 )
+from s3unzip.zipformat.directory.locate import TAIL_LENGTH, DirectoryLocation, locate_directory
+from s3unzip.zipformat.directory.reader import DirectoryReader
+from s3unzip.zipformat.gzip import GzipMember, gzip_length
 from s3unzip.zipformat.local import (
     AFTER_LENGTH,
     HEAD_LENGTH,
@@ -32,7 +33,6 @@ from s3unzip.zipformat.local import (
     close_member,
     open_member,
 )
-from s3unzip.zipformat.locate import TAIL_LENGTH, DirectoryLocation, locate_directory
 from s3unzip.zipformat.member import Member
 from s3unzip.zipformat.policy import Limits, Policy
 from s3unzip.zipformat.ranges import ByteRange, Reads, drive

@@ -20,13 +20,13 @@ from s3unzip.zipformat.coding import (
     aes_coding,
     encryption_overhead,
 )
-from s3unzip.zipformat.local import Buffer, OpenedMember, find_in
-from s3unzip.zipformat.records import (
+from s3unzip.zipformat.directory.records import (
     ENCRYPTION_FLAGS,
     FLAG_DESCRIPTOR,
     FLAG_ENCRYPTED,
     METHOD_AES,
 )
+from s3unzip.zipformat.local import Buffer, OpenedMember, find_in
 
 if TYPE_CHECKING:
     from s3unzip.zipformat.member import Member

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.zipformat.records import FLAG_ENCRYPTED
+from s3unzip.zipformat.directory.records import FLAG_ENCRYPTED
 
 if TYPE_CHECKING:
-    from s3unzip.zipformat.extras import Extras
+    from s3unzip.zipformat.directory.extras import Extras
 
 AES_FIELD = 0x9901
 ZIPCRYPTO_HEADER = 12  # random bytes, the last one a check of the password (6.1.5, 6.1.6)

@@ -16,8 +16,8 @@ from s3unzip.zipformat.ciphers import open_cipher
 from s3unzip.zipformat.codecs import CODECS, StreamError
 from s3unzip.zipformat.codecs.deflate import IGZIP_ERROR, RAW
 from s3unzip.zipformat.coding import compression_of, declares_crc, encryption_overhead
+from s3unzip.zipformat.directory.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
 from s3unzip.zipformat.local import Buffer, find_in
-from s3unzip.zipformat.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

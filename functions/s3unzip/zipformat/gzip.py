@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import MemberError
 from s3unzip.zipformat.decode import MemberDecoder
+from s3unzip.zipformat.directory.records import ENCRYPTION_FLAGS, METHOD_DEFLATE
 from s3unzip.zipformat.local import Buffer, find_in
-from s3unzip.zipformat.records import ENCRYPTION_FLAGS, METHOD_DEFLATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import Finding, MemberError
 from s3unzip.zipformat.coding import aes_coding, read_aes
-from s3unzip.zipformat.extras import (
+from s3unzip.zipformat.directory.extras import (
     UNICODE_PATH,
     ZIP64,
     Extras,
@@ -19,8 +19,8 @@ from s3unzip.zipformat.extras import (
     resolve_zip64,
     walk_extras,
 )
-from s3unzip.zipformat.names import SHOWN_NAME, check_name, decode_name
-from s3unzip.zipformat.records import (
+from s3unzip.zipformat.directory.names import SHOWN_NAME, check_name, decode_name
+from s3unzip.zipformat.directory.records import (
     DESCRIPTOR_SIGNATURE,
     ENCRYPTION_FLAGS,
     FLAG_DESCRIPTOR,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from s3unzip.pipeline.model import Location, Part, Pin
-    from s3unzip.pipeline.ports import (
+    from s3unzip.model import Location, Part, Pin
+    from s3unzip.stores.ports import (
         Buffer,
         ObjectFacts,
         PartLimits,

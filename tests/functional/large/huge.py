@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from bench.archives import Content
-    from s3unzip.pipeline.model import Report
+    from s3unzip.model import Report
 
 SMALL = 10_000
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.errors import StorageError
-from s3unzip.pipeline.model import Part
+from s3unzip.model import Part
 from tests import zips
 from tests.functional.large.world import KEY, WHOLE, World
 from tests.memory import MemoryBucket, MemoryStores
@@ -18,9 +18,9 @@ from tests.memory import MemoryBucket, MemoryStores
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s3unzip.pipeline.model import Location, Pin
-    from s3unzip.pipeline.ports import Upload
+    from s3unzip.model import Location, Pin
     from s3unzip.settings import Tuning
+    from s3unzip.stores.ports import Upload
     from s3unzip.zipformat.ranges import ByteRange
 
 CONTENT = random.Random(3).randbytes(200_000)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from s3unzip.errors import DeadlineError
+from s3unzip.extraction.split.link import link_members
+from s3unzip.extraction.split.scan import run_scan
+from s3unzip.extraction.task import run_task
 from s3unzip.local.runner import work_off
-from s3unzip.pipeline.extract import run_task
-from s3unzip.pipeline.linking import link_members
-from s3unzip.pipeline.model import (
+from s3unzip.model import (
     OnConflict,
     Options,
     PlanSummary,
@@ -26,8 +27,7 @@ from s3unzip.pipeline.model import (
     TaskReport,
     decode,
 )
-from s3unzip.pipeline.plan import make_plan
-from s3unzip.pipeline.scanning import run_scan
+from s3unzip.planning.archive import make_plan
 from tests import zips
 from tests.functional.large.dying import FailsAfter, KilledError, Lifetime
 from tests.functional.large.encoders import log_lines

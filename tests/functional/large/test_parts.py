@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3unzip.pipeline.copy import copy_sizes
-from s3unzip.pipeline.model import SliceParts
-from s3unzip.pipeline.ports import PartLimits
-from s3unzip.pipeline.segment import part_sizes
-from s3unzip.pipeline.uploading import choose_part_size, parts_at_once
+from s3unzip.extraction.copy import copy_sizes
+from s3unzip.extraction.split.segment import part_sizes
+from s3unzip.model import SliceParts
+from s3unzip.objects.part_writer import choose_part_size, parts_at_once
 from s3unzip.settings import MIB, Tuning
+from s3unzip.stores.ports import PartLimits
 
 LIMITS = PartLimits()
 SIZES = st.one_of(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.deflate import ScannedSegment
+from s3unzip.extraction.split.link import linked_sizes
 from s3unzip.local.runner import run_archive
-from s3unzip.pipeline.linking import linked_sizes
-from s3unzip.pipeline.model import Link, OnConflict, Options, Task, decode
+from s3unzip.model import Link, OnConflict, Options, Task, decode
 from tests import zips
 from tests.functional.large.encoders import (
     ENCODERS,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from s3unzip.local.pool import Outlook
     from s3unzip.local.worker import Job
-    from s3unzip.pipeline.model import Report, Run
+    from s3unzip.model import Report, Run
     from s3unzip.settings import Tuning
 
 SEGMENTS = 10

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.aws.session import S3Access
-from s3unzip.aws.stores import S3Stores
+from s3unzip.context import Context
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import run_archive
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.model import Location, PlanSummary, Request
+from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import KIB, MIB, Tuning
+from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.stores import S3Stores
 from tests import zips
 from tests.functional.large.encoders import log_lines
 from tests.servers import VERSITY, find_versitygw, run_versitygw

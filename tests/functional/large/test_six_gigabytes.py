@@ -10,15 +10,15 @@ import pytest
 
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.aws.session import S3Access
-from s3unzip.aws.stores import S3Stores
-from s3unzip.cli.stores import StoreConfig
+from s3unzip.context import Context
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import SerialPool, WorkerPool
 from s3unzip.local.runner import run_archive
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.model import Location, PlanSummary, Request
+from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import MIB, Tuning
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.stores import S3Stores
 from tests.functional.large.huge import SMALL, check, write_archive
 from tests.functional.large.world import ContextMaker
 from tests.servers import VERSITY
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from s3unzip.pipeline.model import Run
+    from s3unzip.model import Run
 
 SOURCE, DESTINATION = Location("s3", "source", "huge.zip"), Location("s3", "ours", "")
 

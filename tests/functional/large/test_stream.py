@@ -15,8 +15,8 @@ from tests.functional.large.world import KEY, WHOLE, World
 from tests.memory import MemoryBucket, MemoryStores
 
 if TYPE_CHECKING:
-    from s3unzip.pipeline.model import Part
-    from s3unzip.pipeline.ports import Buffer, Upload
+    from s3unzip.model import Part
+    from s3unzip.stores.ports import Buffer, Upload
 
 CONTENT = mixed_files(300_000)
 

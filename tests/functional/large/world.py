@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.stores import StoreConfig, open_stores
+from s3unzip.context import Context
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive, run_archive
-from s3unzip.pipeline.context import Context
-from s3unzip.pipeline.model import Location, Options, PlanSummary, Report, Request, decode
-from s3unzip.pipeline.reportpage import read_scans
+from s3unzip.model import Location, Options, PlanSummary, Report, Request, decode
+from s3unzip.reporting.page_writer import read_scans
 from s3unzip.settings import KIB, Tuning
+from s3unzip.stores.factory import StoreConfig, open_stores
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 
 if TYPE_CHECKING:
-    from s3unzip.pipeline.model import Run
-    from s3unzip.pipeline.ports import Clock, Progress, Stores
+    from s3unzip.model import Run
+    from s3unzip.stores.ports import Clock, Progress, Stores
     from tests.zips import Entry
 
 OUT = Location("s3", "out", "")

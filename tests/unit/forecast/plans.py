@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from s3unzip.pipeline.forecast import Latency, Platform, local
-from s3unzip.pipeline.model import Task, TaskKind
+from s3unzip.forecast import Latency, Platform, local
+from s3unzip.model import Task, TaskKind
 
 MB = 1_000_000
 STEADY = Latency(0.02, 0.02)  # no chance in it

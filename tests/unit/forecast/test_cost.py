@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from s3unzip.pipeline.forecast import Latency, aws, local
-from s3unzip.pipeline.forecast.cost import Usage, express_seconds, price
-from s3unzip.pipeline.model import Requests
+from s3unzip.forecast import Latency, aws, local
+from s3unzip.forecast.cost import Usage, express_seconds, price
+from s3unzip.model import Requests
 
 USAGE = Usage(
     members=1_000_000,

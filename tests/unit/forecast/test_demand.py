@@ -9,9 +9,9 @@ from statistics import mean
 import pytest
 
 from s3unzip.errors import UsageError
-from s3unzip.pipeline.forecast import Latency, Platform, local
-from s3unzip.pipeline.forecast.demand import Demand, Job, put_seconds, requests_of
-from s3unzip.pipeline.model import Requests, TaskKind
+from s3unzip.forecast import Latency, Platform, local
+from s3unzip.forecast.demand import Demand, Job, put_seconds, requests_of
+from s3unzip.model import Requests, TaskKind
 from s3unzip.settings import MIB, Tuning
 from tests.unit.forecast.plans import MB, batch, large, steady
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s3unzip.errors import BudgetError, UsageError
-from s3unzip.pipeline.forecast import (
+from s3unzip.forecast import (
     FIXTURES,
     Fixture,
     Forecast,
@@ -26,7 +26,7 @@ from s3unzip.pipeline.forecast import (
     make_tasks,
     make_workload,
 )
-from s3unzip.pipeline.model import TaskKind, encode
+from s3unzip.model import TaskKind, encode
 from s3unzip.settings import GIB, MIB, Tuning
 from tests.unit.forecast.plans import batch, large
 

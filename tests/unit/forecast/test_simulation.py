@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s3unzip.pipeline.forecast import Platform, aws
-from s3unzip.pipeline.forecast.bounds import list_bounds, write_seconds
-from s3unzip.pipeline.forecast.demand import Demand, Job
-from s3unzip.pipeline.forecast.simulation import Timeline, simulate
-from s3unzip.pipeline.model import Task, TaskKind
+from s3unzip.forecast import Platform, aws
+from s3unzip.forecast.bounds import list_bounds, write_seconds
+from s3unzip.forecast.demand import Demand, Job
+from s3unzip.forecast.simulation import Timeline, simulate
+from s3unzip.model import Task, TaskKind
 from s3unzip.settings import Tuning
 from tests.unit.forecast.plans import MB, STEADY, batch, large, steady
 

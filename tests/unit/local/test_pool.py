@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from s3unzip.cli.contexts import open_context
-from s3unzip.cli.stores import StoreConfig
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import LOST_ATTEMPTS, WorkerPool
 from s3unzip.local.processors import available_processors
 from s3unzip.local.runner import redrive, run_archive
-from s3unzip.pipeline.locations import parse_destination, parse_source
-from s3unzip.pipeline.model import Request, Task, TaskKind, Verdict
+from s3unzip.model import Request, Task, TaskKind, Verdict
 from s3unzip.settings import make_tuning
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zipformat import Policy
 from tests.zips import Entry, build
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from s3unzip.context import Context
     from s3unzip.local.worker import PipeProgress
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import PlanSummary, Report, Run
+    from s3unzip.model import PlanSummary, Report, Run
 
 MEMBERS = 300
 LINUX = sys.platform == "linux"

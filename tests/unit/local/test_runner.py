@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from s3unzip.local.runner import longest_first
-from s3unzip.pipeline.model import Task, TaskKind
+from s3unzip.model import Task, TaskKind
 
 
 def task(name: str) -> Task:

@@ -13,15 +13,15 @@ from s3unzip.cli import options as o
 from s3unzip.cli.figures import printable
 from s3unzip.errors import UsageError
 from s3unzip.local.clock import LocalClock
-from s3unzip.pipeline.locations import parse_source
-from s3unzip.pipeline.model import Options, Request
+from s3unzip.model import Options, Request
+from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from s3unzip.cli.stores import StoreConfig
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.preview import Listed
+    from s3unzip.context import Context
+    from s3unzip.preview import Listed
+    from s3unzip.stores.factory import StoreConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def list_members(
     profile: o.Profile = None,
 ) -> int:
     """List an archive's members, like unzip -v; reads only its directory."""
-    from s3unzip.pipeline.preview import settle_listing
+    from s3unzip.preview import settle_listing
 
     chosen = o.make_options(
         include=include, exclude=exclude, limit=limit, lenient=lenient, encoding=encoding
@@ -74,7 +74,7 @@ def print_member(
     profile: o.Profile = None,
 ) -> int:
     """Write one member's bytes to stdout, checked; reads only its range."""
-    from s3unzip.pipeline.preview import read_member
+    from s3unzip.preview import read_member
 
     chosen = o.make_options(members=[member], lenient=lenient, encoding=encoding)
     request = preview_request(source, chosen)
@@ -105,15 +105,15 @@ def make_context(
     config: StoreConfig, options: Options, password_file: Path | None = None
 ) -> Context:
     """Return a context of this process."""
-    from s3unzip.cli.stores import open_stores
-    from s3unzip.pipeline.context import Context
+    from s3unzip.context import Context
+    from s3unzip.stores.factory import open_stores
 
     policy = o.policy_of(options, o.read_password(password_file))
     return Context(stores=open_stores(config), clock=LocalClock(), policy=policy)
 
 
 def _as_json(member: Listed) -> dict[str, object]:
-    from s3unzip.pipeline.methods import name_method
+    from s3unzip.zipformat.methods import name_method
 
     row: dict[str, object] = {
         "name": member.path,
@@ -131,7 +131,7 @@ def _as_json(member: Listed) -> dict[str, object]:
 
 
 def _print_table(members: list[Listed]) -> None:
-    from s3unzip.pipeline.methods import name_method
+    from s3unzip.zipformat.methods import name_method
 
     write = sys.stdout.write
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")

@@ -23,16 +23,16 @@ from s3unzip.cli.home import runs_home
 from s3unzip.cli.output import print_report
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.local.processors import available_processors
-from s3unzip.pipeline.model import PlanSummary, Status, decode, encode
+from s3unzip.model import PlanSummary, Status, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s3unzip.cli.runs import Runs
-    from s3unzip.cli.stores import StoreConfig
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.model import Report, Run
-    from s3unzip.pipeline.watching import RunEntry
+    from s3unzip.context import Context
+    from s3unzip.model import Report, Run
+    from s3unzip.runs.watch import RunEntry
+    from s3unzip.stores.factory import StoreConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -54,8 +54,8 @@ def list_runs(
 ) -> int:
     """List the runs of this machine or of an environment, the latest first."""
     from s3unzip.cli.runs import open_runs
-    from s3unzip.pipeline.report import read_report
-    from s3unzip.pipeline.retrying import run_of
+    from s3unzip.reporting.retry import run_of
+    from s3unzip.reporting.settle import read_report
 
     runs = open_runs(env, o.store_config(endpoint_url, region, profile))
     listed: set[str] = set()
@@ -100,7 +100,7 @@ def show_run(
 ) -> int:
     """Print the report of a run; the exit code is its verdict's."""
     from s3unzip.cli.runs import open_runs, report_of
-    from s3unzip.pipeline.report import each_outcome
+    from s3unzip.reporting.settle import each_outcome
 
     runs = open_runs(env, o.store_config(endpoint_url, region, profile))
     name = runs.find(run)
@@ -120,7 +120,7 @@ def show_run(
 
 def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
     """Return where the page of a run is on this machine, fetched if it is elsewhere."""
-    from s3unzip.pipeline.reportpage import PAGE
+    from s3unzip.reporting.page_writer import PAGE
 
     home = Path(runs_home().key)
     if not deployed:
@@ -214,7 +214,7 @@ def abort_run(
 ) -> int:
     """Stop a run and drop its incomplete uploads; members that are written stay."""
     from s3unzip.cli.runs import open_deployed, open_runs
-    from s3unzip.pipeline.leftovers import abort_leftovers
+    from s3unzip.objects.upload_registry import abort_leftovers
 
     config = o.store_config(endpoint_url, region, profile)
     if env is None:
@@ -284,8 +284,8 @@ class _Again:
 
 
 def _look(runs: Runs) -> Context:
+    from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
-    from s3unzip.pipeline.context import Context
 
     return Context(stores=runs.stores, clock=LocalClock())
 

@@ -11,10 +11,10 @@ import typer
 
 from s3unzip.cli import options as o
 from s3unzip.cli.figures import printable, show_bytes
-from s3unzip.pipeline.model import encode
+from s3unzip.model import encode
 
 if TYPE_CHECKING:
-    from s3unzip.aws.reconciling import Unsettled
+    from s3unzip.operate.reconcile import Unsettled
 
 DAY = 86_400.0
 
@@ -44,8 +44,8 @@ def reconcile_command(
 
     Exit code: 0 every archive has its verdict or is being extracted, 1 some have not.
     """
-    from s3unzip.aws import reconciling
     from s3unzip.cli.runs import open_deployed
+    from s3unzip.operate import reconcile as reconciling
 
     runs = open_deployed(env, o.store_config(endpoint_url, region, profile))
     found = reconciling.reconcile(runs, time.time() - days * DAY)

@@ -16,20 +16,20 @@ from s3unzip.cli.home import runs_home
 from s3unzip.cli.output import print_report
 from s3unzip.errors import UsageError
 from s3unzip.local.processors import available_processors
-from s3unzip.pipeline.locations import parse_destination, parse_source
-from s3unzip.pipeline.model import OnConflict, Options, Request, encode
+from s3unzip.model import OnConflict, Options, Request, encode
+from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s3unzip.aws.environment import Orders, Scale
-    from s3unzip.cli.stores import StoreConfig
+    from s3unzip.aws_lambda.environment import Orders, Scale
+    from s3unzip.context import Context
+    from s3unzip.forecast import Forecast, Platform, Workload
     from s3unzip.local.forkserver import ForkServer
     from s3unzip.local.runner import Pool
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.forecast import Forecast, Platform, Workload
-    from s3unzip.pipeline.model import Location, PlanSummary, Report, Run
+    from s3unzip.model import Location, PlanSummary, Report, Run
     from s3unzip.settings import Tuning
+    from s3unzip.stores.factory import StoreConfig
 
 Prefix = Annotated[
     str | None,
@@ -271,7 +271,7 @@ def plan_command(
 ) -> int:
     """Say what a run would do, take and cost; nothing is written."""
     from s3unzip.cli.platforms import choose_platform
-    from s3unzip.pipeline.forecast import check_budget, make_forecast
+    from s3unzip.forecast import check_budget, make_forecast
 
     config = o.store_config(endpoint_url, region, profile)
     deployed = None if env is None else _deployed(env, on, config)
@@ -316,7 +316,7 @@ class _Deployed(NamedTuple):
 
 
 def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
-    from s3unzip.aws.environment import read_orders, read_scale
+    from s3unzip.aws_lambda.environment import read_orders, read_scale
     from s3unzip.cli.runs import open_deployed
 
     if on not in {None, "aws"}:
@@ -326,8 +326,8 @@ def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
 
 
 def _workload(request: Request, context: Context) -> Workload:
-    from s3unzip.pipeline.forecast import count_sizes, make_workload
-    from s3unzip.pipeline.preview import preview_plan
+    from s3unzip.forecast import count_sizes, make_workload
+    from s3unzip.preview import preview_plan
 
     preview = preview_plan(request, context)
     sizes = count_sizes(member.size for member in preview.reading.selected)
@@ -346,12 +346,12 @@ def _show_forecast(forecast: Forecast, *, json: bool) -> None:
 
 
 def _guard(summary: PlanSummary, context: Context, max_cost: float) -> None:
-    from s3unzip.pipeline.forecast import (
+    from s3unzip.forecast import (
         check_budget,
         make_forecast,
         make_workload,
     )
-    from s3unzip.pipeline.records import planned_tasks
+    from s3unzip.runs.records import planned_tasks
 
     tasks = planned_tasks(context.stores.work(summary.run.id))
     workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
@@ -377,7 +377,7 @@ def simulate_command(
 
     from s3unzip.cli import forecasts
     from s3unzip.cli.platforms import choose_platform
-    from s3unzip.pipeline.forecast import FIXTURES
+    from s3unzip.forecast import FIXTURES
 
     if list_fixtures or not fixture:
         for name, known in FIXTURES.items():

@@ -14,15 +14,15 @@ import typer
 from s3unzip.cli import options as o
 from s3unzip.cli.commands.run import Prefix, Template, template_of
 from s3unzip.cli.figures import printable, show_bytes, show_seconds
-from s3unzip.pipeline.locations import parse_destination, parse_source
-from s3unzip.pipeline.model import Request, Verdict, encode
+from s3unzip.model import Request, Verdict, encode
+from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from typing import TextIO
 
-    from s3unzip.pipeline.verification import Verification
+    from s3unzip.verification.results import Verification
 
 AtOnce = Annotated[
     int, typer.Option("--at-once", min=1, max=512, help="HEADs in flight; with --deep, GETs.")
@@ -71,10 +71,10 @@ def verify_command(
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    from s3unzip.cli.stores import open_stores
+    from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
-    from s3unzip.pipeline.context import Context
-    from s3unzip.pipeline.verify import verify_objects
+    from s3unzip.stores.factory import open_stores
+    from s3unzip.verification.archive import verify_objects
 
     chosen = o.make_options(
         include=include,

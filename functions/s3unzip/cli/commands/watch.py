@@ -13,13 +13,13 @@ from s3unzip.cli import options as o
 from s3unzip.cli.figures import printable, show_bytes, show_seconds
 from s3unzip.cli.output import print_report
 from s3unzip.errors import NotFoundError, ServiceFaultError
-from s3unzip.pipeline.model import encode
+from s3unzip.model import encode
 
 if TYPE_CHECKING:
     from s3unzip.cli.progress import RunDisplay
     from s3unzip.cli.runs import Runs
-    from s3unzip.pipeline.model import PlanSummary, Report
-    from s3unzip.pipeline.watching import Items, Sighting
+    from s3unzip.model import PlanSummary, Report
+    from s3unzip.runs.watch import Items, Sighting
 
 RUNNING = "RUNNING"
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
@@ -61,7 +61,7 @@ class _Watch:
     """One run being watched."""
 
     def __init__(self, run: str, runs: Runs, display: RunDisplay) -> None:
-        from s3unzip.pipeline.watching import RunWatcher
+        from s3unzip.runs.watch import RunWatcher
 
         self._run = run
         self._runs = runs
@@ -94,7 +94,7 @@ class _Watch:
 
     def _look(self) -> Report | None:
         """Show what is new; return the report if the run has ended."""
-        from s3unzip.pipeline.report import read_report
+        from s3unzip.reporting.settle import read_report
 
         # The state first: a report that is there when a run had ended before is its last one.
         state = self._runs.state(self._run)

@@ -12,7 +12,7 @@ from s3unzip.zipformat.codecs.lzma import Lzma, Xz
 from s3unzip.zipformat.codecs.plain import Bzip2, Stored
 from s3unzip.zipformat.codecs.port import Codec, StreamError
 from s3unzip.zipformat.codecs.zstd import Zstd
-from s3unzip.zipformat.records import (
+from s3unzip.zipformat.directory.records import (
     METHOD_BZIP2,
     METHOD_DEFLATE,
     METHOD_DEFLATE64,

@@ -6,7 +6,7 @@ import lzma
 from typing import TYPE_CHECKING, Final
 
 from s3unzip.zipformat.codecs.port import Buffer, StreamError
-from s3unzip.zipformat.records import FLAG_LZMA_EOS
+from s3unzip.zipformat.directory.records import FLAG_LZMA_EOS
 
 if TYPE_CHECKING:
     from s3unzip.zipformat.member import Member

@@ -1,0 +1,1 @@
+"""What the Lambda functions need around the pipeline: settings, events, metrics, budget."""

@@ -1,0 +1,59 @@
+"""The cost limit of an environment: a run above it is refused before its first PUT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip.forecast import make_forecast, make_workload
+from s3unzip.model import PlanSummary, Report, Verdict
+from s3unzip.runs.records import planned_tasks
+
+if TYPE_CHECKING:
+    from s3unzip.aws_lambda.environment import Worker
+    from s3unzip.context import Context
+
+REASON = "budget"
+
+
+def refuse_cost(worker: Worker, plan: PlanSummary, context: Context) -> Report | None:
+    """Return the unwritten report of a run that would cost too much; None where it may run.
+
+    Nothing was extracted, so the verdict is that of a refused archive.
+    """
+    if worker.max_cost is None:
+        return None
+    run = plan.run
+    work = context.stores.work(run.id)
+    workload = make_workload(planned_tasks(work), context.tuning, title=run.id, summary=plan)
+    cost = make_forecast(workload, worker.platform, context.tuning).cost.total
+    if cost <= worker.max_cost:
+        return None
+    message = (
+        f"the forecast is ${cost:,.4f} for {plan.selected:,} members, above the limit of "
+        f"${worker.max_cost:,.4f}: raise runs.max_cost of the environment {worker.environment}"
+    )
+    return _refused(plan, message, cost, context.clock.now())
+
+
+def _refused(plan: PlanSummary, message: str, cost: float, now: float) -> Report:
+    run = plan.run
+    return Report(
+        run=run.id,
+        verdict=Verdict.REJECTED,
+        source=run.source.public,
+        pin=run.pin,
+        destination=run.destination,
+        options=run.options,
+        reason=REASON,
+        message=message,
+        members=plan.members,
+        directories=plan.directories,
+        reasons={REASON: 1},
+        requests=plan.requests,
+        event_time=run.event_time,
+        started=plan.started,
+        finished=now,
+        plan_seconds=plan.plan_seconds,
+        forecast_seconds=plan.seconds,
+        forecast_cost=cost,
+    )

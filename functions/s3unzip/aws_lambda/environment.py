@@ -1,0 +1,273 @@
+"""What the stack tells a function (`Variable`), read once per cold start.
+
+Wrong settings stop the function at its first call with one line that names the
+variable. The stack's own checks at synthesis are in `infra.environment`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import boto3
+import msgspec
+from botocore.config import Config
+
+from s3unzip.aws_lambda.secrets import SCHEME, open_secrets, read_secret
+from s3unzip.context import Context
+from s3unzip.errors import ScopeError, UsageError
+from s3unzip.model import Location, Options, decode
+from s3unzip.platforms import aws
+from s3unzip.rates import LAMBDA_VCPU_MB
+from s3unzip.settings import Variable, make_tuning
+from s3unzip.stores.locations import parse_destination
+from s3unzip.stores.s3.session import Writing
+from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.zipformat import Limits, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from s3unzip.forecast import Platform
+    from s3unzip.settings import Tuning
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Which keys of which bucket start runs."""
+
+    bucket: str
+    prefix: str
+    suffix: str
+
+    def covers(self, bucket: str, key: str) -> bool:
+        """Say whether an object put there starts a run."""
+        in_scope = key.startswith(self.prefix) and key.endswith(self.suffix)
+        return bucket == self.bucket and in_scope
+
+    def check(self, destination: Location) -> None:
+        """Refuse a destination whose members could start runs.
+
+        Raises:
+            ScopeError: keys below both prefixes can be the same.
+        """
+        ours, theirs = self.prefix, destination.key
+        if destination.bucket == self.bucket and (
+            ours.startswith(theirs) or theirs.startswith(ours)
+        ):
+            raise ScopeError(
+                f"the destination {destination} is inside the trigger's scope "
+                f"(s3://{self.bucket}/{ours}*{self.suffix}), so its members could start runs: "
+                "deploy with another bucket or prefix"
+            )
+
+
+class Orders(NamedTuple):
+    """What all runs of an environment have in common: what a run's id is made of."""
+
+    trigger: Trigger
+    destination: Location
+    options: Options
+
+
+class Scale(NamedTuple):
+    """How an environment cuts the work, what on, and what a run may cost."""
+
+    tuning: Tuning
+    platform: Platform
+    max_cost: float | None  # dollars
+
+
+class LambdaClock:
+    """Real time, and what is left of one invocation."""
+
+    def __init__(self, invocation: LambdaContext) -> None:
+        self._invocation = invocation
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def remaining(self) -> float:
+        """Return the seconds until Lambda ends this invocation."""
+        return self._invocation.get_remaining_time_in_millis() / 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What a function knows for all of its life."""
+
+    environment: str
+    stores: S3Stores
+    work: Location  # the prefix that runs are kept below
+    destination: Location
+    trigger: Trigger
+    options: Options
+    tuning: Tuning
+    policy: Policy
+    state_machine: str  # ARN; only the plan function has one
+    event_bus: str
+    queue: str  # URL; only the report function has one, if nested archives are asked for
+    platform: Platform
+    max_cost: float | None  # dollars a run
+
+    def context(self, invocation: LambdaContext) -> Context:
+        """Return what the pipeline needs for one invocation."""
+        return Context(
+            stores=self.stores,
+            clock=LambdaClock(invocation),
+            policy=self.policy,
+            tuning=self.tuning,
+            platform=self.platform,
+        )
+
+
+@cache
+def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
+    """Return the process's boto3 client of `service`; it retries by itself."""
+    config = Config(
+        connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 6, "mode": "standard"}
+    )
+    return boto3.client(service, config=config)
+
+
+@cache
+def open_worker() -> Worker:
+    """Return the worker that the process's environment describes; the same one each time.
+
+    Raises:
+        UsageError: a variable is missing or wrong.
+    """
+    return read_worker(os.environ)
+
+
+def read_orders(variables: Mapping[str, str]) -> Orders:
+    """Return what `variables` say of every run; no secret is read.
+
+    Raises:
+        UsageError: a variable is missing or wrong.
+    """
+    options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
+    secret = variables.get(Variable.PASSWORD_SECRET)
+    if secret:
+        options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
+    trigger = Trigger(
+        _needed(variables, Variable.TRIGGER_BUCKET),
+        variables.get(Variable.TRIGGER_PREFIX, ""),
+        variables.get(Variable.TRIGGER_SUFFIX, ""),
+    )
+    destination = parse_destination(_needed(variables, Variable.DESTINATION))
+    return Orders(trigger, destination, options)
+
+
+def read_scale(variables: Mapping[str, str]) -> Scale:
+    """Return the scale that `variables` describe.
+
+    Raises:
+        UsageError: a variable is wrong.
+    """
+    tuning = make_tuning(_table(variables, Variable.TUNING))
+    memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
+    platform = aws(workers=tuning.max_workers, memory_mb=memory)
+    return Scale(tuning, platform, _number(variables, Variable.MAX_COST))
+
+
+def read_worker(variables: Mapping[str, str]) -> Worker:
+    """Return the worker that `variables` describe.
+
+    Raises:
+        UsageError: a variable is missing or wrong.
+        ScopeError: the destination would start runs of its own.
+    """
+    orders = read_orders(variables)
+    orders.trigger.check(orders.destination)
+    work = Location(
+        "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
+    )
+    writing = Writing(
+        owner=variables.get(Variable.DESTINATION_OWNER) or None,
+        kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
+    )
+    options, scale = orders.options, read_scale(variables)
+    secret = variables.get(Variable.PASSWORD_SECRET)
+    return Worker(
+        environment=variables.get(Variable.ENVIRONMENT, ""),
+        stores=S3Stores(work, writing=writing),
+        work=work,
+        destination=orders.destination,
+        trigger=orders.trigger,
+        options=options,
+        tuning=scale.tuning,
+        policy=Policy(
+            lenient=options.lenient,
+            encoding=options.encoding,
+            limits=_limits(variables),
+            password=read_secret(SCHEME + secret, open_secrets()) if secret else None,
+        ),
+        state_machine=variables.get(Variable.STATE_MACHINE, ""),
+        event_bus=variables.get(Variable.EVENT_BUS) or "default",
+        queue=variables.get(Variable.QUEUE, ""),
+        platform=scale.platform,
+        max_cost=scale.max_cost,
+    )
+
+
+def take(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """Return the value `name` of an event as a `kind`.
+
+    Raises:
+        UsageError: it is missing, or not such a value.
+    """
+    if name not in event:
+        raise UsageError(f"the event has no {name!r}; it has {sorted(event)}")
+    try:
+        return msgspec.convert(event[name], kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the event's {name!r} is not a {kind.__name__}: {error}") from error
+
+
+def _needed(variables: Mapping[str, str], name: Variable) -> str:
+    value = variables.get(name, "")
+    if not value:
+        raise UsageError(f"the environment variable {name} is not set: deploy with the stack")
+    return value
+
+
+def _number(variables: Mapping[str, str], name: Variable) -> float | None:
+    value = variables.get(name)
+    if not value:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"the environment variable {name} is no number: {value!r}") from None
+
+
+def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
+    try:
+        value = json.loads(variables.get(name) or "{}")
+    except ValueError as error:
+        raise UsageError(f"the environment variable {name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"the environment variable {name} must be a JSON object, not {value!r}")
+    return value
+
+
+def _limits(variables: Mapping[str, str]) -> Limits:
+    changes = _table(variables, Variable.LIMITS)
+    try:
+        return Limits(**changes)
+    except TypeError as error:
+        raise UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error

@@ -1,0 +1,43 @@
+"""Errors of the AWS control plane as errors of s3unzip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import (
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    ServiceFaultError,
+    StorageError,
+    ThrottledError,
+)
+
+if TYPE_CHECKING:
+    from s3unzip.errors import S3UnzipError
+
+_CREDENTIALS = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
+)
+
+
+def read_fault(error: Exception, action: str) -> S3UnzipError:
+    """Return what an answer of CloudFormation, Step Functions or S3 means to an operator."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
+        return AccessDeniedError(f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
+    if not isinstance(error, ClientError):
+        return ServiceFaultError(f"{action}: {error}")
+    told = error.response.get("Error", {})
+    code, message = told.get("Code", ""), told.get("Message", "")
+    text = f"{action}: {code}: {message}"
+    if "AccessDenied" in code or "Unauthorized" in code or code in _CREDENTIALS:
+        return AccessDeniedError(text)
+    if "Throttl" in code or code == "TooManyRequestsException":
+        return ThrottledError(text)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return ServiceFaultError(text) if status >= 500 else StorageError(text)

@@ -1,0 +1,158 @@
+"""Events in and out: what an S3 event asks for, and what a finished run announces.
+
+In: EventBridge's "Object Created" (key as it is) and S3's own notification
+(key URL-encoded, spaces as "+"). Out: one EventBridge event a run.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
+
+import msgspec
+from msgspec import structs
+
+from s3unzip.errors import ServiceFaultError, UsageError
+from s3unzip.model import Location, Report, Request, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
+    from mypy_boto3_sqs import SQSClient
+
+    from s3unzip.aws_lambda.environment import Worker
+
+SOURCE = "s3unzip"
+TITLES = {
+    Verdict.COMPLETED: "Archive Extracted",
+    Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
+    Verdict.REJECTED: "Archive Rejected",
+    Verdict.SOURCE_CHANGED: "Archive Failed",
+    Verdict.FAILED: "Archive Failed",
+}
+NESTED = "s3unzip-nested"  # of a message of our own: an archive that a run extracted
+MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB; a member's name is the archive's choice
+
+
+def read_requests(body: str, worker: Worker, now: float) -> Iterator[Request]:
+    """Yield what the body of one queue message asks for; nothing for a test event.
+
+    Raises:
+        UsageError: it is no event that this pipeline knows.
+    """
+    try:
+        event = json.loads(body)
+    except ValueError as error:
+        raise UsageError(f"the message is not JSON: {error}") from error
+    if isinstance(event, dict) and NESTED in event:
+        yield _read_nested(event[NESTED], worker, now)
+        return
+    for bucket, key, time in _puts(event):
+        if worker.trigger.covers(bucket, key):
+            yield Request(
+                source=Location("s3", bucket, key),
+                destination=worker.destination,
+                options=worker.options,
+                event_time=time,
+                received_time=now,
+            )
+
+
+def queue_nested(client: SQSClient, worker: Worker, requests: Iterable[Request]) -> int:
+    """Queue requests for archives that a run extracted; return how many.
+
+    A second time they are queued again, and start nothing: their runs are known.
+    """
+    count = 0
+    for request in requests:
+        body = json.dumps({NESTED: msgspec.to_builtins(request)})
+        client.send_message(QueueUrl=worker.queue, MessageBody=body)
+        count += 1
+    return count
+
+
+def _read_nested(value: Any, worker: Worker, now: float) -> Request:
+    """Return what a message of `queue_nested` asks for, if the environment's runs may do that."""
+    try:
+        request = msgspec.convert(value, Request)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the message asks for a nested archive, but {error}") from error
+    ours = worker.destination
+    for where in (request.source, request.destination):
+        inside = (where.scheme, where.bucket) == (ours.scheme, ours.bucket)
+        if not inside or not where.key.startswith(ours.key):
+            raise UsageError(f"nested archive {request.source}: {where} is not below {ours}")
+    depth = request.options.nested_depth
+    if request.options.nested_budget is None or not 0 <= depth < worker.options.nested_depth:
+        raise UsageError(f"nested archive {request.source}: it has no budget, or depth {depth}")
+    return structs.replace(request, received_time=now)
+
+
+def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Yield bucket, key and Unix time of each object that `event` says was put."""
+    match event:
+        case {"Event": "s3:TestEvent"}:
+            return
+        case {"detail-type": "Object Created", "detail": detail, "time": time}:
+            yield detail["bucket"]["name"], detail["object"]["key"], _unix(time)
+        case {"Records": list(records)}:
+            for record in records:
+                found = record["s3"]
+                key = unquote_plus(found["object"]["key"])
+                yield found["bucket"]["name"], key, _unix(record["eventTime"])
+        case _:
+            raise UsageError(f"the message is no S3 event; it has {sorted(event)}")
+
+
+def _unix(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def announce(client: EventBridgeClient, worker: Worker, report: Report) -> None:
+    """Put the event of a run that ended.
+
+    Raises:
+        ServiceFaultError: EventBridge did not take it.
+    """
+    entry: PutEventsRequestEntryTypeDef = {
+        "Source": SOURCE,
+        "DetailType": TITLES[report.verdict],
+        "Detail": json.dumps(event_detail(worker, report)),
+        "Resources": [f"arn:aws:s3:::{report.source.bucket}/{report.source.key}"],
+        "EventBusName": worker.event_bus,
+    }
+    answer = client.put_events(Entries=[entry])
+    if answer["FailedEntryCount"]:
+        failed = answer["Entries"][0]
+        raise ServiceFaultError(
+            f"EventBridge did not take the event: {failed.get('ErrorCode')}, "
+            f"{failed.get('ErrorMessage')}"
+        )
+
+
+def event_detail(worker: Worker, report: Report) -> dict[str, Any]:
+    """Return what the event of a run says: verdict, totals, and where the report is."""
+    work = worker.work
+    return {
+        "run": report.run,
+        "environment": worker.environment,
+        "verdict": report.verdict.value,
+        "reason": report.reason,
+        "message": (report.message or "")[:MESSAGE_CHARACTERS],
+        "source": str(report.source),
+        "version_id": report.pin.version_id if report.pin is not None else None,
+        "destination": str(report.destination),
+        "report": f"s3://{work.bucket}/{work.key}runs/{report.run}/report.json",
+        "members": report.members,
+        "extracted": report.extracted,
+        "unchanged": report.unchanged,
+        "failed": report.failed,
+        "missing": report.missing,
+        "bytes_in": report.bytes_in,
+        "bytes_out": report.bytes_out,
+        "seconds": round(report.finished - (report.event_time or report.started), 3),
+    }

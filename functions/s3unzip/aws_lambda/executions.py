@@ -1,0 +1,49 @@
+"""Starting the execution of a planned run: its name is the run's id, so it starts once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from s3unzip.model import encode
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+
+    from s3unzip.aws_lambda.environment import Worker
+    from s3unzip.model import PlanSummary
+
+MOST_INPUT = 32 * 1024  # bytes; Step Functions takes 262,144
+
+
+def start_execution(client: SFNClient, worker: Worker, plan: PlanSummary) -> bool:
+    """Start the run's execution; return False where it is running or done already."""
+    try:
+        client.start_execution(
+            stateMachineArn=worker.state_machine,
+            name=plan.run.id,
+            input=encode(execution_input(worker, plan)).decode(),
+        )
+    except client.exceptions.ExecutionAlreadyExists:
+        return False
+    return True
+
+
+def execution_input(worker: Worker, plan: PlanSummary) -> dict[str, Any]:
+    """Return what the state machine of `infra.workflow` reads; small whatever the archive."""
+    run = f"{worker.work.key}runs/{plan.run.id}"
+    return {
+        "run": msgspec.to_builtins(plan.run),
+        "work": {
+            "bucket": worker.work.bucket,
+            "scan": f"{run}/scan.jsonl",
+            "plan": f"{run}/plan.jsonl",
+            "redo": f"{run}/redo.jsonl",
+        },
+        "tasks": plan.tasks,
+        "scans": plan.scans,
+        "split_members": plan.split_members,
+        "concurrency": max(1, plan.concurrency),
+        "scans_at_once": max(1, min(plan.scans, worker.tuning.max_workers)),
+    }

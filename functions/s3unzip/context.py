@@ -1,0 +1,30 @@
+"""What every step of the pipeline needs besides its input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from s3unzip.settings import Tuning
+from s3unzip.stores.calls import Calls
+from s3unzip.zipformat import Policy
+
+if TYPE_CHECKING:
+    from s3unzip.platforms import Platform
+    from s3unzip.stores.ports import Clock, Progress, Stores
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Stores, rules and time; one per worker, made where the program starts."""
+
+    stores: Stores
+    clock: Clock
+    policy: Policy = field(default_factory=Policy)
+    tuning: Tuning = field(default_factory=Tuning)
+    progress: Progress | None = None
+    platform: Platform | None = None  # that forecasts and costs are of; None: neither is made
+
+    def calls(self) -> Calls:
+        """Return the counted, retried calls of one step."""
+        return Calls(self.clock, self.tuning.retry_seconds, self.tuning.puts_in_flight)

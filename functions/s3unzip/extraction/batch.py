@@ -1,0 +1,226 @@
+"""A batch: many small members from one contiguous, streamed read.
+
+One thread cuts members out of the stream, checks and inflates them; others
+PUT. A bad member is an outcome and the stream goes on at the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import (
+    ConflictError,
+    DeadlineError,
+    Finding,
+    MemberError,
+    StorageError,
+)
+from s3unzip.extraction.put_pool import PutPool
+from s3unzip.extraction.window import Window
+from s3unzip.model import OnConflict
+from s3unzip.objects.existing import exists_finding, find_unchanged, is_unchanged
+from s3unzip.objects.metadata import facts_of
+from s3unzip.objects.stored import decode_small, with_crc
+from s3unzip.runs.rows import member_of, stop_of
+from s3unzip.runs.stop import RUN_FAULTS
+from s3unzip.zipformat import NeedMoreBytes, close_member, open_member
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from s3unzip.model import MemberRow, Run
+    from s3unzip.runs.outcomes import OutcomeLog
+    from s3unzip.stores.ports import Archive, Buffer, Destination, ObjectFacts
+
+    Ready = tuple[MemberRow, ObjectFacts]  # what a PUT needs besides the bytes
+
+REFUSALS = 20  # PUTs that a store refuses, and takes none, until the run ends
+
+
+def extract_batch(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
+    """Extract `rows`, which come in archive order.
+
+    Raises:
+        DeadlineError: the worker's time is nearly over; `log` has what is done.
+        StorageError: the store refuses every member.
+        SourceChangedError, AccessDeniedError, ...: what stops the run.
+        ServiceFaultError: a call's budget is spent.
+    """
+    context = log.context
+    destination = context.stores.destination(run.destination)
+    rows = _without_unchanged(run, rows, destination, log)
+    archive = context.stores.source(run.source).pinned(run.source, run.pin)
+    writer = _Writer(run, destination, log)
+    pool: PutPool[Ready] = PutPool(
+        writer.put, context.tuning.puts_in_flight, context.tuning.bytes_in_flight
+    )
+    try:
+        for group in group_rows(rows, context.tuning.gap_bytes):
+            _extract_group(run, group, archive, pool, log)
+        pool.close()
+        writer.finish()
+    except BaseException:
+        log.calls.end()
+        pool.abandon()
+        raise
+
+
+def group_rows(rows: Sequence[MemberRow], gap: int) -> Iterator[list[MemberRow]]:
+    """Yield runs of rows that are read with one range: no gap in them is above `gap` bytes."""
+    group: list[MemberRow] = []
+    position = 0
+    for row in rows:
+        if group and row.offset - position > gap:
+            yield group
+            group = []
+        group.append(row)
+        position = stop_of(row)
+    if group:
+        yield group
+
+
+def _without_unchanged(
+    run: Run, rows: list[MemberRow], destination: Destination, log: OutcomeLog
+) -> list[MemberRow]:
+    """Return the rows that may need a PUT; also where nothing is overwritten: a 412 is paid for."""
+    if run.options.on_conflict is OnConflict.OVERWRITE:
+        return rows
+    threads = log.context.tuning.puts_in_flight
+    unchanged = find_unchanged(rows, run.options, destination, log.calls, threads)
+    for row in rows:
+        if row.index in unchanged:
+            log.unchanged(row)
+    log.tick()
+    return [row for row in rows if row.index not in unchanged]
+
+
+def _extract_group(
+    run: Run,
+    group: list[MemberRow],
+    archive: Archive,
+    pool: PutPool[Ready],
+    log: OutcomeLog,
+) -> None:
+    clock, margin = log.context.clock, log.context.tuning.margin_seconds
+    whole = ByteRange(group[0].offset, stop_of(group[-1]))
+    window = Window(log.calls.stream(archive, whole), whole.start)
+    before = log.bytes_read
+    reach = whole.start  # where the member before ends
+    for place, row in enumerate(group):
+        if clock.remaining() < margin:
+            raise DeadlineError(f"{log.task.id}: {margin:.0f} s before the worker's time limit")
+        # Only a local header can tell that a member reaches into the next one. Where this
+        # worker judges that one too, the first stands and the second is refused.
+        neighbour = place + 1 < len(group) and group[place + 1].offset == row.stop
+        bound = whole.stop if neighbour else row.stop
+        try:
+            if row.offset < reach:
+                raise MemberError(_overlapped(row, reach))  # noqa: TRY301 - as any other finding
+            body, crc, reach = extract_small(run, row, bound, window, log)
+        except MemberError as error:
+            log.failed(row, error.finding)
+        else:
+            done = with_crc(row, crc)
+            # Here, not where it is used: in a thread that has just woken, code costs thrice.
+            pool.submit((done, facts_of(done.key, done, run)), body)
+        log.bytes_read = before + window.bytes_read
+        log.tick()
+
+
+def _overlapped(row: MemberRow, reach: int) -> Finding:
+    message = f"it begins inside of the member before it, which ends at {reach}"
+    return Finding("overlap", message, row.offset, row.key)
+
+
+def extract_small(
+    run: Run, row: MemberRow, bound: int, window: Window, log: OutcomeLog
+) -> tuple[Buffer, int, int]:
+    """Return the verified bytes of a member's object, its content's CRC-32, and where it ends.
+
+    Args:
+        run: what the member is of.
+        row: the member.
+        bound: offset in the archive that the member may not pass.
+        window: the archive's bytes; nothing before the member is taken any more.
+        log: takes warnings.
+
+    Raises:
+        MemberError: a check of the local header, the data or what follows failed.
+    """
+    member = member_of(row, run, bound)
+    policy = log.context.policy
+    start = row.offset
+    raw = window.take(start, stop_of(row))
+    while isinstance(opened := open_member(member, raw, policy), NeedMoreBytes):
+        raw = window.take(start, start + opened.length)  # never past the bound
+    stop = opened.data_start + row.compressed_size
+    if stop > len(raw):  # past the member's own bound
+        raw = window.take(start, start + stop)
+    content, crc = decode_small(member, raw[opened.data_start : stop], policy, opened, run.options)
+    warnings = close_member(member, opened, raw[stop:], policy)
+    if opened.warnings or warnings:
+        log.warned(opened.warnings)
+        log.warned(warnings)
+    return content, crc, start + stop
+
+
+class _Writer:
+    """Does one PUT at a time a thread, by the run's rule on conflicts.
+
+    A refusal is the member's own, unless the store has taken nothing yet: a
+    bucket that refuses whatever it is given ends the run, or a million members
+    would be refused one by one.
+    """
+
+    def __init__(self, run: Run, destination: Destination, log: OutcomeLog) -> None:
+        self._run = run
+        self._destination = destination
+        self._log = log
+        self._never = run.options.on_conflict is OnConflict.NEVER
+        self._taken = False  # whether the store took any member
+        self._refused: list[tuple[MemberRow, StorageError]] = []
+        self._lock = threading.Lock()
+
+    def finish(self) -> None:
+        """Note the members that were refused."""
+        for row, refusal in self._refused:
+            self._log.failed(row, Finding("store-refused", str(refusal), member=row.key))
+
+    def put(self, ready: Ready, body: Buffer) -> None:
+        """Write one member and note its outcome."""
+        row, facts = ready
+        log = self._log
+        calls, clock = log.calls, log.context.clock
+        started = clock.now()
+        try:
+            put = partial(self._destination.put, row.key, body, facts, if_absent=self._never)
+            calls.paced("put", put)
+        except ConflictError:
+            self._settle_conflict(row)
+        except RUN_FAULTS:
+            raise
+        except StorageError as refusal:
+            self._refuse(row, refusal)
+        else:
+            self._taken = True
+            log.extracted(row, clock.now() - started, len(body))
+
+    def _refuse(self, row: MemberRow, refusal: StorageError) -> None:
+        """Keep the refusal until it is known whose it is.
+
+        Raises:
+            StorageError: the store refuses all that it is given.
+        """
+        with self._lock:
+            self._refused.append((row, refusal))
+            if not self._taken and len(self._refused) >= REFUSALS:
+                raise refusal
+
+    def _settle_conflict(self, row: MemberRow) -> None:
+        if is_unchanged(row, self._run.options, self._destination, self._log.calls):
+            self._log.unchanged(row)
+        else:
+            self._log.failed(row, exists_finding(row))

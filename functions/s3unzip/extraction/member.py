@@ -1,0 +1,106 @@
+"""One large member's bytes in the archive: where its data begins, and reading it in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import DeadlineError, ServiceFaultError
+from s3unzip.runs.rows import MOST_DESCRIPTOR, MOST_HEADER, member_of
+from s3unzip.stores.readahead import stream_ahead
+from s3unzip.zipformat import HEAD_LENGTH, NeedMoreBytes, close_member, open_member
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from s3unzip.model import MemberRow, Run
+    from s3unzip.runs.outcomes import OutcomeLog
+    from s3unzip.stores.ports import Archive
+    from s3unzip.zipformat import Member, OpenedMember, Policy
+
+AFTER = MOST_DESCRIPTOR + 4  # a descriptor, and the signature of what follows it
+
+
+@dataclass(frozen=True, slots=True)
+class MemberData:
+    """A large member whose local header agrees with the directory."""
+
+    run: Run
+    row: MemberRow
+    member: Member
+    opened: OpenedMember
+    archive: Archive
+    log: OutcomeLog
+
+    @property
+    def span(self) -> ByteRange:
+        """The bytes of the archive that are the member's data."""
+        start = self.row.offset + self.opened.data_start
+        return ByteRange(start, start + self.row.compressed_size)
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return bytes of the archive, retried."""
+        return self.log.calls.run("get", lambda: self.archive.read(want))
+
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield bytes [start, stop) of the member's data, some read ahead of need.
+
+        Raises:
+            DeadlineError: the worker's time is nearly over.
+        """
+        clock, tuning = self.log.context.clock, self.log.context.tuning
+        begin = self.span.start
+        end = self.row.compressed_size if stop is None else stop
+        whole = ByteRange(begin + start, begin + end)
+        for piece in stream_ahead(self.archive, whole, self.log.calls, tuning):
+            if clock.remaining() < tuning.margin_seconds:
+                task = self.log.task.id
+                raise DeadlineError(f"{task}: {tuning.margin_seconds:.0f} s before its time limit")
+            self.log.bytes_read += len(piece)
+            yield piece
+            self.log.tick()
+
+    def check_after(self) -> None:
+        """Check the data descriptor and what follows it.
+
+        Raises:
+            MemberError: the descriptor disagrees with the directory.
+        """
+        start = self.span.stop
+        stop = min(self.row.stop, start + AFTER)
+        after = self.read(ByteRange(start, stop)) if stop > start else b""
+        self.log.warned(close_member(self.member, self.opened, after, self.log.context.policy))
+
+
+def open_data(run: Run, row: MemberRow, log: OutcomeLog) -> MemberData:
+    """Read and check the local header of a large member.
+
+    Raises:
+        MemberError: the local header disagrees with the directory.
+    """
+    archive = log.context.stores.source(run.source).pinned(run.source, run.pin)
+    member = member_of(row, run)
+
+    def read(want: ByteRange) -> bytes:
+        log.bytes_read += want.length
+        return log.calls.run("get", lambda: archive.read(want))
+
+    opened = open_local(member, read, log.context.policy)
+    log.warned(opened.warnings)
+    return MemberData(run, row, member, opened, archive, log)
+
+
+def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
+    """Read and check a local header: one short range, a second only for a long header.
+
+    Raises:
+        MemberError: the local header disagrees with the directory.
+    """
+    most = min(member.stop, member.offset + MOST_HEADER)
+    for length in (HEAD_LENGTH, MOST_HEADER):
+        head = read(ByteRange(member.offset, min(member.offset + length, most)))
+        opened = open_member(member, head, policy)
+        if not isinstance(opened, NeedMoreBytes):
+            return opened
+    raise ServiceFaultError(f"the local header at {member.offset} was cut short")

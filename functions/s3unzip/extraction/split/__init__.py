@@ -1,0 +1,1 @@
+"""One huge deflated member over many tasks: scan, link, extract segments, finish."""

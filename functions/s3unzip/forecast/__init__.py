@@ -1,0 +1,47 @@
+"""Forecast: what a run will take and cost, before it begins.
+
+A discrete-event simulation of the very tasks that the planner cut, on a model
+of AWS or of one machine. Values in, values out: no call, no file, no clock.
+"""
+
+from __future__ import annotations
+
+from s3unzip.forecast.bounds import Bound
+from s3unzip.forecast.cost import Cost, CostLine
+from s3unzip.forecast.course import Step
+from s3unzip.forecast.estimate import Forecast, Range, check_budget, make_forecast
+from s3unzip.forecast.fixtures import (
+    FIXTURES,
+    Fixture,
+    Published,
+    find_fixture,
+    make_fixture,
+    make_tasks,
+)
+from s3unzip.forecast.workload import Bin, Workload, count_sizes, make_workload
+from s3unzip.platforms import Latency, Platform, aws, local
+
+__all__ = [
+    "FIXTURES",
+    "Bin",
+    "Bound",
+    "Cost",
+    "CostLine",
+    "Fixture",
+    "Forecast",
+    "Latency",
+    "Platform",
+    "Published",
+    "Range",
+    "Step",
+    "Workload",
+    "aws",
+    "check_budget",
+    "count_sizes",
+    "find_fixture",
+    "local",
+    "make_fixture",
+    "make_forecast",
+    "make_tasks",
+    "make_workload",
+]

@@ -1,0 +1,121 @@
+"""What a run costs, by service, from the requests and seconds of a simulation.
+
+Left out, and said so in docs/cost.md: storage, KMS, transfer between Regions,
+free tiers, and what the stack costs while nothing runs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip import rates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from s3unzip.model import Requests
+    from s3unzip.platforms import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """One line of the bill; `dollars` is `quantity` times the price of a `unit`."""
+
+    service: str
+    item: str
+    quantity: float
+    unit: str
+    dollars: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The bill of one run, in dollars."""
+
+    lines: tuple[CostLine, ...]
+    total: float
+    unavoidable: float  # one PUT a member: whoever writes the objects pays it
+    unavoidable_share: float  # of the total; 0 where nothing is paid
+
+    def by_service(self) -> dict[str, float]:
+        """Return dollars by service, in the order of the lines."""
+        sums: dict[str, float] = {}
+        for line in self.lines:
+            sums[line.service] = sums.get(line.service, 0.0) + line.dollars
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run used of the services that are paid for."""
+
+    members: int
+    requests: Requests
+    invocations: int
+    lambda_seconds: float
+    children: int  # of the Maps
+    express_seconds: float  # rounded up for each child
+    transitions: int  # of the Standard execution
+
+
+def express_seconds(seconds: Iterable[float]) -> float:
+    """Return the billed sum of Express durations: each is rounded up to 100 ms."""
+    return rates.EXPRESS_TICK * sum(math.ceil(one / rates.EXPRESS_TICK - 1e-9) for one in seconds)
+
+
+def price(usage: Usage, platform: Platform) -> Cost:
+    """Return the bill for `usage`."""
+    lines = [*_requests(usage, platform), *(_services(usage, platform))]
+    total = sum(line.dollars for line in lines)
+    unavoidable = usage.members * rates.PRICE_S3_WRITE if platform.priced_requests else 0.0
+    share = unavoidable / total if total else 0.0
+    return Cost(tuple(lines), total, unavoidable, share)
+
+
+def _requests(usage: Usage, platform: Platform) -> list[CostLine]:
+    if not platform.priced_requests:
+        return []
+    calls = usage.requests
+    writes = calls.put + calls.create + calls.part + calls.copy + calls.complete + calls.list
+    return [
+        _line("S3", "PUT, COPY, POST, LIST", writes, "request", rates.PRICE_S3_WRITE),
+        _line("S3", "GET, HEAD", calls.get + calls.head, "request", rates.PRICE_S3_READ),
+    ]
+
+
+def _services(usage: Usage, platform: Platform) -> list[CostLine]:
+    if not platform.memory_gb:
+        return []
+    used = usage.lambda_seconds * platform.memory_gb
+    lines = [
+        _line("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
+        _line("Lambda", "requests", usage.invocations, "request", rates.PRICE_LAMBDA_REQUEST),
+    ]
+    transitions = usage.transitions
+    if platform.express:
+        memory = usage.express_seconds * rates.EXPRESS_CHUNK_GB
+        lines += [
+            _line(
+                "Step Functions", "Express", usage.children, "request", rates.PRICE_EXPRESS_REQUEST
+            ),
+            _line(
+                "Step Functions", "Express duration", memory, "GB-s", rates.PRICE_EXPRESS_GB_SECOND
+            ),
+        ]
+    else:
+        transitions += usage.children
+    standard = rates.PRICE_STANDARD_TRANSITION
+    logs = usage.invocations * rates.LOG_BYTES
+    return [
+        *lines,
+        _line("Step Functions", "Standard", transitions, "transition", standard),
+        _line("SQS", "requests", rates.SQS_REQUESTS, "request", rates.PRICE_SQS_REQUEST),
+        _line("EventBridge", "custom events", rates.EVENTS, "event", rates.PRICE_EVENT),
+        _line("CloudWatch", "logs", logs, "byte", rates.PRICE_LOG_BYTE),
+    ]
+
+
+def _line(service: str, item: str, quantity: float, unit: str, each: float) -> CostLine:
+    return CostLine(service, item, quantity, unit, quantity * each)

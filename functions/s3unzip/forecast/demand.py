@@ -1,0 +1,195 @@
+"""What one task asks of the platform: requests by kind, and seconds that nothing can shorten.
+
+A `Job` is a `Task` in the words of the simulation. The request counts are
+those of `extraction.task` and `extraction.split`; `make bench-forecast`
+holds them against what a run counted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from s3unzip import rates
+from s3unzip.model import Requests, TaskKind
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable
+
+    from s3unzip.model import Task
+    from s3unzip.platforms import Platform
+    from s3unzip.settings import Tuning
+
+TASK_GETS = 3  # earlier outcomes and stop.json, which are not there, and its rows
+MOST_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
+
+
+class Job(NamedTuple):
+    """One task, scan or slice as the simulation sees it; seconds and counts."""
+
+    id: str
+    kind: str
+    floor: float  # bandwidth and CPU: never faster
+    fixed: float = 0.0  # after the first bytes, besides the floor: the last part's upload
+    lanes: int = 1  # PUTs at once
+    members: int = 0  # small members, a PUT each
+    body_seconds: float = 0.0  # of one such PUT, besides its latency
+    gets: int = 0
+    puts: int = 0  # members and outcomes
+    creates: int = 0
+    parts: int = 0
+    copies: int = 0
+    completes: int = 0
+    shared: bool = False  # its member is visible only when all its slices are settled
+
+    @property
+    def writes(self) -> int:
+        """Requests that count against the write rate of a prefix."""
+        return self.puts + self.creates + self.parts + self.copies + self.completes
+
+
+class Demand:
+    """Turns tasks into jobs for one platform and one degree of concurrency."""
+
+    def __init__(self, platform: Platform, tuning: Tuning, at_once: int) -> None:
+        self._platform = platform
+        self._tuning = tuning
+        self._in, self._out = platform.worker_bandwidth(at_once)
+        self._member_seconds = (
+            tuning.member_seconds if platform.member_seconds is None else platform.member_seconds
+        )
+
+    def job_of(self, task: Task) -> Job:
+        """Return what `task` asks."""
+        if task.kind is TaskKind.BATCH:
+            return self._batch(task)
+        if task.kind is TaskKind.COPY:
+            return self._copy(task)
+        return self._upload(task)
+
+    def scan_of(self, task: Task) -> Job:
+        """Return what scanning the segment of `task` asks."""
+        length = task.span[1] - task.span[0]
+        cpu = rates.SCAN_INFLATES * task.size / self._platform.inflate_rate
+        return Job(
+            id=f"scan-{task.id}",
+            kind="scan",
+            floor=max(length / self._download(), cpu + 2 * rates.BOUNDARY_SECONDS),
+            gets=TASK_GETS + math.ceil(length / self._tuning.read_piece),
+            puts=2,
+        )
+
+    def _batch(self, task: Task) -> Job:
+        length = task.span[1] - task.span[0]
+        platform, tuning = self._platform, self._tuning
+        cpu = task.members * self._member_seconds + task.size / platform.inflate_rate
+        mean = task.size / task.members
+        lanes = min(tuning.puts_in_flight, max(1, int(tuning.bytes_in_flight // max(1.0, mean))))
+        reading = length / min(self._in, platform.download_rate)  # one request reads all of it
+        return Job(
+            id=task.id,
+            kind=task.kind.value,
+            floor=max(reading, task.size / self._out, cpu),
+            lanes=lanes,
+            members=task.members,
+            body_seconds=mean / platform.upload_rate,
+            gets=TASK_GETS + 1,
+            puts=task.members + 1,
+        )
+
+    def _upload(self, task: Task) -> Job:
+        """A stream, or a segment of one: pieces in, parts out.
+
+        A stream asks for the record of an earlier upload and for the local
+        header; a segment for its link and its window.
+        """
+        tuning, platform = self._tuning, self._platform
+        length = task.span[1] - task.span[0]
+        part = max(tuning.part_bytes, math.ceil(task.size * task.parts / MOST_PARTS))
+        at_once = max(1, tuning.part_bytes * tuning.parts_in_flight // part)
+        upload = min(self._out, min(tuning.parts_in_flight, at_once) * platform.upload_rate)
+        first = int(task.part == 0)
+        return Job(
+            id=task.id,
+            kind=task.kind.value,
+            floor=max(
+                length / self._download(), task.size / upload, task.size / platform.inflate_rate
+            ),
+            fixed=min(part, task.size) / platform.upload_rate + self._around(task),
+            gets=TASK_GETS + 2 + max(1, math.ceil(length / tuning.read_piece)),
+            puts=2 if task.parts == 1 else 1,
+            creates=first,
+            parts=max(1, math.ceil(task.size / part)),
+            completes=first,
+            shared=task.parts > 1,
+        )
+
+    def _copy(self, task: Task) -> Job:
+        tuning, platform = self._tuning, self._platform
+        copies = max(1, math.ceil(task.size / tuning.copy_part_bytes))
+        rounds = math.ceil(copies / tuning.parts_in_flight)
+        first = int(task.part == 0)
+        return Job(
+            id=task.id,
+            kind=task.kind.value,
+            floor=rounds * (task.size / copies) / platform.copy_rate,
+            fixed=self._around(task),
+            gets=TASK_GETS + 2,
+            puts=2 if task.parts == 1 else 1,
+            creates=first,
+            copies=copies,
+            completes=first,
+            shared=task.parts > 1,
+        )
+
+    def _around(self, task: Task) -> float:
+        """Return the latencies around the data of a large member, one after the other.
+
+        The record or the link, the header; the last part and the outcomes; and
+        for a whole member create, record and complete.
+        """
+        get, put = self._platform.get.mean, self._platform.put.mean
+        return 2 * get + (5 if task.parts == 1 else 2) * put
+
+    def _download(self) -> float:
+        return min(self._in, self._tuning.reads_ahead * self._platform.download_rate)
+
+
+def put_seconds(job: Job, platform: Platform, rng: random.Random) -> float:
+    """Draw the seconds that the job's small PUTs take, not throttled.
+
+    A closed form for what a list of lognormal PUTs on `lanes` lanes takes: all
+    but the last on each lane share the lanes evenly, the slowest of the last
+    ones ends the job, and the first few find the pace still growing, at the speed
+    of the quick ones.
+    """
+    count = job.members
+    if not count:
+        return 0.0
+    put = platform.put
+    lanes = min(count, job.lanes)
+    mean = put.mean * (1 + put.variation * rng.gauss(0.0, 1.0) / math.sqrt(count))
+    one = max(put.p50 / 2, mean) + job.body_seconds
+    slowest = put.quantile((rng.random() * 0.999_998 + 1e-6) ** (1 / lanes)) + job.body_seconds
+    ramp = 0.0
+    if lanes > rates.FIRST_PUTS:
+        grown = min(count, lanes - rates.FIRST_PUTS)
+        ramp = max(
+            0.0,
+            (put.p50 + job.body_seconds) * (math.log2(lanes / rates.FIRST_PUTS) - grown / lanes),
+        )
+    return ramp + (count - lanes) * one / lanes + slowest
+
+
+def requests_of(jobs: Iterable[Job]) -> Requests:
+    """Return the sum of what `jobs` call."""
+    get = put = create = part = copy = complete = 0
+    for job in jobs:
+        get += job.gets
+        put += job.puts
+        create += job.creates
+        part += job.parts
+        copy += job.copies
+        complete += job.completes
+    return Requests(get=get, put=put, create=create, part=part, copy=copy, complete=complete)

@@ -1,0 +1,159 @@
+"""The forecast: how long a run takes, what it costs, and what decides both.
+
+`make_forecast` simulates the same plan several times: usual days that differ
+by chance, one good day and one bad one. All of it is the same for the same
+seed.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from s3unzip import rates
+from s3unzip.errors import BudgetError, UsageError
+from s3unzip.forecast.bounds import list_bounds
+from s3unzip.forecast.cost import price
+from s3unzip.forecast.course import follow
+from s3unzip.platforms import bracket
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s3unzip.forecast.bounds import Bound
+    from s3unzip.forecast.cost import Cost
+    from s3unzip.forecast.course import Step
+    from s3unzip.forecast.workload import Bin, Workload
+    from s3unzip.model import Requests
+    from s3unzip.platforms import Platform
+    from s3unzip.settings import Tuning
+
+USUAL_DAYS = 5
+MANY_TASKS = 20_000  # chance evens out over so many: one usual day will do
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A good day, a usual one, a bad one."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run will take, said before it begins; seconds, bytes and dollars."""
+
+    title: str
+    platform: str
+    members: int
+    kinds: dict[str, int]  # members by task kind
+    sizes: tuple[Bin, ...]
+    bytes_in: int
+    bytes_out: int
+    tasks: int
+    at_once: int  # tasks
+    duration: Range  # from the event, or the command, to the report
+    first_object: Range  # when the first member can be read
+    members_per_second: float
+    steps: tuple[Step, ...]  # the critical path of the usual day
+    chain: tuple[str, ...]  # the tasks on it
+    bounds: tuple[Bound, ...]  # on the tasks' part, the highest first
+    tasks_seconds: float  # that part, on the usual day
+    throttled_seconds: float  # of it, with the prefix asked for more than it gives
+    longest_task: Range
+    requests: Requests
+    cost: Cost
+    dollars: Range
+    warnings: tuple[str, ...]
+    seed: int
+
+
+def make_forecast(
+    workload: Workload, platform: Platform, tuning: Tuning, *, seed: int = 1
+) -> Forecast:
+    """Return the forecast of `workload` on `platform`; the same for the same seed."""
+    days = USUAL_DAYS if len(workload.tasks) <= MANY_TASKS else 1
+    usual = [follow(workload, platform, tuning, _dice(seed, day)) for day in range(days)]
+    good, bad = (
+        follow(workload, one, tuning, _dice(seed, days + n))
+        for n, one in enumerate(bracket(platform))
+    )
+    seconds = median(course.seconds for course in usual)
+    typical = min(usual, key=lambda course: abs(course.seconds - seconds))
+    courses = [good, *usual, bad]
+    cost = price(typical.usage, platform)
+    longest = _range([course.longest for course in courses], typical.longest)
+    at_once = max(1, min(workload.at_once, platform.workers, len(workload.tasks)))
+    return Forecast(
+        title=workload.title,
+        platform=platform.name,
+        members=workload.members,
+        kinds=workload.kinds,
+        sizes=workload.sizes,
+        bytes_in=workload.bytes_in,
+        bytes_out=workload.bytes_out,
+        tasks=len(workload.tasks),
+        at_once=at_once,
+        duration=_range([course.seconds for course in courses], typical.seconds),
+        first_object=_range([course.first_object for course in courses], typical.first_object),
+        members_per_second=workload.members / typical.seconds if typical.seconds else 0.0,
+        steps=typical.steps,
+        chain=typical.chain,
+        bounds=list_bounds(typical.jobs, platform, at_once),
+        tasks_seconds=typical.timeline.end,
+        throttled_seconds=typical.timeline.throttled_seconds,
+        longest_task=longest,
+        requests=typical.usage.requests,
+        cost=cost,
+        dollars=_range([price(one.usage, platform).total for one in courses], cost.total),
+        warnings=_warn(platform, longest),
+        seed=seed,
+    )
+
+
+def check_budget(forecast: Forecast, max_cost: float | None) -> None:
+    """Refuse a run whose expected cost is above `max_cost` dollars; None: no limit.
+
+    Raises:
+        BudgetError: it is.
+        UsageError: the limit is negative or not a number.
+    """
+    if max_cost is None:
+        return
+    if not max_cost >= 0:
+        raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
+    expected = forecast.cost.total
+    if expected > max_cost:
+        raise BudgetError(
+            f"the forecast is ${expected:,.4f} for {forecast.members:,} members, above the limit "
+            f"of ${max_cost:,.4f}; ${forecast.cost.unavoidable:,.4f} of it is one PUT a member. "
+            "Raise --max-cost, or extract fewer members with --include, --exclude or --limit"
+        )
+
+
+def _dice(seed: int, day: int) -> random.Random:
+    return random.Random(seed * 1_000 + day)  # noqa: S311 - a simulation, not a secret
+
+
+def _range(values: Sequence[float], expected: float) -> Range:
+    return Range(min(values), expected, max(values))
+
+
+def _warn(platform: Platform, longest: Range) -> tuple[str, ...]:
+    """Say where a time limit of AWS is near."""
+    if not platform.memory_gb:
+        return ()
+    limits = [("a Lambda", rates.LAMBDA_SECONDS)]
+    if platform.express:
+        limits.insert(0, ("an Express execution", rates.EXPRESS_SECONDS))
+    for name, limit in limits:
+        if longest.expected > limit:
+            return (f"the longest task takes {longest.expected:.0f} s; {name} ends at {limit:.0f}",)
+        if longest.high > limit:
+            bad = f"on a bad day the longest task takes {longest.high:.0f} s"
+            return (f"{bad}; {name} ends at {limit:.0f}",)
+    return ()

@@ -1,0 +1,131 @@
+"""Archives that do not exist yet: made-up members, cut by the planner's own rules.
+
+Each published fixture is what somebody else measured their tool with, so that
+a forecast can stand beside their figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip import rates
+from s3unzip.errors import UsageError
+from s3unzip.forecast.workload import count_sizes, make_workload
+from s3unzip.planning.cutting import DEFLATED, STORED, TaskCutter, Work, order_tasks
+
+if TYPE_CHECKING:
+    from s3unzip.forecast.workload import Workload
+    from s3unzip.model import Task
+    from s3unzip.settings import Tuning
+
+HEADER = 80  # bytes: a local header of 30 (APPNOTE 4.3.7) and a name
+KIB, MIB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What others measured on AWS with such an archive, wall time in seconds."""
+
+    seconds: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """So many equal members; sizes in bytes."""
+
+    name: str
+    title: str
+    members: int
+    size: int
+    compressed: int
+    stored: bool = False
+    published: Published | None = None
+
+
+UNSPOOL = "s3-unspool 0.1.0-beta.6, one Lambda"
+
+FIXTURES: dict[str, Fixture] = {
+    fixture.name: fixture
+    for fixture in (
+        Fixture(
+            "400k",
+            "400,000 members of 10 KB",
+            400_000,
+            10_000,
+            4_000,
+            published=Published(24 * 60.0, "another tool; its setup is not published"),
+        ),
+        Fixture(
+            "49k",
+            "49,152 files of 64 KB",
+            49_152,
+            64 * KIB,
+            int(1.37 * 1024 * MIB) // 49_152,
+            published=Published(200.6, f"{UNSPOOL} of 1,024 MB"),
+        ),
+        Fixture(
+            "1k",
+            "1,000 files of 4.5 MB",
+            1_000,
+            4_506 * MIB // 1_000,
+            2_071 * MIB // 1_000,
+            published=Published(79.0, f"{UNSPOOL} of 512 MB"),
+        ),
+        Fixture("100gb", "one deflated member of 100 GB", 1, 100 * rates.GB, 35 * rates.GB),
+        Fixture(
+            "100gb-stored",
+            "one stored member of 100 GB",
+            1,
+            100 * rates.GB,
+            100 * rates.GB,
+            stored=True,
+        ),
+        Fixture("10m", "10,000,000 members of 4 KB", 10_000_000, 4_000, 1_600),
+    )
+}
+
+
+ROWS_PIECE = 8_192  # members made at a time
+
+
+def find_fixture(name: str) -> Fixture:
+    """Return the fixture called `name`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return FIXTURES[name]
+    except KeyError:
+        known = ", ".join(FIXTURES)
+        raise UsageError(f"no fixture is called {name!r}; there are: {known}") from None
+
+
+def make_tasks(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> list[Task]:
+    """Return the tasks of `fixture` in the order they start; `copies` as for `TaskCutter`."""
+    count, size, compressed = fixture.members, fixture.size, fixture.compressed
+    cutter = TaskCutter(
+        tuning, Work(count, count * compressed, count * size), copies=copies, inflates=True
+    )
+    method = STORED if fixture.stored else DEFLATED
+    pitch, row = HEADER + compressed, rates.MEMBER_ROW
+    for first in range(0, count, ROWS_PIECE):
+        last = min(first + ROWS_PIECE, count)
+        rows = [
+            (index, "", None, index * pitch, (index + 1) * pitch, compressed, size, 0, method, 0)
+            for index in range(first, last)
+        ]
+        cutter.add(rows, range(first * row, (last + 1) * row, row))
+    cutter.finish(count * row)
+    return order_tasks(cutter.tasks)
+
+
+def make_fixture(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> Workload:
+    """Return the workload of `fixture`."""
+    tasks = make_tasks(fixture, tuning, copies=copies)
+    sizes = tuple(
+        type(one)(one.start, one.stop, fixture.members) for one in count_sizes([fixture.size])
+    )
+    return make_workload(tasks, tuning, title=fixture.title, sizes=sizes)

@@ -1,0 +1,92 @@
+"""The work that a forecast is about: tasks as the planner cut them, and what they add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip import rates
+from s3unzip.model import TaskKind
+from s3unzip.planning.cutting import choose_concurrency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from s3unzip.model import PlanSummary, Task
+    from s3unzip.settings import Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """So many members of `start` to below `stop` bytes, uncompressed."""
+
+    start: int
+    stop: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Tasks in the order they start, and their sums; sizes in bytes."""
+
+    title: str
+    tasks: tuple[Task, ...]
+    members: int
+    kinds: dict[str, int]  # members by task kind
+    bytes_in: int  # read from the archive, or copied
+    bytes_out: int
+    directory_bytes: int
+    rows_bytes: int  # members.jsonl
+    at_once: int  # tasks, as the planner asks for
+    sizes: tuple[Bin, ...] = ()
+
+
+def make_workload(
+    tasks: Iterable[Task],
+    tuning: Tuning,
+    *,
+    title: str,
+    sizes: tuple[Bin, ...] = (),
+    summary: PlanSummary | None = None,
+) -> Workload:
+    """Return the workload of `tasks`, which come in the order they start.
+
+    Args:
+        tasks: lines of plan.jsonl.
+        tuning: what they were cut with.
+        title: what to call it.
+        sizes: a histogram of the members' sizes, see `count_sizes`.
+        summary: of the plan, where there is one; it knows what was read of the directory.
+    """
+    listed = tuple(tasks)
+    kinds: Counter[str] = Counter()
+    bytes_in = bytes_out = rows = 0
+    for task in listed:
+        if task.part == 0:
+            kinds[task.kind.value] += task.members
+        bytes_in += task.span[1] - task.span[0]
+        bytes_out += task.size
+        rows = max(rows, task.rows[1])
+    members = sum(kinds.values())
+    return Workload(
+        title=title,
+        tasks=listed,
+        members=members,
+        kinds={kind.value: kinds[kind.value] for kind in TaskKind if kinds[kind.value]},
+        bytes_in=bytes_in,
+        bytes_out=bytes_out,
+        directory_bytes=summary.bytes_read if summary else members * rates.DIRECTORY_ENTRY,
+        rows_bytes=rows,
+        at_once=summary.concurrency if summary else choose_concurrency(listed, tuning),
+        sizes=sizes,
+    )
+
+
+def count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
+    """Return a histogram of `sizes` (bytes) with bins that double; empty bins are left out."""
+    counts = Counter(map(int.bit_length, sizes))
+    return tuple(
+        Bin(1 << (bits - 1) if bits else 0, 1 << bits, count)
+        for bits, count in sorted(counts.items())
+    )

@@ -1,0 +1,1 @@
+"""One destination object: metadata, stored form, conflict with what exists, multipart upload."""

@@ -1,0 +1,96 @@
+"""What is stored beside a member's bytes: its type and its metadata."""
+
+from __future__ import annotations
+
+import mimetypes
+from typing import TYPE_CHECKING, Protocol
+
+from s3unzip.model import GzipForm
+from s3unzip.stores.ports import ObjectFacts
+from s3unzip.zipformat import declares_crc
+
+if TYPE_CHECKING:
+    from s3unzip.model import Run
+
+CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
+MTIME_KEY = "mtime"  # Unix seconds
+MODE_KEY = "mode"  # Unix permission bits, octal
+RUN_KEY = "s3unzip-run"  # the run that wrote the object: of two to the same keys, the last
+DEFAULT_TYPE = "application/octet-stream"
+
+# A table of our own, not the machine's /etc/mime.types: the same archive gets
+# the same types on a laptop and in a Lambda.
+_TYPES = mimetypes.MimeTypes(filenames=())
+for _type, _suffix in (
+    ("application/gzip", ".gz"),
+    ("application/jsonl", ".jsonl"),
+    ("application/parquet", ".parquet"),
+    ("application/wasm", ".wasm"),
+    ("application/yaml", ".yaml"),
+    ("application/yaml", ".yml"),
+    ("application/zip", ".zip"),
+    ("application/zstd", ".zst"),
+    ("font/woff2", ".woff2"),
+    ("image/avif", ".avif"),
+    ("image/webp", ".webp"),
+    ("text/javascript", ".js"),
+    ("text/javascript", ".mjs"),
+    ("text/markdown", ".md"),
+):
+    _TYPES.add_type(_type, _suffix)
+_TYPES.encodings_map.clear()  # "a.json.gz" is gzip, not JSON with an encoding
+
+
+class Described(Protocol):
+    """What facts are made from: a member of the directory or a row of the plan."""
+
+    @property
+    def crc32(self) -> int:
+        """CRC-32 of the content; 0 where it is not declared."""
+        ...
+
+    @property
+    def method(self) -> int:
+        """Compression method, or coding of an encrypted member."""
+        ...
+
+    @property
+    def mtime(self) -> int | None:
+        """Unix seconds."""
+        ...
+
+    @property
+    def mode(self) -> int | None:
+        """Unix mode."""
+        ...
+
+
+_by_suffix: dict[str, str] = {}
+
+
+def content_type(key: str) -> str:
+    """Return the media type that the key's suffix stands for."""
+    stem, dot, suffix = key.rpartition("/")[2].rpartition(".")
+    if not stem.strip("."):  # ".profile" has none
+        return DEFAULT_TYPE
+    suffix = dot + suffix.lower()
+    found = _by_suffix.get(suffix)
+    if found is None:
+        found = _TYPES.guess_type("x" + suffix)[0] or DEFAULT_TYPE
+        if len(_by_suffix) < 4096:  # suffixes come from the archive: bound what is remembered
+            _by_suffix[suffix] = found
+    return found
+
+
+def facts_of(key: str, member: Described, run: Run) -> ObjectFacts:
+    """Return what is stored beside the bytes of `member` under `key`."""
+    metadata = {RUN_KEY: run.id}
+    if declares_crc(member.method):
+        metadata[CRC_KEY] = f"{member.crc32:08x}"
+    if member.mtime is not None:
+        metadata[MTIME_KEY] = str(member.mtime)
+    if member.mode is not None:
+        metadata[MODE_KEY] = f"{member.mode & 0o7777:o}"
+    if run.options.as_gzip is GzipForm.ENCODING:
+        return ObjectFacts(content_type(key), metadata, "gzip")
+    return ObjectFacts(content_type(key), metadata)

@@ -1,0 +1,318 @@
+"""Multipart uploads: part sizes, parts in flight, and nothing visible until all is right."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from isal.isal_zlib import crc32
+
+from s3unzip.deflate import crc32_combine
+from s3unzip.errors import (
+    ConflictError,
+    Finding,
+    MemberError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+)
+from s3unzip.model import OnConflict
+from s3unzip.objects.existing import exists_finding, is_unchanged
+from s3unzip.objects.metadata import facts_of
+from s3unzip.objects.stored import stored_as, stored_size
+from s3unzip.objects.upload_registry import begin_upload, record_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Future
+
+    from s3unzip.model import MemberRow, Part, Run
+    from s3unzip.runs.outcomes import OutcomeLog
+    from s3unzip.settings import Tuning
+    from s3unzip.stores.calls import Calls
+    from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload, Work
+
+MIB = 1024 * 1024
+
+
+def choose_part_size(size: int, least: int, limits: PartLimits) -> int:
+    """Return the part size with which an object of `size` bytes fits the store's limits.
+
+    Raises:
+        MemberError: the object is larger than the store takes.
+    """
+    if size > limits.object_bytes:
+        message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
+        raise MemberError(Finding("object-too-large", message))
+    needed = math.ceil(size / limits.parts)
+    part = max(least, limits.least)
+    if needed > part:
+        part = math.ceil(needed / MIB) * MIB
+    return min(part, limits.most)
+
+
+def parts_at_once(part_size: int, tuning: Tuning) -> int:
+    """Return how many parts may be in flight so that memory stays what the settings say."""
+    budget = tuning.part_bytes * tuning.parts_in_flight
+    return max(1, min(tuning.parts_in_flight, budget // part_size))
+
+
+def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
+    """Return size and CRC-32 of the whole that `parts` make; None: a part has no CRC-32."""
+    size = crc = 0
+    for part in sorted(parts, key=lambda part: part.number):
+        if part.crc32 is None:
+            return None
+        crc = crc32_combine(crc, part.crc32, part.size)
+        size += part.size
+    return size, crc
+
+
+def check_whole(parts: Iterable[Part], row: MemberRow) -> None:
+    """Compare what was uploaded with the directory.
+
+    Raises:
+        MemberError: size or CRC-32 differ.
+    """
+    combined = combine_parts(parts)
+    if combined != (row.size, row.crc32):
+        size, crc = combined or (0, 0)
+        message = (
+            f"the parts have {size} bytes with CRC-32 {crc:08x}, "
+            f"the directory says {row.size} and {row.crc32:08x}"
+        )
+        raise MemberError(Finding("crc-mismatch", message, row.offset, row.key))
+
+
+def check_size(parts: Iterable[Part], row: MemberRow, size: int) -> None:
+    """Compare the length of what was uploaded with what it should be.
+
+    Raises:
+        MemberError: it differs.
+    """
+    found = sum(part.size for part in parts)
+    if found != size:
+        message = f"the parts have {found} bytes, not {size}"
+        raise MemberError(Finding("size-mismatch", message, row.offset, row.key))
+
+
+def upload_gone(error: NotFoundError) -> UploadGoneError:
+    """Return what to raise where an upload of ours is not there any more."""
+    return UploadGoneError(f"{error}; the upload was dropped by somebody else")
+
+
+class UploadGoneError(ServiceFaultError):
+    """Somebody dropped the upload: the task begins another one."""
+
+
+class PartPlace(NamedTuple):
+    """Where a part stands in its upload."""
+
+    number: int = 1
+    offset: int = 0  # of its first byte in the object
+
+
+class PartWriter:
+    """Cuts a stream of bytes into parts and uploads several at once.
+
+    At most `at_once` parts are on the wire, and one more is being filled. Their
+    buffers are used again and again: the pages of new ones cost more than
+    what is copied into them.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        upload: Upload,
+        calls: Calls,
+        *,
+        sizes: Iterable[int],
+        at_once: int,
+        first: PartPlace | None = None,
+    ) -> None:
+        self._destination = destination
+        self._upload = upload
+        self._calls = calls
+        self._sizes = iter(sizes)
+        self._wanted = next(self._sizes, 0)
+        self._number, self._offset = first or PartPlace()
+        self._buffer = bytearray()  # of at least the part's size, once it is begun
+        self._free: list[bytearray] = []
+        self._filled = 0
+        self._crc = 0
+        self._at_once = at_once
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="part")
+        self._pending: deque[tuple[Future[Part], bytearray]] = deque()
+        self._done: list[Part] = []
+
+    def write(self, piece: Buffer) -> None:
+        """Take bytes; wait while too many parts are in flight."""
+        view = memoryview(piece)
+        while view:
+            room = self._wanted - self._filled
+            taken = view[:room] if room > 0 else view
+            self._keep(taken)
+            self._crc = crc32(taken, self._crc)
+            view = view[len(taken) :]
+            if self._filled >= self._wanted:
+                self._flush()
+
+    def close(self) -> tuple[Part, ...]:
+        """Upload what is left, wait for all parts and return them in order."""
+        if self._filled or not (self._done or self._pending):
+            self._flush()
+        while self._pending:
+            self._done.append(self._pending.popleft()[0].result())
+        self._pool.shutdown()
+        return tuple(self._done)
+
+    def abandon(self) -> None:
+        """Drop what is queued and wait for what is on the wire."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _keep(self, piece: memoryview) -> None:
+        """Copy a piece into the part's buffer."""
+        if not self._filled:
+            self._buffer = self._free.pop() if self._free else bytearray(self._wanted)
+        end = self._filled + len(piece)
+        if end > len(self._buffer):  # a part longer than those before it
+            self._buffer += bytes(end - len(self._buffer))
+        with memoryview(self._buffer) as view:  # a bytearray would copy the piece first
+            view[self._filled : end] = piece
+        self._filled = end
+
+    def _flush(self) -> None:
+        if len(self._pending) >= self._at_once:
+            sent, buffer = self._pending.popleft()
+            self._done.append(sent.result())
+            self._free.append(buffer)
+        body = self._buffer if self._filled == len(self._buffer) else self._buffer[: self._filled]
+        number, offset, crc = self._number, self._offset, self._crc
+        sent = self._pool.submit(self._send, number, offset, body, crc)
+        self._pending.append((sent, self._buffer))
+        self._buffer = bytearray()
+        self._number += 1
+        self._offset += self._filled
+        self._filled = self._crc = 0
+        self._wanted = next(self._sizes, self._wanted)
+
+    def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
+        try:
+            return self._calls.paced(
+                "part",
+                lambda: self._destination.upload_part(self._upload, number, offset, body, crc),
+            )
+        except NotFoundError as gone:
+            raise upload_gone(gone) from gone
+
+
+@dataclass(frozen=True, slots=True)
+class MemberUpload:
+    """The multipart upload of one member by one task, from its record to its end."""
+
+    run: Run
+    row: MemberRow
+    log: OutcomeLog
+    destination: Destination
+
+    @property
+    def _work(self) -> Work:
+        return self.log.context.stores.work(self.run.id)
+
+    def settle_earlier(self) -> bool:
+        """Say whether an earlier attempt made the member whole.
+
+        There was one if an upload is on record. Its Complete may have gone
+        through with the answer lost, or the outcome: the object tells. The
+        upload is let be, for its worker may be alive; settling drops it.
+        """
+        calls = self.log.calls
+        names = calls.run("list", lambda: list(self._work.names(record_prefix(self.log.task.id))))
+        return bool(names) and is_unchanged(self.row, self.run.options, self.destination, calls)
+
+    def wanted(self) -> bool:
+        """Say whether the member is to be written at all; note its outcome if not."""
+        rule = self.run.options.on_conflict
+        if rule is OnConflict.OVERWRITE:
+            return True
+        found = self.log.calls.run("head", lambda: self.destination.head(self.row.key))
+        if stored_as(self.row, self.run.options).is_same(found):
+            self.log.unchanged(self.row)
+            return False
+        if found is not None and rule is OnConflict.NEVER:
+            self._exists()
+            return False
+        return True
+
+    def begin(self) -> Upload:
+        """Begin the upload; it is on record."""
+        facts = facts_of(self.row.key, self.row, self.run)
+        log = self.log
+        return begin_upload(
+            log.task.id, self.row.key, facts, self.destination, self._work, log.calls
+        )
+
+    def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
+        """Make the member visible and note it."""
+        calls, clock = self.log.calls, self.log.context.clock
+        started = clock.now()
+        try:
+            complete_once(self.run, self.row, self.destination, upload, parts, calls)
+        except NotFoundError as gone:
+            raise upload_gone(gone) from gone
+        except ConflictError:
+            self.abort(upload)
+            if is_unchanged(self.row, self.run.options, self.destination, calls):
+                self.log.unchanged(self.row)
+            else:
+                self._exists()
+            return
+        size = stored_size(self.row, self.run.options)
+        self.log.extracted(self.row, clock.now() - started, size)
+
+    def abort(self, upload: Upload) -> None:
+        """Drop the upload."""
+        calls = self.log.calls
+        calls.run("abort", lambda: self.destination.abort_upload(upload))
+
+    def abort_quietly(self, upload: Upload) -> None:
+        """Drop the upload while another error is on its way; settling finds what is left."""
+        try:
+            self.destination.abort_upload(upload)
+        except S3UnzipError:
+            return
+
+    def _exists(self) -> None:
+        self.log.failed(self.row, exists_finding(self.row))
+
+
+def complete_once(
+    run: Run,
+    row: MemberRow,
+    destination: Destination,
+    upload: Upload,
+    parts: tuple[Part, ...],
+    calls: Calls,
+) -> None:
+    """Complete an upload; where the answer to an earlier try was lost, the object tells.
+
+    Raises:
+        ConflictError: the run never overwrites, and the key exists.
+    """
+    never = run.options.on_conflict is OnConflict.NEVER
+    attempts = 0
+
+    def attempt() -> None:
+        nonlocal attempts
+        attempts += 1
+        try:
+            destination.complete_upload(upload, parts, if_absent=never)
+        except NotFoundError:
+            if attempts > 1 and is_unchanged(row, run.options, destination, calls):
+                return
+            raise
+
+    calls.run("complete", attempt)

@@ -1,0 +1,189 @@
+"""What a member is once it is stored: the one place that knows the form a run gives its objects.
+
+A member is written as it is or as a gzip file. Whoever compares objects with
+the archive, or makes them, asks here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from isal.isal_zlib import crc32
+from msgspec.structs import replace
+
+from s3unzip.errors import UsageError
+from s3unzip.model import GzipForm
+from s3unzip.zipformat import (
+    PIECE_LENGTH,
+    GzipMember,
+    MemberDecoder,
+    declares_crc,
+    decode_whole,
+    gzip_length,
+    knowing_crc,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from s3unzip.model import MemberRow, Options, Request
+    from s3unzip.stores.ports import Buffer, StoredObject
+    from s3unzip.zipformat import Member, OpenedMember, Policy
+    from s3unzip.zipformat.local import Buffer as Data
+
+
+class Declared(Protocol):
+    """What the directory says of a member: a member of the index or a row of the plan."""
+
+    @property
+    def compressed_size(self) -> int:
+        """Bytes in the archive."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of the content."""
+        ...
+
+    @property
+    def crc32(self) -> int:
+        """CRC-32 of the content; 0 where it is not declared."""
+        ...
+
+    @property
+    def method(self) -> int:
+        """Compression method, or coding of an encrypted member."""
+        ...
+
+    @property
+    def flags(self) -> int:
+        """General purpose flags."""
+        ...
+
+
+class Stored(NamedTuple):
+    """An object as it should be: its length, and the CRC-32 of the content in `zip-crc32`."""
+
+    size: int
+    crc32: int | None  # None: the archive does not tell it (AES of version AE-2)
+
+    def is_same(self, found: StoredObject | None) -> bool:
+        """Say whether an object is proved to be the member."""
+        return (
+            found is not None
+            and self.crc32 is not None
+            and (found.size, found.crc32) == (self.size, self.crc32)
+        )
+
+
+def stored_as(member: Declared, options: Options) -> Stored:
+    """Return what the object of `member` is in a run with `options`."""
+    return Stored(
+        stored_size(member, options), member.crc32 if declares_crc(member.method) else None
+    )
+
+
+def stored_size(member: Declared, options: Options) -> int:
+    """Return the length of the object of `member`."""
+    if options.as_gzip is None:
+        return member.size
+    return gzip_length(member.method, member.flags, member.compressed_size, member.size)
+
+
+def check_form(request: Request) -> None:
+    """Check that the destination can hold the form asked for.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    options = request.options
+    if options.trust_crc and options.as_gzip is None:
+        raise UsageError("--trust-crc is for --as-gzip: what is inflated is always checked")
+    if options.nested_depth and options.as_gzip is not None:
+        raise UsageError("--nested: an archive that is kept as gzip cannot be read; drop --as-gzip")
+    if options.as_gzip is GzipForm.ENCODING and request.destination.scheme == "file":
+        raise UsageError(
+            "--as-gzip encoding: a folder keeps no Content-Encoding; use --as-gzip suffix"
+        )
+
+
+class Content(Protocol):
+    """Makes the bytes of one object out of a member's data."""
+
+    crc32: int  # of the content, once all was yielded
+
+    def decode(self, pieces: Iterable[Data]) -> Iterator[Data]:
+        """Yield the object's bytes; they are only known to be right once it ends."""
+        ...
+
+
+def open_content(member: Member, policy: Policy, opened: OpenedMember, options: Options) -> Content:
+    """Return what turns the member's data into its object.
+
+    Raises:
+        MemberError: it is encrypted without a password, or its method is not read.
+    """
+    if options.as_gzip is None:
+        return MemberDecoder(member, policy, opened)
+    return GzipMember(member, policy, opened, trust_crc=options.trust_crc)
+
+
+def decode_small(
+    member: Member, data: memoryview, policy: Policy, opened: OpenedMember, options: Options
+) -> tuple[Buffer, int]:
+    """Return a small member's object and the CRC-32 of its content.
+
+    Raises:
+        MemberError: the content is not what the directory declares.
+    """
+    if options.as_gzip is None:
+        body = decode_whole(member, data, policy, opened)
+        return body, member.crc32 if declares_crc(member.method) else crc32(body)
+    content = open_content(member, policy, opened, options)
+    return b"".join(content.decode([data])), content.crc32
+
+
+class PlainCrc:
+    """The CRC-32 of an object that is the content."""
+
+    def __init__(self) -> None:
+        self.crc32: int | None = 0
+
+    def feed(self, piece: Buffer) -> None:
+        """Take the next bytes of the object."""
+        self.crc32 = crc32(piece, self.crc32 or 0)
+
+
+class GzipCrc:
+    """The CRC-32 of what a gzip file holds, None if it is none; memory is bounded."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=31)
+        self._crc = 0
+        self._broken = False
+
+    def feed(self, piece: Buffer) -> None:
+        """Take the next bytes of the object."""
+        data: Buffer = piece
+        while data and not self._broken:
+            try:
+                output = self._stream.decompress(data, PIECE_LENGTH)
+            except zlib.error:
+                self._broken = True
+                return
+            self._crc = crc32(output, self._crc)
+            self._broken = bool(self._stream.unused_data)
+            data = self._stream.unconsumed_tail
+
+    @property
+    def crc32(self) -> int | None:
+        """Of all that was fed."""
+        return None if self._broken or not self._stream.eof else self._crc
+
+
+def with_crc(row: MemberRow, crc: int) -> MemberRow:
+    """Return `row` with the CRC-32 of its content, now that it is known."""
+    if declares_crc(row.method):
+        return row
+    return replace(row, crc32=crc, method=knowing_crc(row.method))

@@ -1,0 +1,1 @@
+"""Commands on a deployed environment: find the stack, list, redrive and abort its runs."""

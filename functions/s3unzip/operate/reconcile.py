@@ -1,0 +1,128 @@
+"""Every archive against the runs: which of them never got a verdict.
+
+S3 sends an event at least once, but may send one for two writes of an
+unversioned key, and a queue's message can be purged by hand. So the bucket is
+listed, each archive's run id is computed as the planner would, and the run is
+looked up.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from botocore.exceptions import BotoCoreError, ClientError
+from msgspec import Struct
+
+from s3unzip.aws_lambda.environment import read_orders
+from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.errors import NotFoundError
+from s3unzip.model import Location, Request, run_id
+from s3unzip.operate.runs import RUNNING
+from s3unzip.reporting.settle import read_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
+
+    from s3unzip.aws_lambda.environment import Orders
+    from s3unzip.operate.runs import DeployedRuns
+
+THREADS = 32  # archives looked up at once
+
+
+class Unsettled(Struct, frozen=True):
+    """An archive without a verdict."""
+
+    source: Location
+    size: int  # bytes
+    put: float  # Unix seconds
+    run: str
+    state: Literal["no run", "not finished"]  # its event never came, or its run never ended
+
+
+class Reconciliation(Struct, frozen=True):
+    """What comparing the ingest bucket with the runs gave."""
+
+    archives: int  # that were put since the day asked for
+    running: int  # of them, whose runs go on
+    unsettled: tuple[Unsettled, ...]
+
+
+def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
+    """Look up the run of every archive that was put since `since`, Unix seconds.
+
+    One LIST a thousand objects, one HEAD and one GET an archive.
+
+    Raises:
+        UsageError: the stack is older than this command.
+        AccessDeniedError: a right is missing.
+    """
+    orders = read_orders(runs.planner_variables())
+
+    def look(archive: ObjectTypeDef) -> Unsettled | str | None:
+        return _look(archive, orders, runs)
+
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="reconcile") as pool:
+        found = list(pool.map(look, _archives(runs, orders, since)))
+    unsettled = tuple(one for one in found if isinstance(one, Unsettled))
+    return Reconciliation(len(found), found.count(RUNNING), unsettled)
+
+
+def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
+    """Queue the events of `archives` again; return how many. A run that exists is not doubled."""
+    queue, count = runs.client("sqs"), 0
+    for archive in archives:
+        body = {
+            "detail-type": "Object Created",
+            "source": "s3unzip.reconcile",
+            "time": datetime.fromtimestamp(archive.put, UTC).isoformat(),
+            "detail": {
+                "bucket": {"name": archive.source.bucket},
+                "object": {"key": archive.source.key},
+            },
+        }
+        try:
+            queue.send_message(QueueUrl=runs.outputs["QueueUrl"], MessageBody=json.dumps(body))
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "sqs:SendMessage") from None
+        count += 1
+    return count
+
+
+def _look(archive: ObjectTypeDef, orders: Orders, runs: DeployedRuns) -> Unsettled | str | None:
+    """Return what is wrong with an archive's run, the run's state while it goes on, or None."""
+    source = Location("s3", orders.trigger.bucket, archive["Key"])
+    request = Request(source, orders.destination, orders.options)
+    try:
+        pin = runs.stores.source(source).head(source)
+    except NotFoundError:  # deleted since it was listed
+        return None
+    run = run_id(request, pin)
+    work = runs.work(run)
+    if read_report(work) is not None:
+        return None
+    state = runs.state(run)
+    if state == RUNNING:
+        return state
+    began = state is not None or any(True for _ in work.names(""))
+    put = archive["LastModified"].timestamp()
+    return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
+
+
+def _archives(runs: DeployedRuns, orders: Orders, since: float) -> Iterator[ObjectTypeDef]:
+    """Yield the ingest bucket's objects that start runs, as they are now."""
+    trigger = orders.trigger
+    # Not the stores' client, which leaves times as text.
+    pages = runs.client("s3").get_paginator("list_objects_v2")
+    try:
+        for page in pages.paginate(Bucket=trigger.bucket, Prefix=trigger.prefix):
+            for found in page.get("Contents", ()):
+                recent = found["LastModified"].timestamp() >= since
+                if recent and trigger.covers(trigger.bucket, found["Key"]):
+                    yield found
+    except (BotoCoreError, ClientError) as error:
+        raise read_fault(error, "s3:ListBucket") from None

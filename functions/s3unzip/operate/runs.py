@@ -1,0 +1,275 @@
+"""The runs of a deployed environment, as its operator sees them: executions and their records.
+
+The stack is found by its name and tells the rest in its outputs. A run's
+execution bears the run's id; a retry is an execution of its own. An archive
+that was rejected has a record and no execution; `refusals` lists those.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.refusals import FOLDER, list_refusals
+from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.model import Location
+from s3unzip.operate.stack import find_outputs
+from s3unzip.reporting.retry import LISTS, plan_retry, run_of
+from s3unzip.runs.stop import STOP
+from s3unzip.runs.watch import Items, RunEntry
+from s3unzip.stores.s3.stores import S3Stores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+    from s3unzip.stores.ports import Work
+    from s3unzip.stores.s3.session import S3Access
+
+RUNNING = "RUNNING"
+STOP_SECONDS = 60.0  # until a stopped execution has ended
+MOST_RUNS = 1_000  # that are looked at to find one by the beginning of its id
+
+
+class DeployedRuns:
+    """The runs of one stack.
+
+    Raises:
+        NotFoundError: there is no such stack, or it is not s3unzip's.
+        AccessDeniedError: a right is missing.
+    """
+
+    def __init__(self, environment: str, access: S3Access) -> None:
+        self._endpoint_url = access.endpoint_url
+        self.environment = environment
+        try:
+            self._session = boto3.session.Session(
+                profile_name=access.profile, region_name=access.region
+            )
+            stacks: CloudFormationClient = self.client("cloudformation")
+            self._states: SFNClient = self.client("stepfunctions")
+        except BotoCoreError as error:
+            raise read_fault(error, f"environment {environment}") from None
+        self.outputs = find_outputs(stacks, environment)
+        self._machine = self.outputs["StateMachineArn"]
+        self._prefix = self.outputs.get("WorkPrefix", "")
+        self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
+        self._stores = S3Stores(self.work_location, access=access)
+
+    def client(self, service: str) -> Any:
+        """Return a new boto3 client of a service of the stack's account and region."""
+        config = Config(
+            connect_timeout=5,
+            read_timeout=20,
+            retries={"total_max_attempts": 6, "mode": "standard"},
+        )
+        make: Any = self._session.client  # its overloads want literals
+        return make(service, endpoint_url=self._endpoint_url, config=config)
+
+    def planner_variables(self) -> dict[str, str]:
+        """Return what the stack told its planner: what an environment's runs have in common.
+
+        Raises:
+            UsageError: the stack is older than this.
+            AccessDeniedError: lambda:GetFunctionConfiguration is missing.
+        """
+        name = self.outputs.get("PlanFunction")
+        if name is None:
+            raise UsageError(
+                f"environment {self.environment}: its stack is too old, deploy it again"
+            )
+        try:
+            told = self.client("lambda").get_function_configuration(FunctionName=name)
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "lambda:GetFunctionConfiguration") from None
+        variables: dict[str, str] = told.get("Environment", {}).get("Variables", {})
+        return variables
+
+    @property
+    def stores(self) -> S3Stores:
+        """The stores that the runs' records are in, and the operator's way to the rest."""
+        return self._stores
+
+    def work(self, run: str) -> Work:
+        """Return the records of one run."""
+        return self._stores.work(run)
+
+    def recent(self, most: int) -> Iterator[RunEntry]:
+        """Yield the latest runs first: executions, retries by their own name, and refusals."""
+        refused = list_refusals(self._stores.session.control, self.work_location, most)
+        both = heapq.merge(
+            self._executions(most), refused, key=lambda one: one.started, reverse=True
+        )
+        yield from itertools.islice(both, most)
+
+    def _executions(self, most: int) -> Iterator[RunEntry]:
+        pages = self._states.get_paginator("list_executions").paginate(
+            stateMachineArn=self._machine, PaginationConfig={"MaxItems": most}
+        )
+        try:
+            for page in pages:
+                for one in page["executions"]:
+                    yield RunEntry(one["name"], one["status"], one["startDate"].timestamp())
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "states:ListExecutions") from None
+
+    def find(self, name: str) -> str:
+        """Return the whole id of a run: of the latest one, or of the one that begins so.
+
+        Raises:
+            NotFoundError: there is none.
+            UsageError: several begin so.
+        """
+        if name == "latest":
+            latest = next(self.recent(1), None)
+            if latest is None:
+                raise NotFoundError(f"no run of {self.environment} has begun yet")
+            return run_of(latest.id)
+        found = self._begin_so(name)
+        if name in found:
+            return name
+        if not found:
+            raise NotFoundError(f"{name}: no such run in {self.environment}; see s3unzip runs")
+        if len(found) > 1:
+            raise UsageError(f"{name}: {len(found)} runs begin so; see s3unzip runs")
+        return found[0]
+
+    def state(self, run: str) -> str | None:
+        """Return the state of the run's last execution; None: it never had one."""
+        return self._last(run)[1]
+
+    def items(self, run: str) -> Items | None:
+        """Return what the Map at work has to do, None while there is none."""
+        execution, state = self._last(run)
+        if state is None:
+            return None
+        try:
+            maps = self._states.list_map_runs(executionArn=execution)["mapRuns"]
+            if not maps:
+                return None
+            latest = max(maps, key=lambda one: one["startDate"])
+            told = self._states.describe_map_run(mapRunArn=latest["mapRunArn"])["itemCounts"]
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "states:DescribeMapRun") from None
+        lost = told["failed"] + told["timedOut"] + told["aborted"]
+        return Items(told["pending"], told["running"], told["succeeded"], lost)
+
+    def redrive(self, run: str) -> None:
+        """Let the failed execution go on: only what it left is done.
+
+        Raises:
+            UsageError: it did not fail, or failed too long ago.
+        """
+        execution, state = self._last(run)
+        if state is None:
+            raise NotFoundError(f"{run}: has no execution; put the archive again")
+        self.work(run).delete([STOP])  # or no task would begin
+        try:
+            self._states.redrive_execution(executionArn=execution)
+        except self._states.exceptions.ExecutionNotRedrivable as error:
+            told = error.response.get("Error", {}).get("Message", "")
+            raise UsageError(f"{run}: {state}, cannot be redriven: {told}") from None
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "states:RedriveExecution") from None
+
+    def retry(self, run: str) -> int:
+        """Start an execution of only the members that failed; return how many tasks it has.
+
+        Raises:
+            UsageError: the run goes on.
+        """
+        if self.state(run) == RUNNING:
+            raise UsageError(f"{run}: is running; wait for its end: s3unzip watch")
+        work = self.work(run)
+        work.delete([STOP])
+        name = plan_retry(work)
+        if name is None:
+            return 0
+        lines = work.read(name)
+        work.write("redo.jsonl", [lines])  # the list that the state machine may read
+        tasks = lines.count(b"\n")
+        told = json.loads(self._input(run))
+        told["work"]["plan"] = told["work"]["redo"]
+        told |= {"tasks": tasks, "scans": 0, "split_members": 0}
+        told["concurrency"] = max(1, min(tasks, told["concurrency"]))
+        try:
+            self._states.start_execution(
+                stateMachineArn=self._machine,
+                name=f"{run}-{name.removesuffix('.jsonl')}",
+                input=json.dumps(told),
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "states:StartExecution") from None
+        return tasks
+
+    def stop(self, run: str) -> bool:
+        """Stop the run's execution and wait for its end; return False where none was running.
+
+        Raises:
+            ServiceFaultError: it did not end in a minute.
+        """
+        execution, state = self._last(run)
+        if state != RUNNING:
+            return False
+        try:
+            self._states.stop_execution(executionArn=execution, cause="s3unzip abort")
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "states:StopExecution") from None
+        until = time.monotonic() + STOP_SECONDS
+        while self._describe(execution) == RUNNING:
+            if time.monotonic() > until:
+                raise ServiceFaultError(f"{run}: still running after {STOP_SECONDS:.0f} s")
+            time.sleep(1.0)
+        return True
+
+    def _last(self, run: str) -> tuple[str, str | None]:
+        """Return the ARN and the state of the run's last execution: its latest retry, or itself."""
+        generations = sum(1 for _ in self.work(run).names(LISTS))
+        names = [f"{run}-{LISTS}{generation:04d}" for generation in range(generations, 0, -1)]
+        for name in [*names, run]:
+            execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
+            state = self._describe(execution)
+            if state is not None:
+                return execution, state
+        return "", None
+
+    def _describe(self, execution: str) -> str | None:
+        try:
+            return self._states.describe_execution(executionArn=execution)["status"]
+        except self._states.exceptions.ExecutionDoesNotExist:
+            return None
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "states:DescribeExecution") from None
+
+    def _input(self, run: str) -> str:
+        execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{run}"
+        try:
+            return self._states.describe_execution(executionArn=execution)["input"]
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "states:DescribeExecution") from None
+
+    def _begin_so(self, name: str) -> list[str]:
+        """Return the ids of runs with records that begin with `name`."""
+        prefix = f"{self._prefix}runs/"
+        try:
+            answer = self._stores.session.control.list_objects_v2(
+                Bucket=self.work_location.bucket,
+                Prefix=prefix + name,
+                Delimiter="/",
+                MaxKeys=MOST_RUNS,
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "s3:ListBucket") from None
+        found = [one["Prefix"] for one in answer.get("CommonPrefixes", ())]
+        names = [one.removeprefix(prefix).rstrip("/") for one in found]
+        return [one for one in names if one != FOLDER]

@@ -1,0 +1,45 @@
+"""A deployed stack: found by its name, it tells the rest in its outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+)
+
+from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.errors import (
+    NotFoundError,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+
+STACK = "s3unzip-{}"  # as the files in infra/environments name it
+
+
+def find_outputs(stacks: CloudFormationClient, environment: str) -> dict[str, str]:
+    """Return what the stack of `environment` tells: by our name for it, or by its own.
+
+    Raises:
+        NotFoundError: there is no such stack, or it is not s3unzip's.
+        AccessDeniedError: a right is missing.
+    """
+    for name in (STACK.format(environment), environment):
+        try:
+            found = stacks.describe_stacks(StackName=name)["Stacks"][0]
+        except (BotoCoreError, ClientError) as error:
+            if isinstance(error, ClientError) and "does not exist" in str(error):
+                continue
+            raise read_fault(error, "cloudformation:DescribeStacks") from None
+        outputs = {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", ())}
+        if {"StateMachineArn", "WorkBucket"} <= outputs.keys():
+            return outputs
+        raise NotFoundError(f"stack {name}: has not the outputs of s3unzip; is it deployed?")
+    raise NotFoundError(
+        f"environment {environment}: no stack {STACK.format(environment)} here; "
+        "check --env, --profile and --region"
+    )

@@ -1,0 +1,248 @@
+"""Cutting the work: which member is done how, and which members go together.
+
+Members come sorted by their offset in the archive. Small ones are gathered
+into batches, balanced by bytes read, bytes written, member count and forecast
+seconds, whichever is reached first; each larger one is a task of its own, or
+several. Nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.model import ScanTask, Task, TaskKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from s3unzip.settings import Tuning
+
+STORED, DEFLATED = 0, 8
+ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
+MOST_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
+TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What all selected members amount to; known before the first cut."""
+
+    members: int
+    bytes_in: int
+    bytes_out: int
+
+
+def small_seconds(members: int, bytes_in: int, bytes_out: int, tuning: Tuning) -> float:
+    """Forecast the seconds that one worker needs for so many small members."""
+    return max(
+        members * tuning.put_seconds / tuning.puts_in_flight,
+        members * tuning.member_seconds,
+        bytes_in / tuning.worker_bandwidth,
+        bytes_out / tuning.worker_bandwidth,
+    )
+
+
+def large_seconds(bytes_in: int, bytes_out: int, tuning: Tuning) -> float:
+    """Forecast the seconds that one worker needs to move one large member."""
+    return TASK_OVERHEAD + max(bytes_in, bytes_out) / tuning.worker_bandwidth
+
+
+def slice_id(kind: TaskKind, member: int, part: int) -> str:
+    """Return the id of the task that does one slice of a split member."""
+    return f"{kind}-{member:08d}-{part:04d}"
+
+
+class TaskCutter:
+    """Takes members in archive order, gives tasks.
+
+    Args:
+        tuning: the sizes to cut by.
+        work: the totals, so that a small archive is still spread over the workers.
+        copies: whether the destination can copy from the source.
+        inflates: whether members are inflated; False keeps them compressed.
+    """
+
+    def __init__(self, tuning: Tuning, work: Work, *, copies: bool, inflates: bool = True) -> None:
+        self._tuning = tuning
+        self._copies = copies
+        self._inflates = inflates
+        whole = small_seconds(work.members, work.bytes_in, work.bytes_out, tuning)
+        share = whole / (4 * tuning.max_workers)
+        self._seconds = min(tuning.batch_seconds, max(tuning.batch_least_seconds, share))
+        # One member adds to each of the four sums; each sum has its own bound.
+        self._most_members = max(
+            1,
+            min(
+                tuning.batch_members,
+                int(self._seconds * tuning.puts_in_flight / tuning.put_seconds),
+                int(self._seconds / tuning.member_seconds),
+            ),
+        )
+        moved = int(self._seconds * tuning.worker_bandwidth)
+        self._most_in = min(tuning.batch_bytes, moved)
+        self._most_out = min(tuning.batch_output, moved)
+        self.tasks: list[Task] = []
+        self.scans: list[ScanTask] = []
+        self.members_by_kind: dict[TaskKind, int] = {}
+        self.split_members = 0
+        self._batches = 0
+        self._row_start = 0
+        self._members = 0
+        self._in = 0
+        self._out = 0
+        self._start = 0
+        self._stop = 0
+
+    def add(self, rows: Sequence[Sequence[Any]], starts: Sequence[int]) -> None:
+        """Take the next members.
+
+        Args:
+            rows: the columns of `model.MemberRow`, in archive order.
+            starts: where each row begins in members.jsonl, and where the last one ends.
+        """
+        large = self._tuning.small_member
+        most_members, most_in, most_out = self._most_members, self._most_in, self._most_out
+        members, bytes_in, bytes_out = self._members, self._in, self._out
+        # The sums live in locals: this loop runs once a member.
+        for place, (_, _, _, offset, stop, compressed, size, *_) in enumerate(rows):
+            is_large = size >= large or compressed >= large
+            if is_large or (
+                members
+                and (
+                    members >= most_members
+                    or bytes_in + compressed > most_in
+                    or bytes_out + size > most_out
+                )
+            ):
+                self._members, self._in, self._out = members, bytes_in, bytes_out
+                self._close(starts[place])
+                if is_large:
+                    self._add_large(rows[place], (starts[place], starts[place + 1]))
+                self._reset(starts[place + is_large])
+                members = bytes_in = bytes_out = 0
+            if not is_large:
+                if not members:
+                    self._start = offset
+                self._stop = stop
+                members += 1
+                bytes_in += compressed
+                bytes_out += size
+        self._members, self._in, self._out = members, bytes_in, bytes_out
+
+    def finish(self, row_stop: int) -> None:
+        """Close the last batch; `row_stop` is the size of members.jsonl."""
+        self._close(row_stop)
+
+    def _reset(self, row_start: int) -> None:
+        self._row_start = row_start
+        self._members = 0
+        self._in = 0
+        self._out = 0
+
+    def _close(self, row_stop: int) -> None:
+        if not self._members:
+            return
+        seconds = small_seconds(self._members, self._in, self._out, self._tuning)
+        self.tasks.append(
+            Task(
+                id=f"batch-{self._batches:07d}",
+                kind=TaskKind.BATCH,
+                rows=(self._row_start, row_stop),
+                members=self._members,
+                span=(self._start, self._stop),
+                size=self._out,
+                seconds=round(TASK_OVERHEAD + seconds, 3),
+            )
+        )
+        self._batches += 1
+        self._count(TaskKind.BATCH, self._members)
+
+    def _add_large(self, row: Sequence[Any], rows: tuple[int, int]) -> None:
+        index, compressed, size, method, flags = row[0], row[5], row[6], row[8], row[9]
+        kind, slices = self._way(compressed, size, method, flags)
+        self._count(kind, 1)
+        if len(slices) > 1:
+            self.split_members += 1
+        for part, (start, stop) in enumerate(slices):
+            share = size * (stop - start) // max(1, compressed)
+            self.tasks.append(
+                Task(
+                    id=slice_id(kind, index, part) if len(slices) > 1 else f"{kind}-{index:08d}",
+                    kind=kind,
+                    rows=rows,
+                    members=1,
+                    span=(start, stop),
+                    size=share,
+                    seconds=round(self._forecast(kind, stop - start, share), 3),
+                    part=part,
+                    parts=len(slices),
+                )
+            )
+            if kind is TaskKind.SEGMENT:
+                name = f"scan-{index:08d}-{part:04d}"
+                self.scans.append(ScanTask(name, rows, index, part, len(slices), slices[0][1]))
+
+    def _way(
+        self, compressed: int, size: int, method: int, flags: int
+    ) -> tuple[TaskKind, list[tuple[int, int]]]:
+        """Return how a large member is done, and the slices of its data [0, compressed size)."""
+        tuning = self._tuning
+        plain = self._inflates and not flags & ENCRYPTED
+        if (
+            plain
+            and method == STORED
+            and size == compressed
+            and self._copies
+            and size >= tuning.copy_from
+        ):
+            return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
+        if plain and method == DEFLATED and compressed >= tuning.split_from:
+            most = max(tuning.segment_bytes, math.ceil(compressed / MOST_SEGMENTS))
+            slices = _slices(compressed, most)
+            if len(slices) > 1:
+                return TaskKind.SEGMENT, slices
+        return TaskKind.STREAM, [(0, compressed)]
+
+    def _forecast(self, kind: TaskKind, bytes_in: int, bytes_out: int) -> float:
+        if kind is TaskKind.COPY:  # S3 copies a part at about the rate of an upload, in parallel
+            bytes_in = bytes_out = bytes_in // self._tuning.parts_in_flight
+        return large_seconds(bytes_in, bytes_out, self._tuning)
+
+    def _count(self, kind: TaskKind, members: int) -> None:
+        self.members_by_kind[kind] = self.members_by_kind.get(kind, 0) + members
+
+
+def _slices(length: int, most: int) -> list[tuple[int, int]]:
+    """Cut [0, length) into equal slices of at most `most` bytes."""
+    count = max(1, math.ceil(length / most))
+    step = math.ceil(length / count)
+    return [(at, min(at + step, length)) for at in range(0, max(1, length), max(1, step))]
+
+
+def order_tasks(tasks: Iterable[Task]) -> list[Task]:
+    """Return the order in which tasks start.
+
+    The longest first, for they decide when the run ends; batches then spread,
+    because neighbours in the archive are siblings in the bucket and would all
+    ask one partition of the destination at once.
+    """
+    large = [task for task in tasks if task.kind is not TaskKind.BATCH]
+    batches = [task for task in tasks if task.kind is TaskKind.BATCH]
+    large.sort(key=lambda task: -task.seconds)
+    width = max(1, math.isqrt(len(batches)))
+    spread = [batches[at] for first in range(width) for at in range(first, len(batches), width)]
+    return large + spread
+
+
+def choose_concurrency(tasks: Sequence[Task], tuning: Tuning) -> int:
+    """Return how many tasks may run at once without asking too much of the destination."""
+    if not tasks:
+        return 1
+    puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
+    seconds = sum(task.seconds for task in tasks)
+    rate = puts / seconds if seconds else 0.0  # of one worker, over the whole run
+    allowed = tuning.prefix_put_rate * tuning.rate_headroom
+    by_rate = math.ceil(allowed / rate) if rate else tuning.max_workers
+    return max(1, min(tuning.max_workers, len(tasks), by_rate))

@@ -1,0 +1,127 @@
+"""Looking into an archive without a run: its listing, and one member's bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from s3unzip.errors import MemberError, NotFoundError
+from s3unzip.extraction.member import AFTER, open_local
+from s3unzip.planning.archive import make_cutter, member_lines, read_archive
+from s3unzip.planning.cutting import order_tasks
+from s3unzip.planning.selection import selector
+from s3unzip.stores.readahead import read_ahead
+from s3unzip.zipformat import MemberDecoder, close_member
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from s3unzip.context import Context
+    from s3unzip.errors import Finding
+    from s3unzip.model import Request, Task
+    from s3unzip.planning.archive import Reading
+    from s3unzip.stores.ports import Buffer
+    from s3unzip.zipformat import Member
+
+
+class Preview(NamedTuple):
+    """What a run would do."""
+
+    reading: Reading
+    tasks: list[Task]
+    split_members: int
+    scans: int
+
+
+def preview_plan(request: Request, context: Context) -> Preview:
+    """Read the directory and cut the tasks; write nothing.
+
+    Raises:
+        RejectedError: the archive is refused.
+        StorageError: it cannot be read.
+    """
+    reading = read_archive(request, context, context.calls())
+    cutter = make_cutter(request, reading, context)
+    for _ in member_lines(reading, cutter):
+        pass
+    tasks = order_tasks(cutter.tasks)
+    return Preview(reading, tasks, cutter.split_members, len(cutter.scans))
+
+
+class Listed(NamedTuple):
+    """One line of a listing."""
+
+    path: str
+    size: int
+    compressed_size: int
+    method: int
+    crc32: int
+    mtime: int | None
+    offset: int
+    problem: Finding | None = None
+
+
+class Listing(NamedTuple):
+    """What an archive holds, by its directory."""
+
+    members: list[Listed]
+    failed: int
+
+
+def settle_listing(request: Request, context: Context) -> Listing:
+    """Read the directory of an archive, and nothing else.
+
+    Raises:
+        RejectedError: the archive is refused.
+        StorageError: it cannot be read.
+    """
+    reading = read_archive(request, context, context.calls())
+    wanted = selector(request.options)
+    listed = [
+        (m.index, Listed(m.path, m.size, m.compressed_size, m.method, m.crc32, m.mtime, m.offset))
+        for m in reading.selected
+    ]
+    failures = [f for f in reading.index.failures if wanted is None or wanted(f.path)]
+    listed += [
+        (f.index, Listed(f.path, f.size, f.compressed_size, -1, 0, None, f.offset, f.finding))
+        for f in failures
+    ]
+    listed.sort(key=lambda entry: entry[0])
+    return Listing([entry for _, entry in listed], len(failures))
+
+
+def read_member(request: Request, name: str, context: Context) -> Iterator[Buffer]:
+    """Yield the bytes of one member; an error after the last piece says that they are wrong.
+
+    Raises:
+        NotFoundError: there is no such member.
+        MemberError: the member is bad.
+        RejectedError: the archive is refused.
+    """
+    calls = context.calls()
+    reading = read_archive(request, context, calls)
+    for failure in reading.index.failures:
+        if failure.path == name:
+            raise MemberError(failure.finding)
+    if not reading.selected:
+        raise NotFoundError(f"{name!r}: no such member in {request.source}; see s3unzip ls")
+    archive = context.stores.source(request.source).pinned(request.source, reading.pin)
+
+    def read(want: ByteRange) -> bytes:
+        return calls.run("get", lambda: archive.read(want))
+
+    yield from _decode(reading.selected[0], read, context)
+
+
+def _decode(
+    member: Member, read: Callable[[ByteRange], bytes], context: Context
+) -> Iterator[Buffer]:
+    opened = open_local(member, read, context.policy)
+    start = member.offset + opened.data_start
+    stop = start + member.compressed_size
+    decoder = MemberDecoder(member, context.policy, opened)
+    tuning = context.tuning
+    pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
+    yield from decoder.decode(pieces)
+    end = min(member.stop, stop + AFTER)
+    close_member(member, opened, read(ByteRange(stop, end)) if end > stop else b"", context.policy)

@@ -1,0 +1,132 @@
+"""Every number the forecast stands on, with where it comes from.
+
+Three kinds: what AWS documents, what AWS charges (us-east-1), and what
+somebody measured or we assume. An assumption says so: it is where to look
+first when a forecast is wrong. Nothing here computes.
+"""
+
+from __future__ import annotations
+
+MB = 1_000_000
+GB = 1_000_000_000
+
+# --- Documented limits -------------------------------------------------------------------------
+
+# "at least 3,500 PUT/COPY/POST/DELETE or 5,500 GET/HEAD requests per second per partitioned
+# prefix"; the scaling "happens gradually and is not instantaneous", 503 while it happens.
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
+S3_PREFIX_WRITES = 3_500.0  # requests a second
+S3_PREFIX_READS = 5_500.0
+
+# Distributed Map: children started a second, and how many may be open.
+# https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
+MAP_EXPRESS_STARTS = 1_000.0
+MAP_STANDARD_STARTS = 100.0
+EXPRESS_SECONDS = 300.0  # the longest Express execution
+
+# 1,000 environments every 10 seconds for each function, refilled continuously.
+# https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html
+LAMBDA_BURST = 1_000.0
+LAMBDA_REFILL = 100.0  # environments a second
+LAMBDA_CONCURRENCY = 1_000  # default of an account and Region; newer accounts have less
+# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+LAMBDA_SECONDS = 900.0
+LAMBDA_VCPU_MB = 1_769  # memory that gives one vCPU
+
+# 625 Mbps sustained for each execution environment.
+# https://aws.amazon.com/about-aws/whats-new/2026/08/aws-lambda-network-bandwidth/
+LAMBDA_BANDWIDTH = 78.0 * MB  # bytes a second
+
+# Estimates that a transfer manager plans with for each request; by its code AWS's own for Rust.
+# https://github.com/awslabs/aws-s3-transfer-manager-rs
+S3_LATENCY_P50 = 0.030  # seconds
+S3_REQUEST_DOWNLOAD = 90.0 * MB  # bytes a second
+S3_REQUEST_UPLOAD = 20.0 * MB
+
+# --- Prices, us-east-1, dollars ----------------------------------------------------------------
+
+# https://aws.amazon.com/s3/pricing/ ; DELETE and AbortMultipartUpload are free, and so is what S3
+# answers with 5xx: https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorCodeBilling.html
+PRICE_S3_WRITE = 0.005 / 1_000  # PUT, COPY, POST, LIST
+PRICE_S3_READ = 0.000_4 / 1_000  # GET, HEAD; a 404 too
+
+# https://aws.amazon.com/lambda/pricing/ ; duration is rounded up to 1 ms and counts the init phase.
+PRICE_LAMBDA_GB_SECOND = 0.000_013_333_4  # arm64
+PRICE_LAMBDA_REQUEST = 0.20 / 1_000_000
+
+# https://aws.amazon.com/step-functions/pricing/ ; Express duration is rounded up to 100 ms and
+# memory to chunks of 64 MB.
+PRICE_STANDARD_TRANSITION = 0.025 / 1_000
+PRICE_EXPRESS_REQUEST = 1.00 / 1_000_000
+PRICE_EXPRESS_GB_SECOND = 0.000_016_67
+EXPRESS_CHUNK_GB = 64 / 1024
+EXPRESS_TICK = 0.1  # seconds
+
+# https://aws.amazon.com/sqs/pricing/ : one request each to send, receive and delete.
+PRICE_SQS_REQUEST = 0.40 / 1_000_000
+SQS_REQUESTS = 3
+
+# https://aws.amazon.com/eventbridge/pricing/ : custom events; those of S3 itself are free.
+PRICE_EVENT = 1.00 / 1_000_000
+EVENTS = 1  # the report's
+
+# https://aws.amazon.com/cloudwatch/pricing/
+PRICE_LOG_BYTE = 0.50 / GB
+
+# --- Measured by others, or assumed ------------------------------------------------------------
+
+# Assumption: a fat tail. AWS says "roughly 100-200 milliseconds" for small objects and advises
+# to retry what takes longer than 2 s.
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
+S3_LATENCY_P99 = 0.200
+
+# Assumption: what 503s and their back-off leave of the rate while a prefix is throttled.
+S3_THROTTLED_EFFICIENCY = 0.9
+
+# Assumption: a prefix that is asked for more doubles after so many seconds of it. AWS says only
+# "gradually"; 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
+S3_GROWTH_SECONDS = 900.0
+S3_GROWTH_BEST = 300.0
+
+# Assumption: UploadPartCopy moves a part at about the planning rate of one connection.
+# aws-c-s3 plans with 0.4 Gbps: https://github.com/awslabs/aws-c-s3 (source/s3_client.c)
+S3_REQUEST_COPY = 50.0 * MB
+
+# Measured by a user with 100 empty Express children: all done within a second of MapRunStarted,
+# and 6 s more until the state ended.
+# https://repost.aws/questions/QUn5oKgcnjRTemt39V9hdtyw/why-is-step-function-s-distributed-map-slow
+MAP_START_SECONDS = 1.0
+MAP_END_SECONDS = 6.0
+
+# Assumptions: S3 event -> EventBridge -> SQS -> planner, and StartExecution to its first state.
+EVENT_SECONDS = 1.5
+EXECUTION_START_SECONDS = 0.2
+
+# Assumption, for Python on arm64 with a bundle of about 40 MB; a small one takes 0.3-0.7 s.
+COLD_START_P50 = 0.9
+COLD_START_P99 = 2.0
+
+# Assumption: START, END, REPORT and one structured line of ours.
+LOG_BYTES = 1_500  # an invocation
+
+# Assumption: states a Standard execution enters, without and with scan and link.
+TRANSITIONS = 4
+TRANSITIONS_SPLIT = 8
+
+# --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------
+
+INFLATE_RATE = 809.0 * MB  # uncompressed bytes a second, isal on mixed files
+SCAN_INFLATES = 2  # a scan inflates with two dictionaries
+BOUNDARY_SECONDS = 0.15  # to find one segment boundary
+PLAN_SECONDS = 0.15  # tail, probe, small writes
+PLAN_MEMBER_SECONDS = 10e-6
+REPORT_SECONDS = 0.3
+REPORT_MEMBER_SECONDS = 2e-6
+LINK_SEGMENT_SECONDS = 0.002
+SMALL_CALLS_AT_ONCE = 32  # of link and report
+FIRST_PUTS = 4  # at once when a task begins; doubled while all goes well (stores.calls.Pace)
+
+# Bytes an index entry takes: in the central directory (46 and a name, APPNOTE 4.3.12) and as a
+# row of members.jsonl. Only for archives that do not exist yet.
+DIRECTORY_ENTRY = 90
+MEMBER_ROW = 100

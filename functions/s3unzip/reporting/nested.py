@@ -1,0 +1,210 @@
+"""Archives inside of archives: each is a run of its own, after the run that extracted it.
+
+A member is one by its name, ``.zip``, and by an index that can be read; the
+plan of its own run finds that out. Its members go below its key without the
+``.zip``. How deep that goes is the caller's choice (`Options.nested_depth`),
+how far is bounded by a `Budget` that all runs below one archive share: an
+archive cannot make more of them, or more data, than the settings allow.
+Starting the runs is not done here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip.errors import NotFoundError
+from s3unzip.extraction.split.finish import right_outcome
+from s3unzip.extraction.split.link import split_tasks
+from s3unzip.model import (
+    Budget,
+    Location,
+    Options,
+    PlanSummary,
+    Request,
+    Status,
+    Verdict,
+    decode,
+    encode,
+)
+from s3unzip.objects.existing import is_same_object
+from s3unzip.reporting.settle import each_outcome
+from s3unzip.runs.rows import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from s3unzip.context import Context
+    from s3unzip.model import Outcome, Report, Run
+    from s3unzip.settings import Tuning
+    from s3unzip.stores.ports import Work
+
+SUFFIX = ".zip"
+RECORD = "nested.jsonl"  # in the work store of the run that extracted them
+EXTRACTED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
+NOT_AN_ARCHIVE = "no-eocd"  # a file that is only called .zip
+
+
+class NestedRun(Struct, frozen=True, omit_defaults=True):
+    """What became of one nested archive: a line of ``nested.jsonl``."""
+
+    key: str
+    run: str | None = None  # None: it was not begun
+    verdict: Verdict | None = None
+    reason: str | None = None
+    message: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all of it is extracted, or there was nothing to extract."""
+        return self.verdict is Verdict.COMPLETED or self.reason == NOT_AN_ARCHIVE
+
+
+def has_nested(report: Report) -> bool:
+    """Say whether nested archives of a settled run are to be looked for."""
+    return report.options.nested_depth > 0 and report.verdict in EXTRACTED
+
+
+def first_budget(tuning: Tuning) -> Budget:
+    """Return what all runs below one archive may come to together."""
+    return Budget(tuning.nested_archives, tuning.nested_members, tuning.nested_bytes)
+
+
+def spend(budget: Budget, report: Report, context: Context) -> Budget:
+    """Return what a nested run leaves of `budget`: by its plan, whatever it had to write."""
+    members = size = 0
+    try:
+        work = context.stores.work(report.run)
+        summary = decode(work.read("summary.json"), PlanSummary)
+    except NotFoundError:  # it was rejected
+        pass
+    else:
+        members, size = summary.selected, summary.bytes_out
+    return Budget(
+        max(0, budget.archives - 1),
+        max(0, budget.members - members),
+        max(0, budget.size - size),
+    )
+
+
+def find_nested(run: Run, context: Context, most: int) -> tuple[list[Outcome], list[NestedRun]]:
+    """Return the nested archives that may be extracted, and those that may not, with the reason.
+
+    Memory is bounded by `most`, which is how many are looked at.
+    """
+    work = context.stores.work(run.id)
+    found: dict[str, Outcome] = {}
+    refused: list[NestedRun] = []
+    for outcome in _archives(work):
+        if len(found) < most:
+            found[nested_prefix(outcome.key)] = outcome
+            continue
+        message = f"the budget of {most} nested archives is spent"
+        refused.append(NestedRun(outcome.key, reason="nested-budget", message=message))
+        break
+    for prefix in _taken(work, found):
+        key = found.pop(prefix).key
+        message = f"members of the outer archive lie below {prefix}"
+        refused.append(NestedRun(key, reason="nested-prefix-taken", message=message))
+    destination = context.stores.destination(run.destination)
+    calls = context.calls()
+    for prefix, outcome in list(found.items()):
+        if not is_same_object(outcome, destination, calls):
+            del found[prefix]
+            message = "the object is another than the one that was extracted"
+            refused.append(NestedRun(outcome.key, reason="nested-changed", message=message))
+    return list(found.values()), refused
+
+
+def nested_prefix(key: str) -> str:
+    """Return what the keys of a nested archive's members begin with."""
+    return key[: -len(SUFFIX)] + "/"
+
+
+def nested_request(run: Run, key: str, budget: Budget) -> Request:
+    """Return the request to extract the nested archive `key` within `budget`.
+
+    What selects members of the outer archive, or names its keys, does not
+    apply below it; the password and the rules do.
+    """
+    where = run.destination
+    options = run.options
+    return Request(
+        source=Location(where.scheme, where.bucket, key),
+        destination=Location(where.scheme, where.bucket, nested_prefix(key)),
+        options=Options(
+            key_template="{member}",
+            on_conflict=options.on_conflict,
+            lenient=options.lenient,
+            encoding=options.encoding,
+            password_ref=options.password_ref,
+            nested_depth=options.nested_depth - 1,
+            nested_budget=budget,
+        ),
+        event_time=run.event_time,
+    )
+
+
+def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Request]:
+    """Yield the requests for all nested archives of a settled run, for runs side by side.
+
+    What is left of the run's budget is shared out equally, so that they need
+    not know of each other. What is refused is on record in ``nested.jsonl``.
+    """
+    if not has_nested(report):
+        return
+    budget = first_budget(context.tuning)
+    if run.options.nested_budget is not None:  # a nested run itself; its parent counted it
+        budget = replace(
+            spend(run.options.nested_budget, report, context),
+            archives=run.options.nested_budget.archives,
+        )
+    found, refused = find_nested(run, context, budget.archives)
+    record_nested(run, context, refused)
+    share = Budget(
+        (budget.archives - len(found)) // max(1, len(found)),
+        budget.members // max(1, len(found)),
+        budget.size // max(1, len(found)),
+    )
+    for outcome in found:
+        yield nested_request(run, outcome.key, share)
+
+
+def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> None:
+    """Write down what became of the nested archives of a run."""
+    lines = [encode(one) + b"\n" for one in nested]
+    if lines:
+        context.stores.work(run.id).write(RECORD, lines)
+
+
+def _archives(work: Work) -> Iterator[Outcome]:
+    """Yield the outcomes of members that are called archives, and may be there."""
+    for outcome in _outcomes(work):
+        if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX):
+            yield outcome
+
+
+def _outcomes(work: Work) -> Iterator[Outcome]:
+    """Yield what is known of every member; of split ones, what they are if they are whole."""
+    for _, outcome in each_outcome(work):
+        yield outcome
+    for task in split_tasks(work):
+        yield right_outcome(read_rows(work, task.rows)[0])
+
+
+def _taken(work: Work, prefixes: Iterable[str]) -> set[str]:
+    """Return which of `prefixes` other members of the run lie below, in one pass."""
+    wanted = set(prefixes)
+    taken: set[str] = set()
+    if not wanted:
+        return taken
+    for outcome in _outcomes(work):
+        at = outcome.key.find("/")
+        while at >= 0:
+            folder = outcome.key[: at + 1]
+            if folder in wanted:
+                taken.add(folder)
+            at = outcome.key.find("/", at + 1)
+    return taken

@@ -1,0 +1,226 @@
+"""Reduces a run's report and task reports to the values of its page.
+
+What leaves here is bounded by the constants below and those of `page.tables`
+and `page.timeline`, whatever the archive. Nothing here knows HTML.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from s3unzip.reporting.page import timeline
+from s3unzip.reporting.page.data import (
+    Comparison,
+    CostRow,
+    FailedMember,
+    PageData,
+    Totals,
+)
+from s3unzip.reporting.page.encoding import clip, encode_safely
+from s3unzip.reporting.page.tables import SizeTable, TaskTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from s3unzip.forecast import Cost, Forecast, Range
+    from s3unzip.model import PlanSummary, Report, TaskReport
+    from s3unzip.reporting.page.data import Phase
+
+CODES = 50  # reasons and warnings listed
+NAME_CHARS = 1_024  # of a key: S3's own limit
+TEXT_CHARS = 400  # of a message or an option
+FAILURE_BYTES = 1_000_000  # of all listed failures, as the page encodes them
+
+
+def collect(  # noqa: PLR0913  # one argument for each thing the page shows
+    report: Report,
+    summary: PlanSummary | None,
+    tasks: TaskTable | Iterable[TaskReport],
+    sizes: SizeTable | Iterable[int] = (),
+    forecast: Forecast | None = None,
+    *,
+    cost: Cost | None = None,
+    steps: Sequence[Phase] = (),
+) -> PageData:
+    """Return what the page of a run shows.
+
+    Args:
+        report: the run's end.
+        summary: what the plan found; None where a refusal came before it.
+        tasks: the first lines of the outcomes, in any order; or a table that was fed with them.
+        sizes: of the members, uncompressed bytes; or a table that was fed with them.
+        forecast: None: the figures that the report and the summary carry.
+        cost: what the run's counted requests and seconds cost.
+        steps: measured times of scan and link in Unix seconds; those of plan, extract and
+            report follow from the report and the tasks.
+    """
+    table = tasks if isinstance(tasks, TaskTable) else TaskTable(tasks)
+    bins = (sizes if isinstance(sizes, SizeTable) else SizeTable(sizes)).bins()
+    origin = _origin(report, summary, table)
+    spans = timeline.phases(report, summary, table, steps, origin)
+    totals = _totals(report, summary, table, cost)
+    return PageData(
+        run=report.run,
+        archive=clip(report.source.key.split("?", 1)[0].rsplit("/", 1)[-1], NAME_CHARS),
+        verdict=report.verdict,
+        reason=report.reason and clip(report.reason, TEXT_CHARS),
+        message=report.message and clip(report.message, TEXT_CHARS),
+        verified=not report.options.trust_crc,
+        source=clip(str(report.source).split("?", 1)[0], 2 * NAME_CHARS),
+        destination=clip(str(report.destination), 2 * NAME_CHARS),
+        started=report.started,
+        finished=report.finished,
+        totals=totals,
+        phases=spans,
+        rows=timeline.rows(table, origin),
+        rates=timeline.rates(table, origin),
+        durations=timeline.durations(table),
+        slowest=table.slowest(origin),
+        sizes=bins,
+        reasons=_ranked(report.reasons),
+        warnings=_ranked(report.warnings),
+        failures=_failures(report),
+        comparisons=_comparisons(report, summary, totals, table, forecast),
+        costs=_cost_rows(forecast.cost if forecast else None, cost),
+        details=_details(report, summary),
+    )
+
+
+def _origin(report: Report, summary: PlanSummary | None, table: TaskTable) -> float:
+    starts = [report.started, summary.started if summary else 0.0, min(table.start, default=0.0)]
+    return min((start for start in starts if start > 0), default=0.0)
+
+
+def _totals(
+    report: Report, summary: PlanSummary | None, table: TaskTable, cost: Cost | None
+) -> Totals:
+    stops = [start + seconds for start, seconds in zip(table.start, table.seconds, strict=True)]
+    since = report.event_time or report.started
+    return Totals(
+        members=report.members or (summary.members if summary else 0),
+        directories=report.directories,
+        excluded=report.excluded,
+        extracted=report.extracted,
+        unchanged=report.unchanged,
+        failed=report.failed,
+        missing=report.missing,
+        tasks=report.tasks,
+        tasks_failed=report.tasks_failed,
+        bytes_in=report.bytes_in,
+        bytes_out=report.bytes_out,
+        requests=report.requests,
+        seconds=round(max(0.0, report.finished - report.started), 3),
+        plan_seconds=round(report.plan_seconds, 3),
+        task_seconds=round(report.task_seconds, 3),
+        extract_seconds=round(max(stops) - min(table.start), 3) if stops else 0.0,
+        first_object=None if report.first_object is None else round(report.first_object - since, 3),
+        first_object_since="the upload" if report.event_time else "the start",
+        cost=cost.total if cost else None,
+    )
+
+
+def _comparisons(
+    report: Report,
+    summary: PlanSummary | None,
+    totals: Totals,
+    table: TaskTable,
+    forecast: Forecast | None,
+) -> tuple[Comparison, ...]:
+    longest = max(table.seconds, default=None)
+    if forecast is not None:
+        lines = [
+            _compare("Duration", "seconds", forecast.duration, totals.seconds),
+            _compare("First object", "seconds", forecast.first_object, totals.first_object),
+            _compare("Longest task", "seconds", forecast.longest_task, longest),
+            _compare("Cost", "dollars", forecast.dollars, totals.cost),
+        ]
+    else:
+        seconds = report.forecast_seconds or (summary.seconds if summary else 0.0)
+        task_seconds = summary.longest_task if summary else 0.0
+        lines = [
+            Comparison("Duration", "seconds", seconds, totals.seconds),
+            Comparison("Longest task", "seconds", task_seconds, longest),
+            Comparison("Cost", "dollars", report.forecast_cost or 0.0, totals.cost),
+        ]
+    if summary is not None:
+        lines.append(Comparison("Members", "count", summary.selected, totals.extracted))
+        lines.append(Comparison("Written", "bytes", summary.bytes_out, totals.bytes_out))
+    return tuple(line for line in lines if line.forecast)
+
+
+def _compare(name: str, unit: str, forecast: Range, actual: float | None) -> Comparison:
+    return Comparison(name, unit, forecast.expected, actual, forecast.low, forecast.high)
+
+
+def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...]:
+    """Return the bill's items, each with what was expected and what was counted."""
+    expected = {(line.service, line.item): line for line in forecast.lines} if forecast else {}
+    counted = {(line.service, line.item): line for line in actual.lines} if actual else {}
+    found = []
+    for place in expected | counted:
+        line = counted.get(place) or expected[place]
+        plural = "" if line.unit.endswith("s") or round(line.quantity) == 1 else "s"
+        found.append(
+            CostRow(
+                *place,
+                basis=f"{line.quantity:,.0f} {line.unit}{plural}",
+                forecast=expected[place].dollars if place in expected else None,
+                actual=counted[place].dollars if place in counted else None,
+            )
+        )
+    return tuple(found)
+
+
+def _ranked(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the most frequent codes, and the rest of them as one."""
+    order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [(clip(code, TEXT_CHARS), count) for code, count in order[:CODES]]
+    if rest := sum(count for _, count in order[CODES:]):
+        shown.append((f"{len(order) - CODES} other codes", rest))
+    return tuple(shown)
+
+
+def _failures(report: Report) -> tuple[FailedMember, ...]:
+    """Return the listed failures that fit the page's budget, in the report's order."""
+    listed: list[FailedMember] = []
+    left = FAILURE_BYTES
+    for failure in report.failures:
+        line = FailedMember(
+            key=clip(failure.key, NAME_CHARS),
+            reason=clip(failure.reason, TEXT_CHARS),
+            message=clip(failure.message, TEXT_CHARS),
+            offset=failure.offset,
+            task=failure.task and clip(failure.task, TEXT_CHARS),
+        )
+        left -= len(encode_safely(line))
+        if left < 0:
+            break
+        listed.append(line)
+    return tuple(listed)
+
+
+def _details(report: Report, summary: PlanSummary | None) -> tuple[tuple[str, str], ...]:
+    """Return what identifies the run, and the options that are not the defaults."""
+    found = [("Run", report.run)]
+    if report.pin is not None:
+        found.append(("Archive size", f"{report.pin.size:,} bytes"))
+        if report.pin.version_id:
+            found.append(("Version id", report.pin.version_id))
+        if report.pin.etag:
+            found.append(("ETag", report.pin.etag))
+    if summary is not None:
+        found.append(("Key prefix", summary.run.key_prefix))
+        found += [(f"Members by {kind}", f"{count:,}") for kind, count in summary.kinds.items()]
+    defaults = type(report.options)()
+    for name, value in structs.asdict(report.options).items():
+        if value != getattr(defaults, name):
+            found.append((f"Option {name.replace('_', '-')}", _option_text(value)))
+    return tuple((name, clip(text, NAME_CHARS)) for name, text in found)
+
+
+def _option_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value[:CODES])
+    return str(value)

@@ -1,0 +1,158 @@
+"""What the report page shows, already reduced to what fits on it.
+
+Times are seconds since the run began, sizes are bytes, money is US dollars.
+Nothing here grows with the archive: `page.collection` bins, ranks and clips.
+The page's script reads these values as JSON; a list of bare numbers below is
+an `array_like` struct, in the order of its fields.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from s3unzip.model import Requests, Verdict  # noqa: TC001  # msgspec reads them
+
+
+class SizeBin(Struct, frozen=True, array_like=True):
+    """Members of ``2**(bits-1)`` to ``2**bits - 1`` bytes; `bits` 0 are the empty ones."""
+
+    bits: int
+    members: int
+    bytes: int
+
+
+class Phase(Struct, frozen=True, array_like=True):
+    """One step of the run: plan, scan, link, extract or report."""
+
+    name: str
+    start: float
+    stop: float
+
+
+class CostRow(Struct, frozen=True, array_like=True):
+    """What one item of a bill costs, in dollars."""
+
+    service: str
+    item: str
+    basis: str  # "1,000,450 requests"
+    forecast: float | None
+    actual: float | None
+
+
+class TaskRow(Struct, frozen=True, array_like=True):
+    """One row of the timeline: tasks of one kind that began one after the other."""
+
+    kind: str
+    tasks: int
+    first: float  # the earliest start
+    last: float  # the latest stop
+    start: float  # medians
+    stop: float
+    members: int
+
+
+class SlowTask(Struct, frozen=True, array_like=True):
+    """One of the tasks that took longest."""
+
+    task: str
+    kind: str
+    start: float
+    seconds: float
+    members: int
+    bytes_written: int
+    failed: int
+    retries: int
+    throttled: int
+
+
+class Rates(Struct, frozen=True):
+    """The extraction over time, in equal steps from 0."""
+
+    step: float = 1.0
+    workers: tuple[float, ...] = ()  # tasks running, mean of the step
+    most: int = 0  # tasks running at one moment
+    members: tuple[float, ...] = ()  # a second
+    bytes: tuple[float, ...] = ()  # written, a second
+
+
+class Durations(Struct, frozen=True):
+    """How long tasks took; bin k holds those of ``k * step`` to ``(k + 1) * step`` seconds."""
+
+    step: float = 1.0
+    tasks: tuple[int, ...] = ()
+    median: float = 0.0
+    p95: float = 0.0
+    longest: float = 0.0
+
+
+class FailedMember(Struct, frozen=True, array_like=True):
+    """A failure as the table shows it."""
+
+    key: str
+    reason: str
+    message: str
+    offset: int | None
+    task: str | None
+
+
+class Comparison(Struct, frozen=True, array_like=True):
+    """One forecast figure beside what happened."""
+
+    name: str
+    unit: str  # seconds, dollars, count or bytes
+    forecast: float
+    actual: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+class Totals(Struct, frozen=True):
+    """The figures of the first screen."""
+
+    members: int
+    directories: int
+    excluded: int
+    extracted: int
+    unchanged: int
+    failed: int
+    missing: int
+    tasks: int
+    tasks_failed: int
+    bytes_in: int
+    bytes_out: int
+    requests: Requests
+    seconds: float
+    plan_seconds: float
+    task_seconds: float
+    extract_seconds: float  # from the first task's start to the last one's stop
+    first_object: float | None  # seconds after `first_object_since`
+    first_object_since: str  # "the upload" or "the start"
+    cost: float | None
+
+
+class PageData(Struct, frozen=True):
+    """All that one report page says."""
+
+    run: str
+    archive: str  # last part of the source
+    verdict: Verdict
+    reason: str | None
+    message: str | None
+    verified: bool  # each member against the directory's CRC-32
+    source: str
+    destination: str
+    started: float  # Unix seconds
+    finished: float
+    totals: Totals
+    phases: tuple[Phase, ...]
+    rows: tuple[TaskRow, ...]
+    rates: Rates
+    durations: Durations
+    slowest: tuple[SlowTask, ...]
+    sizes: tuple[SizeBin, ...]
+    reasons: tuple[tuple[str, int], ...]  # most frequent first
+    warnings: tuple[tuple[str, int], ...]
+    failures: tuple[FailedMember, ...]
+    comparisons: tuple[Comparison, ...]
+    costs: tuple[CostRow, ...]
+    details: tuple[tuple[str, str], ...]  # name and value: pin, options

@@ -1,0 +1,66 @@
+"""Writes `PageData` as one HTML file that asks nothing of any network.
+
+What comes from an archive reaches the page only as JSON in a data block, and
+the page's script inserts it only as text. The Content-Security-Policy names
+the very scripts and styles by their hashes, so markup that slipped through
+would still run nothing and load nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from s3unzip.reporting.page.encoding import encode_safely
+
+if TYPE_CHECKING:
+    from s3unzip.reporting.page.data import PageData
+
+_SCRIPTS = ("vendor/uplot/uPlot.iife.min.js", "assets/text.js", "assets/charts.js",
+            "assets/failures.js", "assets/page.js")  # fmt: skip
+_STYLES = ("vendor/uplot/uPlot.min.css", "assets/page.css")
+_DATA = b"@@DATA@@"
+
+
+def render_page(data: PageData) -> bytes:
+    """Return ``report.html``: UTF-8, self-contained, the same bytes for the same data."""
+    before, after = _frame()
+    return before + encode_safely(data) + after
+
+
+@cache
+def _frame() -> tuple[bytes, bytes]:
+    """Return the page before and after its data."""
+    scripts = [_asset(name) for name in _SCRIPTS]
+    styles = [_asset(name) for name in _STYLES]
+    policy = (
+        f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    page = _asset("assets/page.html")
+    # The data's place is cut out first: nothing of it is ever searched for a mark.
+    before, after = page.split(_DATA.decode())
+    fill = {
+        "@@POLICY@@": policy,
+        "@@LICENSE@@": _asset("vendor/uplot/LICENSE").replace("--", "- -"),
+        "@@STYLES@@": "\n".join(f"<style>{style}</style>" for style in styles),
+        "@@SCRIPTS@@": "\n".join(f"<script>{script}</script>" for script in scripts),
+    }
+    for mark, text in fill.items():
+        before, after = before.replace(mark, text), after.replace(mark, text)
+    return before.encode(), after.encode()
+
+
+def _asset(name: str) -> str:
+    # Browsers hash the text after turning CR LF into LF.
+    path = resources.files("s3unzip.reporting.page").joinpath(*name.split("/"))
+    return path.read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+def _hashes(texts: list[str]) -> str:
+    """Return the CSP source list that allows exactly `texts` inline."""
+    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)

@@ -1,0 +1,181 @@
+"""Bins a table of tasks over time: phases, rows of the timeline, rates, durations.
+
+A task's members and bytes are spread evenly over its time: an outcome has no
+clock of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from operator import add, sub
+from statistics import median
+from typing import TYPE_CHECKING
+
+from s3unzip.model import TaskKind
+from s3unzip.reporting.page.data import Durations, Phase, Rates, TaskRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from s3unzip.model import PlanSummary, Report
+    from s3unzip.reporting.page.tables import TaskTable
+
+ROWS = 120  # of the timeline
+STEPS = 240  # of the rates
+BINS = 32  # of the durations
+# What a reader counts in: parts of a second, seconds, minutes, hours.
+NICE = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
+        60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)  # fmt: skip
+
+
+def phases(
+    report: Report,
+    summary: PlanSummary | None,
+    table: TaskTable,
+    steps: Sequence[Phase],
+    origin: float,
+) -> tuple[Phase, ...]:
+    """Return the run's steps in order of time, in seconds from `origin`."""
+    began = summary.started if summary and summary.started else report.started
+    planned = began + report.plan_seconds
+    found = [Phase("plan", began, planned)] if report.plan_seconds else []
+    found += steps
+    if table.start:
+        first = min(table.start)
+        last = max(s + d for s, d in zip(table.start, table.seconds, strict=True))
+        if not steps and summary is not None and summary.scans:
+            found.append(Phase("scan, link", planned, max(planned, first)))
+        found.append(Phase("extract", first, last))
+        found.append(Phase("report", last, max(last, report.finished)))
+    return tuple(
+        Phase(p.name, round(p.start - origin, 3), round(p.stop - origin, 3)) for p in found
+    )
+
+
+def rows(table: TaskTable, origin: float) -> tuple[TaskRow, ...]:
+    """Return at most `ROWS` rows: each kind's tasks in order of their start, cut evenly."""
+    places: dict[int, list[int]] = {number: [] for number in range(len(TaskKind))}
+    for place, kind in enumerate(table.kind):
+        places[kind].append(place)
+    present = [number for number in places if places[number]]
+    found = []
+    for number in present:
+        mine = sorted(places[number], key=lambda at: (table.start[at], table.seconds[at]))
+        share = max(1, (ROWS - len(present)) * len(mine) // len(table.kind))
+        pieces = _cut(mine, min(len(mine), share))
+        found += [_row(list(TaskKind)[number], table, some, origin) for some in pieces]
+    return tuple(found)
+
+
+def _cut(places: Sequence[int], pieces: int) -> Iterator[Sequence[int]]:
+    """Yield `pieces` runs of `places`, the first ones longer by one where it does not go even."""
+    length, more = divmod(len(places), pieces)
+    start = 0
+    for piece in range(pieces):
+        stop = start + length + (piece < more)
+        yield places[start:stop]
+        start = stop
+
+
+def _row(kind: TaskKind, table: TaskTable, places: Sequence[int], origin: float) -> TaskRow:
+    start = [table.start[at] - origin for at in places]
+    seconds = [table.seconds[at] for at in places]
+    middle = median(start)
+    return TaskRow(
+        kind=kind.value,
+        tasks=len(places),
+        first=round(min(start), 3),
+        last=round(max(map(add, start, seconds)), 3),
+        start=round(middle, 3),
+        stop=round(middle + median(seconds), 3),
+        members=int(sum(table.members[at] for at in places)),
+    )
+
+
+def rates(table: TaskTable, origin: float) -> Rates:
+    """Return workers, members and bytes over time in at most `STEPS` equal steps."""
+    if not table.start:
+        return Rates()
+    start = [at - origin for at in table.start]
+    # A task shorter than the clock's tick still did its work at some time.
+    stop = [at + max(seconds, 0.001) for at, seconds in zip(start, table.seconds, strict=True)]
+    end = max(stop)
+    step = _nice(end / STEPS)
+    steps = math.ceil(round(end / step, 9))
+    workers, members, written = (
+        _per_second(zip(start, stop, amount, strict=True), step, steps)
+        for amount in (map(sub, stop, start), table.members, table.written)
+    )
+    return Rates(
+        step=step,
+        workers=tuple(round(value, 2) for value in workers),
+        most=_most(start, stop),
+        members=tuple(round(value, 2) for value in members),
+        bytes=tuple(float(round(value)) for value in written),
+    )
+
+
+def _most(start: Iterable[float], stop: Iterable[float]) -> int:
+    """Return how many tasks ran at one moment; one that stops makes room for one that starts."""
+    moments = sorted([*((at, 1) for at in start), *((at, -1) for at in stop)])
+    return max(accumulate(change for _, change in moments))
+
+
+def _per_second(
+    spans: Iterable[tuple[float, float, float]], step: float, steps: int
+) -> list[float]:
+    """Return how much falls into each step, a second.
+
+    Args:
+        spans: start, stop and amount, which is spread evenly between the two.
+        step: seconds.
+        steps: how many.
+    """
+    ends = [0.0] * steps  # what the first and the last step of each span get
+    change = [0.0] * (steps + 1)  # of what every step in between gets
+    for start, stop, amount in spans:
+        rate = amount / (stop - start)
+        first, last = (min(int(moment / step), steps - 1) for moment in (start, stop))
+        if first == last:
+            ends[first] += amount
+            continue
+        ends[first] += rate * ((first + 1) * step - start)
+        ends[last] += rate * (stop - last * step)
+        change[first + 1] += rate * step
+        change[last] -= rate * step
+    # Sums of differences leave dust below zero.
+    whole = accumulate(change)
+    return [max(0.0, part + inner) / step for part, inner in zip(ends, whole, strict=False)]
+
+
+def durations(table: TaskTable) -> Durations:
+    """Return how long tasks took."""
+    if not table.seconds:
+        return Durations()
+    ordered = sorted(table.seconds)
+    longest = ordered[-1]
+    step = _nice(longest / BINS)
+    bins = [0] * (int(longest / step) + 1)
+    for seconds in ordered:
+        bins[int(seconds / step)] += 1
+    return Durations(
+        step=step,
+        tasks=tuple(bins),
+        median=round(_percentile(ordered, 0.50), 3),
+        p95=round(_percentile(ordered, 0.95), 3),
+        longest=round(longest, 3),
+    )
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value that `share` of the values are below, between two of them by weight."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def _nice(least: float) -> float:
+    """Return the smallest nice step that is not below `least`, in seconds."""
+    return next((step for step in NICE if step >= least), float(math.ceil(least)))

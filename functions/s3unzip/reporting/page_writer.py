@@ -1,0 +1,108 @@
+"""``report.html``: gathers what the page of a run shows, prices it, and writes it.
+
+The page itself is made in `reporting.page`. Costs and the forecast are shown
+where the context knows the platform.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from s3unzip.model import ScanReport, decode
+from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, render_page
+from s3unzip.runs.records import planned_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s3unzip.context import Context
+    from s3unzip.forecast import Cost, Forecast
+    from s3unzip.model import PlanSummary, Report
+    from s3unzip.stores.ports import Work
+
+PAGE = "report.html"
+READERS = 16  # scans read at once
+MOST_FORECAST = 5_000  # tasks; a forecast of more would be felt at the end of a run
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the page needs of each task and member, kept small while outcomes are read."""
+
+    tasks: TaskTable = field(default_factory=TaskTable)
+    sizes: SizeTable = field(default_factory=SizeTable)
+    scans: list[ScanReport] = field(default_factory=list)
+
+
+def read_scans(work: Work) -> list[ScanReport]:
+    """Return what the scans of a run cost."""
+    names = [name for name in work.names("scans/") if name.endswith(".json")]
+    with ThreadPoolExecutor(READERS, thread_name_prefix="scans") as pool:
+        return [decode(line, ScanReport) for line in pool.map(work.read, names)]
+
+
+def write_page(
+    work: Work,
+    report: Report,
+    summary: PlanSummary | None = None,
+    columns: Columns | None = None,
+    forecast: Forecast | None = None,
+    cost: Cost | None = None,
+) -> None:
+    """Write the page; a rejected archive has a report and nothing else."""
+    seen = columns or Columns()
+    steps = _steps(summary, seen) if summary is not None else ()
+    data = collect(report, summary, seen.tasks, seen.sizes, forecast, cost=cost, steps=steps)
+    work.write(PAGE, [render_page(data)])
+
+
+def forecast_plan(work: Work, summary: PlanSummary, context: Context) -> Forecast | None:
+    """Return what the plan was expected to take, None where nobody can say or it would take long.
+
+    The simulation is the same for the same plan, so that it may be done when it is shown.
+    """
+    if context.platform is None or not 0 < summary.tasks <= MOST_FORECAST:
+        return None
+    from s3unzip.forecast import make_forecast, make_workload  # noqa: PLC0415 - if shown
+
+    tasks = planned_tasks(work)
+    workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
+    return make_forecast(workload, context.platform, context.tuning)
+
+
+def price_run(report: Report, columns: Columns, context: Context) -> Cost | None:
+    """Return what the run cost, None where nothing is known to be paid for."""
+    platform = context.platform
+    if platform is None or not (platform.priced_requests or platform.memory_gb):
+        return None
+    from s3unzip import rates  # noqa: PLC0415 - likewise
+    from s3unzip.forecast.cost import Usage, express_seconds, price  # noqa: PLC0415
+
+    seconds = [*columns.tasks.seconds, *(scan.seconds for scan in columns.scans)]
+    usage = Usage(
+        members=report.extracted,
+        requests=report.requests,
+        invocations=len(seconds) + 2,  # plan and report
+        lambda_seconds=sum(seconds) + report.plan_seconds,
+        children=len(seconds),
+        express_seconds=express_seconds(seconds),
+        transitions=rates.TRANSITIONS_SPLIT if columns.scans else rates.TRANSITIONS,
+    )
+    return price(usage, platform)
+
+
+def _steps(summary: PlanSummary, columns: Columns) -> Sequence[Phase]:
+    """Return when scans ran, and what was between them and the first task: the link."""
+    if not columns.tasks.start:
+        return ()
+    ended = summary.started + summary.plan_seconds
+    found = []
+    if columns.scans:
+        began = min(scan.started for scan in columns.scans)
+        ended = max(scan.started + scan.seconds for scan in columns.scans)
+        found.append(Phase("scan", began, ended))
+    if summary.split_members:
+        found.append(Phase("link", ended, max(ended, min(columns.tasks.start))))
+    return found

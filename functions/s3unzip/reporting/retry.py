@@ -1,0 +1,129 @@
+"""Retry: after a fix, new tasks for only the members that failed.
+
+Each retry is a generation: ``retry-0001.jsonl`` lists its tasks. Of a member
+with several outcomes the last one counts, so settling lays the generations,
+in order, over what the tasks of the plan said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import NotFoundError
+from s3unzip.extraction.split.finish import whole_task
+from s3unzip.extraction.split.link import link_name
+from s3unzip.model import Link, MemberRow, Outcome, Status, Task, TaskKind, decode, encode
+from s3unzip.runs.outcomes import read_outcomes
+from s3unzip.runs.records import planned_tasks, read_records
+from s3unzip.runs.rows import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s3unzip.model import TaskReport
+    from s3unzip.stores.ports import Work
+
+LISTS = "retry-"
+
+
+@dataclass(slots=True)
+class Retries:
+    """What all retries of a run came to; memory is bounded by the members that failed."""
+
+    outcomes: dict[int, tuple[str, Outcome]] = field(default_factory=dict)  # by member: task, last
+    reports: list[TaskReport] = field(default_factory=list)
+    left: list[Task] = field(default_factory=list)
+
+
+def read_retries(work: Work) -> Retries:
+    """Return what is on record of the run's retries."""
+    retries = Retries()
+    for name in list(work.names(LISTS)):
+        for task, found in read_records(work, planned_tasks(work, name)):
+            if found is None or not found.complete:
+                retries.left.append(task)
+            if found is not None:
+                retries.reports.append(found.report)
+                retries.outcomes.update({o.index: (task.id, o) for o in found.outcomes})
+    return retries
+
+
+def plan_retry(work: Work) -> str | None:
+    """List the tasks of one more retry; return the list's name, None if no member failed.
+
+    Members that the index itself refused are not tried: what the archive says
+    of them does not change.
+    """
+    generation = 1 + sum(1 for _ in work.names(LISTS))
+    earlier = read_retries(work)
+    tasks: list[Task] = []
+    for task, failed in _failed(work, earlier):
+        for rows, span in _runs(work, task, failed):
+            name = f"{LISTS}{generation:04d}-{len(tasks):07d}"
+            tasks.append(_retry_task(name, task, rows, span))
+    if not tasks:
+        return None
+    name = f"{LISTS}{generation:04d}.jsonl"
+    work.write(name, [encode(task) + b"\n" for task in tasks])
+    return name
+
+
+def _failed(work: Work, earlier: Retries) -> Iterator[tuple[Task, set[int]]]:
+    """Yield tasks of the plan with the indexes of those of their members that failed last."""
+    for task, found in read_records(work, planned_tasks(work)):
+        outcomes = (found.outcomes if found else []) if task.parts == 1 else []
+        if task.parts > 1 and task.part == 0:
+            outcomes = _split_outcomes(work, task)
+        last = (earlier.outcomes.get(outcome.index, ("", outcome))[1] for outcome in outcomes)
+        failed = {outcome.index for outcome in last if outcome.status is Status.FAILED}
+        if failed:
+            yield task, failed
+
+
+def _split_outcomes(work: Work, task: Task) -> list[Outcome]:
+    """Return what is known of a member over several tasks, but that it is whole."""
+    row = read_rows(work, task.rows)[0]
+    try:
+        link = decode(work.read(link_name(row.index)), Link)
+    except NotFoundError:
+        return []
+    if link.outcome is not None:
+        return [link.outcome]
+    whole = read_outcomes(work, whole_task(task, row).id)
+    return whole.outcomes if whole is not None else []
+
+
+def _runs(
+    work: Work, task: Task, failed: set[int]
+) -> Iterator[tuple[list[MemberRow], tuple[int, int]]]:
+    """Yield runs of neighbouring rows that failed, with their bytes of members.jsonl."""
+    lines: list[tuple[MemberRow, int, int]] = []
+    position = task.rows[0]
+    for line in work.read("members.jsonl", task.rows).splitlines(keepends=True):
+        lines.append((decode(line, MemberRow), position, position + len(line)))
+        position += len(line)
+    for is_failed, group in groupby(lines, lambda entry: entry[0].index in failed):
+        if is_failed:
+            some = list(group)
+            yield [row for row, _, _ in some], (some[0][1], some[-1][2])
+
+
+def _retry_task(name: str, task: Task, rows: list[MemberRow], span: tuple[int, int]) -> Task:
+    batch = task.kind is TaskKind.BATCH
+    return Task(
+        id=name,
+        kind=TaskKind.STREAM if task.parts > 1 else task.kind,
+        rows=span,
+        members=len(rows),
+        span=(rows[0].offset, rows[-1].stop) if batch else (0, rows[0].compressed_size),
+        size=sum(row.size for row in rows),
+        seconds=round(task.seconds * task.parts * len(rows) / task.members, 3),
+    )
+
+
+def run_of(execution: str) -> str:
+    """Return the run that an execution is of: a retry has one of its own, named after its list."""
+    head, mark, generation = execution.rpartition(f"-{LISTS}")
+    return head if mark and generation.isdecimal() else execution

@@ -1,0 +1,50 @@
+"""Rows of the plan: reading them, and the member that the ZIP core knows behind each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip.model import MemberRow, decode
+from s3unzip.zipformat import Member
+
+if TYPE_CHECKING:
+    from s3unzip.model import Run
+    from s3unzip.stores.ports import Work
+
+# A local header is 30 bytes, a name and an extra field of at most 65,535 each
+# (APPNOTE 4.3.7); a data descriptor 24 bytes at most (4.3.9).
+MOST_HEADER = 30 + 2 * 65_535
+MOST_DESCRIPTOR = 24
+
+
+def read_rows(work: Work, span: tuple[int, int]) -> list[MemberRow]:
+    """Return the rows in bytes [start, stop) of members.jsonl."""
+    return [decode(line, MemberRow) for line in work.read("members.jsonl", span).splitlines()]
+
+
+def member_of(row: MemberRow, run: Run, bound: int | None = None) -> Member:
+    """Return the member that `row` was made from; `bound` in place of its own `stop`."""
+    path = row.key[len(run.key_prefix) :] if row.path is None else row.path
+    raw = row.raw_name
+    if raw is None and not path.isascii():
+        raw = path.encode()
+    return Member(
+        row.index,
+        path,
+        raw,
+        row.offset,
+        row.stop if bound is None else bound,
+        row.compressed_size,
+        row.size,
+        row.crc32,
+        row.method,
+        row.flags,
+        row.mtime,
+        row.mode,
+    )
+
+
+def stop_of(row: MemberRow) -> int:
+    """Return where the bytes end that hold all of a small member; they begin at its offset."""
+    furthest = row.offset + MOST_HEADER + row.compressed_size + MOST_DESCRIPTOR
+    return min(row.stop, furthest)

@@ -1,0 +1,193 @@
+"""Calls to object stores: counted, retried with full jitter, slowed when a store says so.
+
+One `Calls` belongs to one step (a plan, a task, a report), so that its counts
+are the step's and a throttled store slows all its threads together. This file
+knows no store: it runs what it is given.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from s3unzip.errors import ServiceFaultError, ThrottledError
+from s3unzip.model import Requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from s3unzip.stores.ports import Archive, Buffer, Clock
+    from s3unzip.zipformat.ranges import ByteRange
+
+T = TypeVar("T")
+Kind = Literal["get", "put", "head", "list", "create", "part", "copy", "complete", "abort"]
+
+FIRST_DELAY = 0.1  # seconds; doubled at each attempt
+LONGEST_DELAY = 10.0
+CUT = 0.7  # of the calls at once that are left after a throttled one
+
+
+class Pace:
+    """How many calls may run at once: cut when throttled, grown slowly.
+
+    It starts at a few and doubles while all goes well, so that a destination
+    that refuses everything is asked a few times, not once a thread. Then it
+    is TCP's rule (Chiu and Jain, 1989): one more after as many successes as
+    there are calls at once, and a cut by a share, once a round: calls that
+    began before the last cut say nothing new.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit = min(most, 4)
+        self._starting = True
+        self._active = 0
+        self._successes = 0
+        self._cuts = 0
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+
+    @property
+    def limit(self) -> int:
+        """How many calls may run at once now."""
+        return self._limit
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns, once there is a place for it."""
+        entered = self.enter()
+        try:
+            value = call()
+        except BaseException as error:
+            throttled = isinstance(error, ThrottledError)
+            self.leave(entered, throttled=throttled, succeeded=False)
+            raise
+        self.leave(entered, throttled=False, succeeded=True)
+        return value
+
+    def enter(self) -> int:
+        """Wait for a place; return the round, which `leave` wants to know."""
+        with self._lock:  # not the condition, whose own `with` takes ten times as long
+            while self._active >= self._limit:
+                self._waiting += 1
+                self._changed.wait()
+                self._waiting -= 1
+            self._active += 1
+            return self._cuts
+
+    def leave(self, entered: int, *, throttled: bool, succeeded: bool) -> None:
+        """Give the place back, and learn from how the call went."""
+        with self._lock:
+            self._active -= 1
+            if throttled and entered == self._cuts:
+                self._cuts += 1
+                self._starting = False
+                self._limit = max(1, int(self._limit * CUT))
+                self._successes = 0
+            elif succeeded and self._limit < self._most:
+                self._successes += 1
+                if self._successes >= (1 if self._starting else self._limit):
+                    self._successes = 0
+                    self._limit += 1
+            if self._waiting:
+                self._changed.notify(2)  # the place given back, and maybe one more
+
+
+class Calls:
+    """Runs calls for one step."""
+
+    def __init__(self, clock: Clock, budget: float, at_once: int) -> None:
+        self._clock = clock
+        self._budget = budget
+        self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.pace = Pace(at_once)
+
+    def run(self, kind: Kind, call: Callable[[], T]) -> T:
+        """Return what `call` returns, trying again while the budget lasts.
+
+        The budget is of seconds since the first fault, the failing calls
+        included: a store that lets every call time out ends it as soon as one
+        that refuses them.
+
+        Raises:
+            ServiceFaultError: the last one, when the budget is spent.
+        """
+        began: float | None = None
+        attempt = 0
+        while True:
+            self._count(kind)
+            try:
+                return call()
+            except ServiceFaultError as fault:
+                self._note(fault)
+                began = self._clock.now() if began is None else began
+                if not self._may_retry(attempt, began):
+                    raise
+                attempt += 1
+
+    def end(self) -> None:
+        """Let no call be tried again: the step has failed, its other threads need not wait."""
+        self._ended.set()
+
+    def paced(self, kind: Kind, call: Callable[[], T]) -> T:
+        """Like `run`, at most `pace.limit` at once over all threads."""
+        return self.run(kind, partial(self.pace.run, call))
+
+    def stream(self, archive: Archive, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want`; a broken body is resumed where it broke."""
+        position = want.start
+        began: float | None = None
+        attempt = 0
+        while position < want.stop:
+            self._count("get")
+            try:
+                for piece in archive.stream(want._replace(start=position)):
+                    position += len(piece)
+                    yield piece
+                    began, attempt = None, 0
+            except ServiceFaultError as fault:
+                self._note(fault)
+                began = self._clock.now() if began is None else began
+                if not self._may_retry(attempt, began):
+                    raise
+                attempt += 1
+
+    def count(self, kind: Kind, times: int = 1) -> None:
+        """Count calls that an adapter made on its own (pages of a listing)."""
+        self._count(kind, times)
+
+    @property
+    def requests(self) -> Requests:
+        """What was called so far."""
+        with self._lock:
+            return Requests(**self._counts)
+
+    def _count(self, kind: str, times: int = 1) -> None:
+        with self._lock:
+            self._counts[kind] += times
+
+    def _note(self, fault: ServiceFaultError) -> None:
+        if isinstance(fault, ThrottledError):
+            self._count("throttled")
+
+    def _may_retry(self, attempt: int, began: float) -> bool:
+        """Wait and say yes, or say no: the budget, the worker's time or the step is over."""
+        delay = self._delay(attempt)
+        spent = self._clock.now() - began + delay
+        if self._ended.is_set() or spent > self._budget or self._clock.remaining() < delay:
+            return False
+        self._clock.sleep(delay)
+        if self._ended.is_set():
+            return False
+        self._count("retries")
+        return True
+
+    def _delay(self, attempt: int) -> float:
+        # Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+        return self._random.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))

@@ -1,0 +1,123 @@
+"""Opens what a command line names: S3, a file or folder, a URL.
+
+Each kind of store is imported when the first location of its kind is opened,
+so that ``s3unzip --help`` needs neither boto3 nor obstore. A `StoreConfig` can
+be sent to a worker process; the `Stores` made of it cannot.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import UsageError
+
+if TYPE_CHECKING:
+    from s3unzip.model import Location
+    from s3unzip.stores.folder.source import FileSource
+    from s3unzip.stores.ports import Destination, Source, Stores, Work
+    from s3unzip.stores.s3.stores import S3Stores
+    from s3unzip.stores.web import WebSource
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """How stores are reached; without a secret: credentials come from boto3's chain."""
+
+    work: Location  # runs are kept below it: a folder, or an S3 prefix ending in "/"
+    endpoint_url: str | None = None  # of S3; None: AWS, or AWS_ENDPOINT_URL
+    region: str | None = None
+    profile: str | None = None
+    destination_owner: str | None = None  # account that must own the destination bucket
+    destination_kms_key: str | None = None  # None: the bucket's default encryption
+    connections: int = 64  # to S3, kept open
+
+
+def open_stores(config: StoreConfig) -> Stores:
+    """Return the stores of this process; nothing is asked of them yet."""
+    return _Stores(config)
+
+
+class _Stores:
+    def __init__(self, config: StoreConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._s3: S3Stores | None = None
+        self._web: WebSource | None = None
+        self._files: FileSource | None = None
+        self._folders: dict[str, Destination] = {}
+
+    def source(self, location: Location) -> Source:
+        """Return the adapter that reads `location`."""
+        match location.scheme:
+            case "s3":
+                return self._open_s3().source(location)
+            case "file":
+                return self._open_files()
+            case "http" | "https":
+                return self._open_web()
+            case _:
+                raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
+
+    def destination(self, location: Location) -> Destination:
+        """Return the adapter that writes below `location`."""
+        match location.scheme:
+            case "s3":
+                return self._open_s3().destination(location)
+            case "file":
+                return self._open_folder(location.key)
+            case _:
+                raise UsageError(f"{location}: destinations are s3:// and paths")
+
+    def work(self, run: str) -> Work:
+        """Return the work store of one run."""
+        match self._config.work.scheme:
+            case "s3":
+                return self._open_s3().work(run)
+            case "file":
+                from s3unzip.stores.folder.run_store import FolderWork
+
+                return FolderWork(self._config.work.key, run)
+            case _:
+                raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
+
+    def _open_s3(self) -> S3Stores:
+        from s3unzip.stores.s3.session import S3Access, Writing
+        from s3unzip.stores.s3.stores import S3Stores
+
+        config = self._config
+        with self._lock:
+            if self._s3 is None:
+                access = S3Access(
+                    config.endpoint_url,
+                    config.region,
+                    config.profile,
+                    connections=config.connections,
+                )
+                writing = Writing(config.destination_owner, config.destination_kms_key)
+                self._s3 = S3Stores(config.work, access=access, writing=writing)
+            return self._s3
+
+    def _open_web(self) -> WebSource:
+        from s3unzip.stores.web import WebSource
+
+        with self._lock:
+            if self._web is None:
+                self._web = WebSource()
+            return self._web
+
+    def _open_files(self) -> FileSource:
+        from s3unzip.stores.folder.source import FileSource
+
+        if self._files is None:
+            self._files = FileSource()
+        return self._files
+
+    def _open_folder(self, root: str) -> Destination:
+        from s3unzip.stores.folder.destination import FolderDestination
+
+        with self._lock:
+            if root not in self._folders:
+                self._folders[root] = FolderDestination(root)
+            return self._folders[root]

@@ -1,0 +1,63 @@
+"""A run's own objects as files, below ``<folder>/runs/<run>/``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import ServiceFaultError
+from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder.errors import fault
+from s3unzip.stores.folder.placing import Folder, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+class FolderWork:
+    """The work store of one run; threads and processes may share it."""
+
+    def __init__(self, root: str, run: str) -> None:
+        self._folder = Folder(f"{root.rstrip('/')}/runs/{run}")
+        self._store = FolderDestination(self._folder.root)
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write a file whole or not at all; return its size in bytes."""
+        return write_file(self._folder, self._path(name), pieces)
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the file, or bytes [start, stop) of it.
+
+        Raises:
+            NotFoundError: there is no such file.
+        """
+        path = self._path(name)
+        try:
+            with Path(path).open("rb") as file:
+                if span is None:
+                    return file.read()
+                file.seek(span[0])
+                data = file.read(max(0, span[1] - span[0]))
+        except OSError as error:
+            raise fault(error, path) from error
+        if len(data) != max(0, span[1] - span[0]):
+            raise ServiceFaultError(f"{path}: {len(data)} bytes of {span} came")
+        return data
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the file in pieces."""
+        for piece in self._store.read(self._path(name)):
+            yield bytes(piece)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the run's files that begin with `prefix`, in order."""
+        start = f"{self._folder.root}/"
+        for key, _ in self._store.sizes(start + prefix, "", start + prefix + "\U0010ffff"):
+            yield key.removeprefix(start)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the files; nothing happens if they are gone."""
+        self._store.delete([self._path(name) for name in names])
+
+    def _path(self, name: str) -> str:
+        return self._folder.path(f"{self._folder.root}/{name}")

@@ -1,0 +1,113 @@
+"""Archives in files: ranges of one file, checked to be still the same one."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
+from s3unzip.model import Pin
+from s3unzip.stores.folder.errors import fault
+from s3unzip.stores.ports import Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s3unzip.model import Location
+    from s3unzip.stores.ports import Buffer
+    from s3unzip.zipformat.ranges import ByteRange
+
+PIECE = 1024**2
+
+
+class FileSource:
+    """Reads archives by their absolute path."""
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the last `length` bytes and the pin."""
+        with _opened(location.key) as file:
+            pin = _pin_of(file)
+            return Tail(_read_exactly(file, max(0, pin.size - length), pin.size), pin)
+
+    def head(self, location: Location) -> Pin:
+        """Return what is there now."""
+        with _opened(location.key) as file:
+            return _pin_of(file)
+
+    def pinned(self, location: Location, pin: Pin) -> FileArchive:
+        """Return a reader of exactly that file as it was."""
+        return FileArchive(location.key, pin)
+
+
+class FileArchive:
+    """One file as it was when it was pinned: size, time of change and inode."""
+
+    def __init__(self, path: str, pin: Pin) -> None:
+        self._path = path
+        self._pin = pin
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return exactly the bytes of `want`."""
+        with self._opened() as file:
+            data = _read_exactly(file, want.start, want.stop)
+            self._check(file)
+        if len(data) != want.length:
+            raise StorageError(
+                f"{self._path}: wanted {want.length} bytes at {want.start}, "
+                f"the file is {self._pin.size}"
+            )
+        return data
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces of a MiB."""
+        with self._opened() as file:
+            for start in range(want.start, want.stop, PIECE):
+                piece = _read_exactly(file, start, min(start + PIECE, want.stop))
+                self._check(file)
+                yield piece
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        try:
+            with _opened(self._path) as file:
+                self._check(file)
+                yield file
+        except NotFoundError as error:
+            raise SourceChangedError(f"{self._path}: deleted since it was planned") from error
+
+    def _check(self, file: int) -> None:
+        if _pin_of(file) != self._pin:
+            raise SourceChangedError(f"{self._path}: changed since it was planned")
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise fault(error, path) from error
+    try:
+        yield file
+    except OSError as error:
+        raise fault(error, path) from error
+    finally:
+        os.close(file)
+
+
+def _pin_of(file: int) -> Pin:
+    facts = os.fstat(file)
+    return Pin(facts.st_size, f'"{facts.st_size:x}-{facts.st_mtime_ns:x}-{facts.st_ino:x}"')
+
+
+def _read_exactly(file: int, start: int, stop: int) -> bytes:
+    """Return bytes [start, stop), fewer only at the end of the file."""
+    data = os.pread(file, stop - start, start)
+    if len(data) == stop - start or not data:
+        return data
+    pieces = [data]
+    position = start + len(data)
+    while position < stop and (data := os.pread(file, stop - position, position)):
+        pieces.append(data)
+        position += len(data)
+    return b"".join(pieces)

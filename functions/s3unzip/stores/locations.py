@@ -1,0 +1,70 @@
+"""Locations as people write them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from s3unzip.errors import UsageError
+from s3unzip.model import Location
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", re.IGNORECASE)
+
+
+def parse_source(text: str) -> Location:
+    """Return the archive that `text` names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    location = _parse(text)
+    if location.scheme == "s3" and (not location.key or location.key.endswith("/")):
+        raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")
+    return location
+
+
+def parse_destination(text: str) -> Location:
+    """Return the prefix that `text` names; its key is empty or ends in a slash.
+
+    Raises:
+        UsageError: members cannot be written there.
+    """
+    location = _parse(text)
+    if location.scheme not in {"s3", "file"}:
+        raise UsageError(f"{text}: members can be written to s3:// or to a folder only")
+    key = location.key
+    if key and not key.endswith("/"):
+        key += "/"
+    if location.scheme == "s3" and ".." in key.split("/"):
+        raise UsageError(f"{text}: a prefix with '..' in it")
+    return Location(location.scheme, location.bucket, key)
+
+
+def _parse(text: str) -> Location:
+    scheme, separator, rest = text.partition("://")
+    scheme = scheme.lower()
+    if not separator:
+        return _local(Path(text))
+    if scheme == "file":
+        return _local(Path(unquote(urlsplit(text).path)))
+    if scheme == "s3":
+        bucket, _, key = rest.partition("/")
+        if not _BUCKET.match(bucket):
+            raise UsageError(f"{text}: {bucket!r} is no bucket name")
+        return Location("s3", bucket, key)
+    if scheme in {"http", "https"}:
+        host, _, path = rest.partition("/")
+        if not host or not path:
+            raise UsageError(f"{_without_query(text)}: an address without host or path")
+        return Location(scheme, host, path)
+    raise UsageError(f"{text}: {scheme}:// is not known; s3://, http(s):// or a path")
+
+
+def _local(path: Path) -> Location:
+    return Location("file", "", posixpath.normpath(path.expanduser().absolute().as_posix()))
+
+
+def _without_query(text: str) -> str:
+    return text.split("?", 1)[0]  # a presigned address carries a credential there

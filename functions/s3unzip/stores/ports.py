@@ -1,0 +1,244 @@
+"""What the pipeline asks of the world; `aws` and `local` answer.
+
+Each method is ONE attempt: retries, pacing and counting belong to
+`stores.calls`. Adapters turn every fault into the tree of `errors`:
+
+* 503, 429, SlowDown, KMS throttling: `ThrottledError`
+* other 5xx, 409, resets, timeouts, truncated bodies, expired tokens: `ServiceFaultError`
+* 403, wrong owner, KMS denied or disabled: `AccessDeniedError`, naming the right that is missing
+* 404: `NotFoundError`
+* a pinned read answered with 412 or 404: `SourceChangedError`
+* 412 on a conditional write: `ConflictError`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from s3unzip.model import Location, Part, Pin
+    from s3unzip.zipformat.ranges import ByteRange
+
+    Buffer = bytes | bytearray | memoryview
+
+
+class Tail(NamedTuple):
+    """The end of an archive, and which version it is the end of."""
+
+    data: bytes  # the last len(data) bytes; all of a smaller archive
+    pin: Pin
+
+
+class Archive(Protocol):
+    """One pinned version of an archive."""
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return exactly the bytes of `want`, with one request."""
+        ...
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces of at most a few MiB, with one request.
+
+        A broken body raises `ServiceFaultError`; the caller resumes with a new
+        range at the byte after the last it was given.
+        """
+        ...
+
+
+class Source(Protocol):
+    """Where archives are read from."""
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the last `length` bytes and the pin, with one request."""
+        ...
+
+    def head(self, location: Location) -> Pin:
+        """Return what is there now, with one request."""
+        ...
+
+    def pinned(self, location: Location, pin: Pin) -> Archive:
+        """Return a reader of exactly that version; no request."""
+        ...
+
+
+class ObjectFacts(Struct, frozen=True):
+    """What is stored beside an object's bytes."""
+
+    content_type: str
+    metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode; ASCII
+    content_encoding: str | None = None
+
+
+class StoredObject(NamedTuple):
+    """What a destination knows of one object."""
+
+    key: str
+    size: int
+    crc32: int | None  # from zip-crc32; a folder computes it
+
+
+class Upload(NamedTuple):
+    """One multipart upload that is not complete."""
+
+    key: str
+    upload_id: str
+
+
+class Destination(Protocol):
+    """Where members are written; keys are whole keys of the bucket or paths below the folder."""
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+        """Write one object whole, its checksum verified by the store.
+
+        Raises:
+            ConflictError: `if_absent`, and the key exists.
+        """
+        ...
+
+    def head(self, key: str) -> StoredObject | None:
+        """Return what is stored under `key`, None if nothing is."""
+        ...
+
+    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
+        """Yield (key, size) below `prefix` for keys from `first` to `last`, in UTF-8 order.
+
+        One request a 1,000 keys; see `pages` of the adapter for the count.
+        """
+        ...
+
+    def read(self, key: str) -> Iterator[Buffer]:
+        """Yield an object's bytes in pieces."""
+        ...
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete the objects (markers and probes of a run; never a member)."""
+        ...
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Begin a multipart upload; return its id."""
+        ...
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        """Upload part `number`, which begins at byte `offset` of the object."""
+        ...
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy `span` of the pinned source as part `number`, server-side.
+
+        The part's `crc32` is set only where the store returned a checksum of it.
+        """
+        ...
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+        """Make the object visible, whole.
+
+        Raises:
+            ConflictError: `if_absent`, and the key exists.
+        """
+        ...
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Drop the upload and its parts; nothing happens if it is gone."""
+        ...
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield the incomplete uploads below `prefix`."""
+        ...
+
+    def parts(self, upload: Upload) -> Sequence[Part]:
+        """Return the parts that an incomplete upload has."""
+        ...
+
+    def copies_from(self, source: Location, pin: Pin) -> bool:
+        """Say whether `copy_part` can work from that source; no request."""
+        ...
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """The store's limits on multipart uploads."""
+        ...
+
+
+class PartLimits(NamedTuple):
+    """Limits of multipart uploads; the defaults are Amazon S3's."""
+
+    least: int = 5 * 1024**2  # bytes of a part that is not the last
+    most: int = 5 * 1024**3  # bytes of a part
+    parts: int = 10_000
+    object_bytes: int = 50 * 10**12
+
+
+class Work(Protocol):
+    """The run's own objects: plan, members, outcomes, report; names are relative to the run."""
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object whole or not at all; return its size in bytes."""
+        ...
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the object, or bytes [start, stop) of it.
+
+        Raises:
+            NotFoundError: there is no such object.
+        """
+        ...
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the object in pieces."""
+        ...
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the run's objects that begin with `prefix`, in order."""
+        ...
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the objects; nothing happens if they are gone."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests can own it."""
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def remaining(self) -> float:
+        """Return the seconds until the worker is stopped; infinite on one machine."""
+        ...
+
+
+class Stores(Protocol):
+    """Opens the right adapter for a location."""
+
+    def source(self, location: Location) -> Source:
+        """Return the adapter that reads `location`."""
+        ...
+
+    def destination(self, location: Location) -> Destination:
+        """Return the adapter that writes below `location`."""
+        ...
+
+    def work(self, run: str) -> Work:
+        """Return the work store of one run."""
+        ...
+
+
+class Progress(Protocol):
+    """Told of what happens while it happens; every method may be called from any thread."""
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Take increments: extracted, unchanged, failed, bytes_read, bytes_written, throttled."""
+        ...

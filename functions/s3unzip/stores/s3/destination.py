@@ -1,0 +1,377 @@
+"""Members in an S3 bucket: single PUTs and HEADs by obstore, everything else by boto3."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import obstore
+
+from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
+from s3unzip.model import Part
+from s3unzip.stores.ports import PartLimits, StoredObject, Upload
+from s3unzip.stores.s3 import boto_fallback as odd_keys
+from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault
+from s3unzip.stores.s3.session import Writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from mypy_boto3_s3.type_defs import (
+        CompletedPartTypeDef,
+        CompleteMultipartUploadRequestTypeDef,
+        CreateMultipartUploadRequestTypeDef,
+        ListObjectsV2RequestPaginateTypeDef,
+        UploadPartCopyRequestTypeDef,
+    )
+    from obstore import Attributes
+
+    from s3unzip.errors import S3UnzipError
+    from s3unzip.model import Location, Pin
+    from s3unzip.stores.ports import Buffer, ObjectFacts
+    from s3unzip.stores.s3.session import Session
+    from s3unzip.zipformat.ranges import ByteRange
+
+CRC_KEY = "zip-crc32"
+PIECE = 1024**2
+DELETE_BATCH = 1_000
+COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
+
+
+class _Owner(TypedDict, total=False):
+    ExpectedBucketOwner: str
+
+
+class S3Destination:
+    """One bucket that members are written to; threads may share it.
+
+    `pages` counts the pages that listings have asked for.
+    """
+
+    def __init__(self, session: Session, bucket: str, writing: Writing | None = None) -> None:
+        self._session = session
+        self._bucket = bucket
+        self._writing = writing or Writing()
+        self._owner = _Owner()
+        if self._writing.owner is not None:
+            self._owner["ExpectedBucketOwner"] = self._writing.owner
+        self.pages = 0
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """Amazon S3's limits; compatible stores have these or looser ones."""
+        return PartLimits()
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+        """Write one object whole; S3 verifies its CRC64NVME."""
+        try:
+            if odd_keys.is_odd(key):
+                odd_keys.put(
+                    self._session.slow,
+                    self._bucket,
+                    key,
+                    body,
+                    facts,
+                    self._writing,
+                    if_absent=if_absent,
+                )
+                return
+            self._session.confirm_owner(self._bucket, self._writing.owner)
+            attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
+            if facts.content_encoding is not None:
+                attributes["Content-Encoding"] = facts.content_encoding
+            obstore.put(
+                self._session.writer(self._bucket, self._writing),
+                key,
+                body,
+                attributes=attributes,
+                mode="create" if if_absent else "overwrite",
+                use_multipart=False,
+            )
+        except S3_ERRORS as error:
+            raise self._fault(error, "PutObject", key, conditional=if_absent) from None
+
+    def head(self, key: str) -> StoredObject | None:
+        """Return what is stored under `key`, None if nothing is.
+
+        By obstore: a HEAD of boto3 takes eight times its CPU, and a verify is made of HEADs.
+        """
+        try:
+            if odd_keys.is_odd(key):
+                size, metadata = self._head_slowly(key)
+            else:
+                self._session.confirm_owner(self._bucket, self._writing.owner)
+                store = self._session.reader(self._bucket)
+                found = obstore.get(store, key, options={"head": True})
+                size, metadata = found.meta["size"], found.attributes
+        except S3_ERRORS as error:
+            refusal = self._fault(error, "GetObject", key)
+            if isinstance(refusal, NotFoundError):
+                return None
+            raise refusal from None
+        return StoredObject(key, size, _stored_crc(metadata))
+
+    def _head_slowly(self, key: str) -> tuple[int, Mapping[str, str]]:
+        answer = self._session.control.head_object(Bucket=self._bucket, Key=key, **self._owner)
+        return answer["ContentLength"], answer["Metadata"]
+
+    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
+        """Yield (key, size) below `prefix` from `first` to `last`, one request a 1,000 keys."""
+        request: ListObjectsV2RequestPaginateTypeDef = {
+            "Bucket": self._bucket,
+            "Prefix": prefix,
+        }
+        if self._writing.owner is not None:
+            request["ExpectedBucketOwner"] = self._writing.owner
+        if first:
+            request["StartAfter"] = _just_before(first)
+        try:
+            for page in self._session.control.get_paginator("list_objects_v2").paginate(**request):
+                self.pages += 1
+                for entry in page.get("Contents", ()):
+                    if entry["Key"] > last:
+                        return
+                    if entry["Key"] >= first:
+                        yield entry["Key"], entry["Size"]
+        except S3_ERRORS as error:
+            raise self._fault(error, "ListBucket", prefix) from None
+
+    def read(self, key: str) -> Iterator[Buffer]:
+        """Yield an object's bytes in pieces."""
+        try:
+            if odd_keys.is_odd(key):
+                answer = self._session.slow.get_object(Bucket=self._bucket, Key=key, **self._owner)
+                yield from odd_keys.pieces(answer)
+                return
+            found = obstore.get(self._session.reader(self._bucket), key)
+            for piece in found.stream(min_chunk_size=PIECE):
+                yield memoryview(piece)
+        except S3_ERRORS as error:
+            raise self._fault(error, "GetObject", key) from None
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete the objects; nothing happens if they are gone."""
+        for start in range(0, len(keys), DELETE_BATCH):
+            batch = keys[start : start + DELETE_BATCH]
+            try:
+                answer = self._session.control.delete_objects(
+                    Bucket=self._bucket,
+                    Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
+                    **self._owner,
+                )
+            except S3_ERRORS as error:
+                raise self._fault(error, "DeleteObject", batch[0]) from None
+            for refused in answer.get("Errors", ()):
+                raise StorageError(
+                    f"s3:DeleteObject s3://{self._bucket}/{refused.get('Key')}: "
+                    f"{refused.get('Code')}: {refused.get('Message')}"
+                )
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Begin a multipart upload whose parts carry a CRC-32; return its id."""
+        request: CreateMultipartUploadRequestTypeDef = {
+            "Bucket": self._bucket,
+            "Key": key,
+            "ContentType": facts.content_type,
+            "Metadata": facts.metadata,
+            "ChecksumAlgorithm": "CRC32",
+            "ChecksumType": "COMPOSITE",
+        }
+        if self._writing.owner is not None:
+            request["ExpectedBucketOwner"] = self._writing.owner
+        if facts.content_encoding is not None:
+            request["ContentEncoding"] = facts.content_encoding
+        if self._writing.kms_key is not None:
+            request["ServerSideEncryption"] = "aws:kms"
+            request["SSEKMSKeyId"] = self._writing.kms_key
+            request["BucketKeyEnabled"] = True
+        try:
+            answer = self._session.control.create_multipart_upload(**request)
+        except S3_ERRORS as error:
+            raise self._fault(error, "PutObject", key) from None
+        return str(_told(answer, "UploadId", key))
+
+    def upload_part(
+        self,
+        upload: Upload,
+        number: int,
+        offset: int,  # noqa: ARG002 - a folder needs it
+        body: Buffer,
+        crc32: int,
+    ) -> Part:
+        """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
+        checksum = base64.b64encode(crc32.to_bytes(4, "big")).decode()
+        content: Any = body if isinstance(body, bytes | bytearray) else bytes(body)
+        try:
+            answer = self._session.slow.upload_part(
+                Bucket=self._bucket,
+                Key=upload.key,
+                UploadId=upload.upload_id,
+                PartNumber=number,
+                Body=content,
+                ChecksumCRC32=checksum,
+                **self._owner,
+            )
+        except S3_ERRORS as error:
+            raise self._fault(error, "PutObject", upload.key) from None
+        return Part(number, _told(answer, "ETag", upload.key), len(content), crc32, checksum)
+
+    def copy_part(
+        self,
+        upload: Upload,
+        number: int,
+        offset: int,  # noqa: ARG002 - a folder needs it
+        source: Location,
+        pin: Pin,
+        span: ByteRange,
+    ) -> Part:
+        """Copy `span` of the pinned source as part `number`, server-side.
+
+        Raises:
+            SourceChangedError: the source is no longer what `pin` says.
+            StorageError: the store cannot copy ranges.
+        """
+        request: UploadPartCopyRequestTypeDef = {
+            "Bucket": self._bucket,
+            "Key": upload.key,
+            "UploadId": upload.upload_id,
+            "PartNumber": number,
+            "CopySource": {"Bucket": source.bucket, "Key": source.key},
+            "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
+        }
+        if self._writing.owner is not None:
+            request["ExpectedBucketOwner"] = self._writing.owner
+        if pin.etag is not None:
+            request["CopySourceIfMatch"] = pin.etag
+        if pin.version_id is not None:
+            request["CopySource"] = {
+                "Bucket": source.bucket,
+                "Key": source.key,
+                "VersionId": pin.version_id,
+            }
+        try:
+            answer = self._session.slow.upload_part_copy(**request)
+        except S3_ERRORS as error:
+            raise self._copy_fault(error, upload, source) from None
+        result = _told(answer, "CopyPartResult", upload.key)
+        checksum = result.get("ChecksumCRC32")
+        crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
+        return Part(number, _told(result, "ETag", upload.key), span.length, crc, checksum)
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+        """Make the object visible, whole.
+
+        Raises:
+            ConflictError: `if_absent`, and the key exists.
+            NotFoundError: there is no such upload, maybe because it is complete already.
+        """
+        request: CompleteMultipartUploadRequestTypeDef = {
+            "Bucket": self._bucket,
+            "Key": upload.key,
+            "UploadId": upload.upload_id,
+            "MultipartUpload": {
+                "Parts": [_completed(part) for part in sorted(parts, key=lambda p: p.number)]
+            },
+            "MpuObjectSize": sum(part.size for part in parts),
+        }
+        if self._writing.owner is not None:
+            request["ExpectedBucketOwner"] = self._writing.owner
+        if if_absent:
+            request["IfNoneMatch"] = "*"
+        try:
+            self._session.slow.complete_multipart_upload(**request)
+        except S3_ERRORS as error:
+            raise self._fault(error, "PutObject", upload.key, conditional=if_absent) from None
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Drop the upload and its parts; nothing happens if it is gone."""
+        try:
+            self._session.control.abort_multipart_upload(
+                Bucket=self._bucket, Key=upload.key, UploadId=upload.upload_id, **self._owner
+            )
+        except S3_ERRORS as error:
+            found = self._fault(error, "AbortMultipartUpload", upload.key)
+            if not isinstance(found, NotFoundError):
+                raise found from None
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield the incomplete uploads below `prefix`."""
+        pages = self._session.control.get_paginator("list_multipart_uploads")
+        try:
+            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, **self._owner):
+                self.pages += 1
+                for entry in page.get("Uploads", ()):
+                    yield Upload(entry["Key"], entry["UploadId"])
+        except S3_ERRORS as error:
+            raise self._fault(error, "ListBucketMultipartUploads", prefix) from None
+
+    def parts(self, upload: Upload) -> Sequence[Part]:
+        """Return the parts that an incomplete upload has."""
+        found: list[Part] = []
+        pages = self._session.control.get_paginator("list_parts").paginate(
+            Bucket=self._bucket, Key=upload.key, UploadId=upload.upload_id, **self._owner
+        )
+        try:
+            for page in pages:
+                for entry in page.get("Parts", ()):
+                    checksum = entry.get("ChecksumCRC32")
+                    crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
+                    found.append(
+                        Part(entry["PartNumber"], entry["ETag"], entry["Size"], crc, checksum)
+                    )
+        except S3_ERRORS as error:
+            raise self._fault(error, "ListMultipartUploadParts", upload.key) from None
+        return found
+
+    def copies_from(self, source: Location, pin: Pin) -> bool:
+        """Say whether `copy_part` can work from that source."""
+        return source.scheme == "s3" and pin.size > COPY_FROM
+
+    def _copy_fault(self, error: Exception, upload: Upload, source: Location) -> S3UnzipError:
+        # One answer speaks of two objects; a condition can only be the source's.
+        found = fault(error, Call("GetObject", source.bucket, source.key, pinned=True))
+        upload_gone = "NoSuchUpload" in str(found)
+        return self._fault(error, "PutObject", upload.key) if upload_gone else found
+
+    def _fault(
+        self, error: Exception, action: str, key: str, *, conditional: bool = False
+    ) -> S3UnzipError:
+        found = fault(error, Call(action, self._bucket, key, conditional=conditional))
+        self._session.relocate(self._bucket, found)
+        return found
+
+
+def _told(answer: Mapping[str, Any], field: str, key: str) -> Any:
+    """Return a field of an answer; a connection that ends within the head leaves fields out.
+
+    Raises:
+        ServiceFaultError: the field is not there.
+    """
+    if field not in answer:
+        raise ServiceFaultError(f"{key}: the answer came without its {field}")
+    return answer[field]
+
+
+def _completed(part: Part) -> CompletedPartTypeDef:
+    if part.checksum_crc32 is None:
+        return {"PartNumber": part.number, "ETag": part.etag}
+    return {
+        "PartNumber": part.number,
+        "ETag": part.etag,
+        "ChecksumCRC32": part.checksum_crc32,
+    }
+
+
+def _stored_crc(metadata: Mapping[str, str]) -> int | None:
+    try:
+        return int(metadata.get(CRC_KEY, ""), 16)
+    except ValueError:
+        return None
+
+
+def _just_before(key: str) -> str:
+    """Return a string below `key` with next to nothing between: ``StartAfter`` is exclusive."""
+    last = ord(key[-1]) - 1
+    if last < 0x20 or 0xD800 <= last < 0xE000:
+        return key[:-1]
+    return f"{key[:-1]}{chr(last)}\U0010fffd"

@@ -1,0 +1,214 @@
+"""A run's own objects in the work bucket, below ``<prefix>runs/<run>/``.
+
+Unlike the other adapters this one tries again by itself: a write may be many
+requests, of pieces that come only once, so nobody else could.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from typing import TYPE_CHECKING
+
+import obstore
+
+from s3unzip.errors import NotFoundError, ServiceFaultError
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import ObjectFacts, Upload
+from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from obstore import GetOptions
+
+    from s3unzip.errors import S3UnzipError
+    from s3unzip.model import Part
+    from s3unzip.stores.ports import Buffer
+    from s3unzip.stores.s3.destination import S3Destination
+    from s3unzip.stores.s3.session import Session
+
+PART = 16 * 1024**2  # what is gathered before a multipart upload begins, and a part of it
+PIECE = 1024**2
+RETRY_SECONDS = 60.0  # one call's budget for retries
+CALLS_AT_ONCE = 32
+TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
+
+
+class S3Work:
+    """The work store of one run; threads may share it."""
+
+    def __init__(self, session: Session, bucket: str, prefix: str, store: S3Destination) -> None:
+        self._session = session
+        self._bucket = bucket
+        self._prefix = prefix
+        self._store = store  # writes, lists and deletes below the prefix
+        self._calls = Calls(_WallClock(), RETRY_SECONDS, CALLS_AT_ONCE)
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object whole or not at all; return its size in bytes."""
+        facts = ObjectFacts(TYPES.get(name.rpartition(".")[2], "application/octet-stream"), {})
+        key = self._prefix + name
+        run = self._calls.run
+        bodies = _gather(pieces)
+        first = next(bodies, b"")
+        second = next(bodies, None)
+        if second is None:
+            run("put", lambda: self._store.put(key, first, facts, if_absent=False))
+            return len(first)
+        upload = Upload(key, run("create", lambda: self._store.create_upload(key, facts)))
+        try:
+            parts = [self._part(upload, 1, 0, first), self._part(upload, 2, len(first), second)]
+            size = len(first) + len(second)
+            for body in bodies:
+                parts.append(self._part(upload, len(parts) + 1, size, body))
+                size += len(body)
+            self._complete(upload, parts)
+        except BaseException:
+            run("abort", lambda: self._store.abort_upload(upload))
+            raise
+        return size
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the object, or bytes [start, stop) of it.
+
+        Raises:
+            NotFoundError: there is no such object.
+        """
+        if span is not None and span[0] >= span[1]:
+            return b""
+        return self._calls.run("get", lambda: self._read(name, span))
+
+    def _read(self, name: str, span: tuple[int, int] | None) -> bytes:
+        try:
+            store = self._session.reader(self._bucket)
+            if span is None:
+                return obstore.get(store, self._prefix + name).bytes().to_bytes()
+            answer = obstore.get(store, self._prefix + name, options={"range": span})
+            data = answer.bytes().to_bytes()
+        except S3_ERRORS as error:
+            raise self._fault(error, name) from None
+        if len(data) != span[1] - span[0]:
+            raise ServiceFaultError(f"{self._call(name)}: {len(data)} bytes of {span} came")
+        return data
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the object in pieces; a body that breaks is read on where it broke.
+
+        Raises:
+            NotFoundError: there is no such object.
+        """
+        found = self._calls.run("head", lambda: self._store.head(self._prefix + name))
+        if found is None:
+            raise NotFoundError(f"{self._call(name)}: no such object")
+        for piece in self._calls.stream(_WorkObject(self, name), ByteRange(0, found.size)):
+            yield bytes(piece)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the run's objects that begin with `prefix`, in order."""
+        whole = self._prefix + prefix
+        last = whole + "\U0010ffff"
+        found = self._calls.run("list", lambda: list(self._store.sizes(whole, "", last)))
+        for key, _ in found:
+            yield key.removeprefix(self._prefix)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the objects; nothing happens if they are gone."""
+        keys = [self._prefix + name for name in names]
+        self._calls.run("put", lambda: self._store.delete(keys))
+
+    def _part(self, upload: Upload, number: int, offset: int, body: bytes) -> Part:
+        crc = zlib.crc32(body)
+        return self._calls.run(
+            "part", lambda: self._store.upload_part(upload, number, offset, body, crc)
+        )
+
+    def _complete(self, upload: Upload, parts: Sequence[Part]) -> None:
+        """Complete; where the answer to an earlier try was lost, the object's size tells."""
+        attempts = 0
+        size = sum(part.size for part in parts)
+
+        def attempt() -> None:
+            nonlocal attempts
+            attempts += 1
+            try:
+                self._store.complete_upload(upload, parts, if_absent=False)
+            except NotFoundError:
+                found = self._store.head(upload.key) if attempts > 1 else None
+                if found is None or found.size != size:
+                    raise
+
+        self._calls.run("complete", attempt)
+
+    def stream_span(self, name: str, want: ByteRange) -> Iterator[Buffer]:
+        """Yield bytes of an object, with one request."""
+        came = 0
+        store = self._session.reader(self._bucket)
+        try:
+            options: GetOptions = {"range": (want.start, want.stop)}
+            answer = obstore.get(store, self._prefix + name, options=options)
+            for piece in answer.stream(min_chunk_size=PIECE):
+                came += len(piece)
+                yield memoryview(piece)
+        except S3_ERRORS as error:
+            if came:
+                raise ServiceFaultError(f"{self._call(name)}: the body broke") from None
+            raise self._fault(error, name) from None
+        if came != want.length:
+            raise ServiceFaultError(f"{self._call(name)}: {came} bytes of {want.length} came")
+
+    def _call(self, name: str) -> Call:
+        return Call("GetObject", self._bucket, self._prefix + name)
+
+    def _fault(self, error: Exception, name: str) -> S3UnzipError:
+        found = fault(error, self._call(name))
+        self._session.relocate(self._bucket, found)
+        return found
+
+
+class _WorkObject:
+    """One object as `Calls.stream` reads it."""
+
+    def __init__(self, work: S3Work, name: str) -> None:
+        self._work = work
+        self._name = name
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return a range."""
+        return self._work.read(self._name, want)
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield a range in pieces."""
+        return self._work.stream_span(self._name, want)
+
+
+class _WallClock:
+    """Time without a limit: records are written when the worker's time is nearly over."""
+
+    def now(self) -> float:
+        """Return seconds."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def remaining(self) -> float:
+        """Return infinity."""
+        return math.inf
+
+
+def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in bodies of at least `PART` bytes, the last one excepted."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= PART:
+            yield b"".join(held)
+            held, size = [], 0
+    if size:
+        yield b"".join(held)

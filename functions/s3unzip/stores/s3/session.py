@@ -1,0 +1,287 @@
+"""Credentials, endpoints, and the two clients of S3: boto3 for control, obstore for data.
+
+One `Session` per process: its clients are shared by all threads, and cannot
+cross a fork (obstore runs threads of its own). Retries are off in both
+clients, because the pipeline retries, and counts what it retries.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import DEFAULT_TIMESTAMP_PARSER
+from obstore.store import S3Store
+
+from s3unzip.errors import AccessDeniedError
+from s3unzip.stores.s3.errors import Call, MisplacedError, fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from botocore.credentials import Credentials
+    from mypy_boto3_s3 import S3Client
+    from obstore.store import ClientConfig, S3Config, S3Credential
+
+DEFAULT_REGION = "us-east-1"
+# botocore renews role credentials at the latest 10 minutes before they end, and
+# obstore asks again 5 minutes before this: no request is signed with dead ones.
+CREDENTIALS_LAST = timedelta(minutes=10)
+OWNER_CHECK_LASTS = 300.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class S3Access:
+    """How S3 is reached; picklable, and without a secret. Times in seconds."""
+
+    endpoint_url: str | None = None  # None: AWS, or AWS_ENDPOINT_URL
+    region: str | None = None
+    profile: str | None = None
+    connections: int = 64  # kept open
+    connect_seconds: float = 5.0
+    stall_seconds: float = 20.0  # without a byte
+    put_seconds: float = 120.0  # one PUT of at most some MiB, the sending included
+    slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
+
+
+class Writing(NamedTuple):
+    """How objects are stored; `kms_key` None leaves it to the bucket's default."""
+
+    owner: str | None = None  # account that must own the bucket
+    kms_key: str | None = None
+
+
+class Session:
+    """The process's clients of S3, made when they are first needed."""
+
+    def __init__(self, access: S3Access) -> None:
+        self.access = access
+        self._lock = threading.RLock()
+        self._core = botocore.session.get_session()
+        if access.profile is not None:
+            self._core.set_config_variable("profile", access.profile)
+        if access.region is not None:
+            self._core.set_config_variable("region", access.region)
+        self._clients: dict[str, S3Client] = {}
+        self._readers: dict[str, S3Store] = {}
+        self._writers: dict[tuple[str, Writing], S3Store] = {}
+        self._regions: dict[str, str] = {}  # of buckets that are not in the default one
+        self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
+
+    @property
+    def control(self) -> S3Client:
+        """The boto3 client of HEAD, LIST and the small multipart calls."""
+        return self._client("control", self.access.stall_seconds)
+
+    @property
+    def slow(self) -> S3Client:
+        """The boto3 client of calls that S3 may take minutes to answer."""
+        return self._client("slow", self.access.slow_seconds)
+
+    def reader(self, bucket: str) -> S3Store:
+        """Return the obstore client that reads `bucket`."""
+        with self._lock:
+            if bucket not in self._readers:
+                stall = _seconds(self.access.stall_seconds)
+                # The whole-request timeout of obstore must not end a long stream.
+                self._readers[bucket] = self._store(
+                    bucket, {}, {"read_timeout": stall, "timeout": timedelta(hours=12)}
+                )
+            return self._readers[bucket]
+
+    def writer(self, bucket: str, writing: Writing) -> S3Store:
+        """Return the obstore client that writes to `bucket`.
+
+        The body is not hashed for the signature: CRC64NVME goes with it, S3
+        verifies that, and hashing costs more CPU than all the rest of a PUT.
+        """
+        found = self._writers.get((bucket, writing))  # a dict read is atomic; creating is not
+        if found is not None:
+            return found
+        with self._lock:
+            if (bucket, writing) not in self._writers:
+                config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
+                if writing.kms_key is not None:
+                    config["server_side_encryption"] = "aws:kms"
+                    config["sse_kms_key_id"] = writing.kms_key
+                    config["sse_bucket_key_enabled"] = True
+                limit: ClientConfig = {"timeout": _seconds(self.access.put_seconds)}
+                self._writers[bucket, writing] = self._store(bucket, config, limit)
+            return self._writers[bucket, writing]
+
+    def confirm_owner(self, bucket: str, owner: str | None) -> None:
+        """Check that the account `owner` owns `bucket`, once in five minutes.
+
+        obstore cannot send ``x-amz-expected-bucket-owner``: its signature
+        leaves default headers out, and S3 refuses an unsigned ``x-amz-`` one.
+
+        Raises:
+            AccessDeniedError: another account owns it, or s3:ListBucket is missing.
+        """
+        if owner is None:
+            return
+        now = time.monotonic()
+        if self._owned.get((bucket, owner), 0.0) > now:
+            return
+        try:
+            self.control.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
+        except (BotoCoreError, ClientError) as error:
+            found = fault(error, Call("ListBucket", bucket))
+            if isinstance(found, AccessDeniedError):
+                found = AccessDeniedError(f"{found}; or account {owner} does not own the bucket")
+            raise found from None
+        self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
+
+    def relocate(self, bucket: str, found: Exception) -> None:
+        """After a `MisplacedError`, learn where `bucket` is; the next attempt goes there."""
+        if not isinstance(found, MisplacedError):
+            return
+        try:
+            answer = self.control.head_bucket(Bucket=bucket)
+        except ClientError as error:
+            headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
+        except BotoCoreError:
+            return
+        else:
+            headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        region = headers.get("x-amz-bucket-region")
+        if region is not None and region != self._region_of(bucket):
+            with self._lock:
+                self._regions[bucket] = region
+                self._readers.pop(bucket, None)
+                for key in [key for key in self._writers if key[0] == bucket]:
+                    del self._writers[key]
+
+    @cached_property
+    def _factory(self) -> boto3.session.Session:
+        return boto3.session.Session(botocore_session=self._core)
+
+    @property
+    def _region(self) -> str:
+        return self._core.get_config_variable("region") or DEFAULT_REGION
+
+    def _region_of(self, bucket: str) -> str:
+        return self._regions.get(bucket) or self._region
+
+    def _client(self, name: str, read_seconds: float, region: str | None = None) -> S3Client:
+        found = self._clients.get(name)
+        if found is not None:
+            return found
+        with self._lock:
+            if name not in self._clients:
+                with _unparsed_times(self._core):
+                    self._clients[name] = self._factory.client(
+                        "s3",
+                        region_name=region or self._region,
+                        endpoint_url=self.access.endpoint_url,
+                        config=self._config(read_seconds),
+                    )
+            return self._clients[name]
+
+    def _config(self, read_seconds: float) -> Config:
+        return Config(
+            connect_timeout=self.access.connect_seconds,
+            read_timeout=read_seconds,
+            max_pool_connections=self.access.connections,
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            tcp_keepalive=True,
+            signature_version="s3v4",
+            s3={
+                "addressing_style": "path" if self.access.endpoint_url else "auto",
+                "payload_signing_enabled": False,  # each part goes with its CRC-32
+            },
+        )
+
+    def _endpoint(self, bucket: str) -> tuple[str, bool]:
+        """Return the URL of obstore's requests, and whether the bucket is in its host name."""
+        url = (self.access.endpoint_url or self._endpoint_in(self._regions.get(bucket))).rstrip("/")
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
+        if not is_aws or "." in bucket:  # a dot would break the certificate's wildcard
+            return url, False
+        return f"{parts.scheme}://{bucket}.{parts.netloc}", True
+
+    def _endpoint_in(self, region: str | None) -> str:
+        # A client takes 80 ms to make, but only botocore knows all partitions and settings.
+        name = f"control in {region}" if region else "control"
+        return self._client(name, self.access.stall_seconds, region).meta.endpoint_url
+
+    def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
+        endpoint, in_host = self._endpoint(bucket)
+        whole: S3Config = {
+            "region": self._region_of(bucket),
+            "endpoint": endpoint,
+            "aws_endpoint_url_s3": endpoint,  # else AWS_ENDPOINT_URL_S3 would win
+            "virtual_hosted_style_request": in_host,
+            "skip_signature": False,
+            **config,
+        }
+        options: ClientConfig = {
+            "connect_timeout": _seconds(self.access.connect_seconds),
+            "pool_max_idle_per_host": str(self.access.connections),
+            "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
+            "allow_http": endpoint.startswith("http://"),
+            "user_agent": "s3unzip",
+            **limits,
+        }
+        bundle = self._core.get_config_variable("ca_bundle")  # AWS_CA_BUNDLE
+        if isinstance(bundle, str) and bundle:
+            options["root_certificate"] = Path(bundle).read_bytes()
+        return S3Store(
+            bucket,
+            config=whole,
+            client_options=options,
+            retry_config={"max_retries": 0},
+            credential_provider=self._credentials(bucket),
+        )
+
+    def _credentials(self, bucket: str) -> _BotoCredentials:
+        found = self._core.get_credentials()
+        if found is None:
+            raise AccessDeniedError(
+                f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
+            )
+        return _BotoCredentials(found)
+
+
+class _BotoCredentials:
+    """boto3's credentials chain for obstore."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def __call__(self) -> S3Credential:
+        now = self._credentials.get_frozen_credentials()
+        return {
+            "access_key_id": now.access_key or "",
+            "secret_access_key": now.secret_key or "",
+            "token": now.token,
+            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
+        }
+
+
+@contextmanager
+def _unparsed_times(core: botocore.session.Session) -> Iterator[None]:
+    """Let clients made in here leave times as text: two thirds of the CPU of a LIST parse them."""
+    factory = core.get_component("response_parser_factory")
+    factory.set_parser_defaults(timestamp_parser=str)
+    try:
+        yield
+    finally:
+        factory.set_parser_defaults(timestamp_parser=DEFAULT_TIMESTAMP_PARSER)
+
+
+def _seconds(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)

@@ -1,0 +1,167 @@
+"""Archives in S3: ranges of one pinned version, each range with the pin on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import obstore
+from urllib3.exceptions import HTTPError
+
+from s3unzip.errors import ServiceFaultError
+from s3unzip.model import Pin
+from s3unzip.stores.ports import Tail
+from s3unzip.stores.s3 import boto_fallback as odd_keys
+from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault, read_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from obstore import GetOptions, GetResult
+
+    from s3unzip.errors import S3UnzipError
+    from s3unzip.model import Location
+    from s3unzip.stores.ports import Buffer
+    from s3unzip.stores.s3.session import Session
+    from s3unzip.zipformat.ranges import ByteRange
+
+PIECE = 1024**2  # bytes of a streamed piece, at least
+# object_store's words for an empty object: S3 answers 416 to a suffix of it,
+# emulators 200 or a Content-Range that makes no sense.
+EMPTY = ("non-partial response", "CONTENT_RANGE")
+
+
+class S3Source:
+    """Reads archives of any bucket the session can see."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the last `length` bytes and the pin, with one request (two where it is empty)."""
+        call = Call("GetObject", location.bucket, location.key)
+        if odd_keys.is_odd(location.key):
+            return self._odd_tail(location, length, call)
+        try:
+            store = self._session.reader(location.bucket)
+            answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
+            data = answer.bytes().to_bytes()
+        except S3_ERRORS as error:
+            if read_answer(error).status == 416 or any(word in str(error) for word in EMPTY):
+                return self._empty_tail(location, error, call)
+            raise self._fault(error, call) from None
+        meta = answer.meta
+        pin = Pin(meta["size"], meta["e_tag"], meta["version"])
+        if len(data) != min(length, pin.size):
+            raise ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
+        return Tail(data, pin)
+
+    def head(self, location: Location) -> Pin:
+        """Return what is there now."""
+        call = Call("GetObject", location.bucket, location.key)
+        try:
+            answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
+        except S3_ERRORS as error:
+            raise self._fault(error, call) from None
+        return Pin(answer["ContentLength"], answer["ETag"], answer.get("VersionId"))
+
+    def pinned(self, location: Location, pin: Pin) -> S3Archive:
+        """Return a reader of exactly that version."""
+        return S3Archive(self._session, location, pin)
+
+    def _empty_tail(self, location: Location, error: Exception, call: Call) -> Tail:
+        pin = self.head(location)
+        if pin.size:
+            raise self._fault(error, call) from None
+        return Tail(b"", pin)
+
+    def _odd_tail(self, location: Location, length: int, call: Call) -> Tail:
+        pin = self.head(location)
+        if not pin.size:
+            return Tail(b"", pin)
+        span = f"bytes={max(0, pin.size - length)}-{pin.size - 1}"
+        try:
+            answer = odd_keys.get_range(
+                self._session.slow, location.bucket, location.key, span, pin
+            )
+            data = b"".join(odd_keys.pieces(answer))
+        except (*S3_ERRORS, HTTPError) as error:
+            raise self._fault(error, call) from None
+        if len(data) != min(length, pin.size):
+            raise ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
+        return Tail(data, pin)
+
+    def _fault(self, error: Exception, call: Call) -> S3UnzipError:
+        found = fault(error, call)
+        self._session.relocate(call.bucket, found)
+        return found
+
+
+class S3Archive:
+    """One version of one archive; threads may share it."""
+
+    def __init__(self, session: Session, location: Location, pin: Pin) -> None:
+        self._session = session
+        self._bucket = location.bucket
+        self._key = location.key
+        self._pin = pin
+        self._odd = odd_keys.is_odd(location.key)
+        action = "GetObject" if pin.version_id is None else "GetObjectVersion"
+        self._call = Call(action, location.bucket, location.key, pinned=True)
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return exactly the bytes of `want`, with one request."""
+        if not want.length:
+            return b""
+        if self._odd:
+            return b"".join(self.stream(want))
+        try:
+            data = self._get(want).bytes().to_bytes()
+        except S3_ERRORS as error:
+            raise self._fault(error) from None
+        self._check(len(data), want)
+        return data
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces of about a MiB, with one request."""
+        if not want.length:
+            return
+        came = 0
+        try:
+            for piece in self._pieces(want):
+                came += len(piece)
+                yield piece
+        except (*S3_ERRORS, HTTPError) as error:
+            if came:
+                raise ServiceFaultError(
+                    f"{self._call}: the body broke after {came:,} of {want.length:,} bytes"
+                ) from None
+            raise self._fault(error) from None
+        self._check(came, want)
+
+    def _pieces(self, want: ByteRange) -> Iterator[Buffer]:
+        if self._odd:
+            span = f"bytes={want.start}-{want.stop - 1}"
+            answer = odd_keys.get_range(
+                self._session.slow, self._bucket, self._key, span, self._pin
+            )
+            yield from odd_keys.pieces(answer)
+            return
+        for piece in self._get(want).stream(min_chunk_size=PIECE):
+            yield memoryview(piece)
+
+    def _get(self, want: ByteRange) -> GetResult:
+        options: GetOptions = {"range": (want.start, want.stop), "if_match": self._pin.etag}
+        if self._pin.version_id is not None:
+            options["version"] = self._pin.version_id
+        return obstore.get(self._session.reader(self._bucket), self._key, options=options)
+
+    def _check(self, came: int, want: ByteRange) -> None:
+        if came != want.length:
+            raise ServiceFaultError(
+                f"{self._call}: {came:,} bytes came, not {want.length:,} from {want.start:,}"
+            )
+
+    def _fault(self, error: Exception) -> S3UnzipError:
+        found = fault(error, self._call)
+        self._session.relocate(self._bucket, found)
+        return found

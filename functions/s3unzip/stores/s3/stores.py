@@ -1,0 +1,57 @@
+"""Where everything is in S3: the stores of a Lambda, and S3's part of the command line's."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from s3unzip.stores.s3.destination import S3Destination
+from s3unzip.stores.s3.run_store import S3Work
+from s3unzip.stores.s3.session import S3Access, Session, Writing
+from s3unzip.stores.s3.source import S3Source
+
+if TYPE_CHECKING:
+    from s3unzip.model import Location
+
+
+class S3Stores:
+    """Opens S3 locations, all through one session; one per process.
+
+    `work` is the prefix that runs are kept below. `writing` says how members
+    are stored; the run's own objects follow the work bucket's defaults.
+    A `session` that exists already shares its clients.
+    """
+
+    def __init__(
+        self,
+        work: Location,
+        *,
+        access: S3Access | None = None,
+        writing: Writing | None = None,
+        session: Session | None = None,
+    ) -> None:
+        self.session = session or Session(access or S3Access())
+        self._work = work
+        self._writing = writing or Writing()
+        self._source = S3Source(self.session)
+        self._destinations: dict[str, S3Destination] = {}
+        self._lock = threading.Lock()
+
+    def source(self, location: Location) -> S3Source:  # noqa: ARG002 - one reads all buckets
+        """Return the adapter that reads `location`."""
+        return self._source
+
+    def destination(self, location: Location) -> S3Destination:
+        """Return the adapter that writes to the bucket of `location`."""
+        with self._lock:
+            found = self._destinations.get(location.bucket)
+            if found is None:
+                found = S3Destination(self.session, location.bucket, self._writing)
+                self._destinations[location.bucket] = found
+            return found
+
+    def work(self, run: str) -> S3Work:
+        """Return the work store of one run."""
+        store = S3Destination(self.session, self._work.bucket)
+        prefix = f"{self._work.key}runs/{run}/"
+        return S3Work(self.session, self._work.bucket, prefix, store)

@@ -1,0 +1,4 @@
+"""The central directory: locate it, read its headers, judge them, index the members.
+
+`locate.locate_directory`, then `reader.DirectoryReader`, then `index.IndexBuilder`.
+"""

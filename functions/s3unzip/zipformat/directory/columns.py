@@ -1,0 +1,161 @@
+"""Members in columns: every header's fields by position, a `Member` made when asked for.
+
+A million members then cost about 150 MB instead of 450. What the fields must
+be is not judged here but in `index`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from operator import add, le
+from struct import pack
+from typing import TYPE_CHECKING, Any, overload
+
+from s3unzip.zipformat.directory.records import LOCAL_LENGTH
+from s3unzip.zipformat.member import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from s3unzip.zipformat.directory.headers import Columns
+
+_UNKNOWN_TIME = -(1 << 63)
+_UNKNOWN_MODE = -1
+
+
+# What becomes of a header.
+DIRECTORY, MEMBER, FAILED = 0, 1, 2
+
+
+class MemberColumns:
+    """Every header's fields by position, in directory order until sorted."""
+
+    def __init__(self) -> None:
+        self.index: array[int] = array("I")
+        self.path: list[str] = []
+        self.raw_name: list[bytes | None] = []
+        self.offset: array[int] = array("Q")
+        self.end: array[int] = array("Q")
+        self.stop: array[int] = array("Q")
+        self.compressed_size: array[int] = array("Q")
+        self.size: array[int] = array("Q")
+        self.crc32: array[int] = array("I")
+        self.method: array[int] = array("H")
+        self.flags: array[int] = array("H")
+        self.mtime: array[int] = array("q")
+        self.mode: array[int] = array("i")
+        self.kind = bytearray()
+        self.lacks_mtime = False
+        self.lacks_mode = False
+
+    def take(self, run: Columns) -> None:
+        """Append headers."""
+        self.index.extend(run.index)
+        self.path.extend(run.path)
+        self.raw_name.extend(run.raw_name)
+        self.offset.extend(run.offset)
+        self.compressed_size.extend(run.compressed_size)
+        self.size.extend(run.size)
+        self.crc32.extend(run.crc32)
+        # Arrays of 16 bits take items one by one three times as slowly as packed.
+        self.method.frombytes(pack(f"{len(run.method)}H", *run.method))
+        self.flags.frombytes(pack(f"{len(run.flags)}H", *run.flags))
+        mtime, mode = run.mtime, run.mode
+        self.lacks_mtime |= None in mtime
+        self.mtime.extend([_UNKNOWN_TIME if value is None else value for value in mtime])
+        self.lacks_mode |= None in mode
+        modes = [_UNKNOWN_MODE if value is None else value for value in mode]
+        self.mode.frombytes(pack(f"{len(modes)}i", *modes))
+        names = map(_choose, run.raw_name, run.path) if any(run.raw_name) else run.path
+        lengths = map(LOCAL_LENGTH.__add__, map(len, names))
+        self.end.extend(map(add, map(add, run.offset, run.compressed_size), lengths))
+
+    def sort(self) -> None:
+        """Put everything into the order of the local headers; most archives are in it."""
+        offsets = self.offset
+        if all(map(le, offsets, islice(offsets, 1, None))):
+            return
+        order = sorted(range(len(offsets)), key=offsets.__getitem__)
+        for name, column in vars(self).items():
+            if isinstance(column, bool) or not column:
+                continue
+            taken = map(column.__getitem__, order)
+            if isinstance(column, array):
+                setattr(self, name, array(column.typecode, taken))
+            else:
+                setattr(self, name, type(column)(taken))
+
+
+class Members(Sequence[Member]):
+    """The members to extract, by local header offset; each made when asked for."""
+
+    def __init__(self, columns: MemberColumns) -> None:
+        self._columns = columns
+        self._plain = not columns.kind.translate(None, bytes((MEMBER,)))
+        self._places: array[int] = array("I")
+        if not self._plain:
+            self._places.extend(i for i, kind in enumerate(columns.kind) if kind == MEMBER)
+
+    def __len__(self) -> int:
+        return len(self._columns.kind) if self._plain else len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> Member: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Member]: ...
+    def __getitem__(self, place: int | slice) -> Member | list[Member]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        at = range(len(self._columns.kind))[place] if self._plain else self._places[place]
+        return next(self._make(at, at + 1))
+
+    def __iter__(self) -> Iterator[Member]:
+        made = self._make(0, len(self._columns.kind))
+        if self._plain:
+            return made
+        return (
+            member for member, kind in zip(made, self._columns.kind, strict=True) if kind == MEMBER
+        )
+
+    def rows(self, key_of: Callable[[str], str]) -> Iterator[tuple[Any, ...]]:
+        """Yield each member's fields as a plain tuple, its key in place of its path."""
+        columns = self._columns
+        rows = self._zip(0, len(columns.kind), map(key_of, columns.path))
+        if self._plain:
+            return rows
+        return (row for row, kind in zip(rows, columns.kind, strict=True) if kind == MEMBER)
+
+    def _make(self, start: int, stop: int) -> Iterator[Member]:
+        rows = self._zip(start, stop, islice(self._columns.path, start, stop))
+        return map(partial(tuple.__new__, Member), rows)
+
+    def _zip(self, start: int, stop: int, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        columns = self._columns
+        mtime: Iterable[int | None] = islice(columns.mtime, start, stop)
+        mode: Iterable[int | None] = islice(columns.mode, start, stop)
+        if columns.lacks_mtime:
+            mtime = (None if value == _UNKNOWN_TIME else value for value in mtime)
+        if columns.lacks_mode:
+            mode = (None if value == _UNKNOWN_MODE else value for value in mode)
+        return zip(
+            islice(columns.index, start, stop),
+            names,
+            islice(columns.raw_name, start, stop),
+            islice(columns.offset, start, stop),
+            islice(columns.stop, start, stop),
+            islice(columns.compressed_size, start, stop),
+            islice(columns.size, start, stop),
+            islice(columns.crc32, start, stop),
+            islice(columns.method, start, stop),
+            islice(columns.flags, start, stop),
+            mtime,
+            mode,
+            strict=True,
+        )
+
+
+def _choose(raw_name: bytes | None, path: str) -> bytes | str:
+    return path if raw_name is None else raw_name

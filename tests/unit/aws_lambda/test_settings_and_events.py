@@ -1,0 +1,194 @@
+"""Environment variables, events in, events out: values only, no AWS."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from s3unzip.aws_lambda.environment import read_worker, take
+from s3unzip.aws_lambda.events import MESSAGE_CHARACTERS, TITLES, event_detail, read_requests
+from s3unzip.aws_lambda.executions import MOST_INPUT, execution_input
+from s3unzip.errors import ScopeError, UsageError
+from s3unzip.model import (
+    Location,
+    OnConflict,
+    Options,
+    Pin,
+    PlanSummary,
+    Report,
+    Run,
+    Task,
+    Verdict,
+    encode,
+)
+from s3unzip.settings import Variable
+
+VARIABLES: dict[str, str] = {
+    Variable.ENVIRONMENT: "test",
+    Variable.WORK_BUCKET: "work",
+    Variable.WORK_PREFIX: "s3unzip/",
+    Variable.DESTINATION: "s3://out/members/",
+    Variable.TRIGGER_BUCKET: "arrivals",
+    Variable.TRIGGER_PREFIX: "zips/",
+    Variable.TRIGGER_SUFFIX: ".zip",
+    Variable.STATE_MACHINE: "arn:aws:states:us-east-1:000000000000:stateMachine:runs",
+    Variable.OPTIONS: '{"on_conflict": "never"}',
+    Variable.TUNING: '{"max_workers": 7}',
+    Variable.LIMITS: '{"members": 9}',
+}
+RUN = Run(
+    id="a-0",
+    source=Location("s3", "arrivals", "zips/a.zip"),
+    pin=Pin(1),
+    destination=Location("s3", "out", "members/"),
+    options=Options(),
+    key_prefix="members/a/",
+    created=1.0,
+)
+
+
+def test_worker_is_what_the_variables_say() -> None:
+    """Each variable ends where it belongs."""
+    worker = read_worker(VARIABLES)
+    assert worker.work == Location("s3", "work", "s3unzip/")
+    assert worker.destination == Location("s3", "out", "members/")
+    assert worker.options.on_conflict is OnConflict.NEVER
+    assert worker.tuning.max_workers == 7
+    assert worker.policy.limits.members == 9
+    assert worker.max_cost is None
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        "s3://arrivals/",
+        "s3://arrivals/zips/",
+        "s3://arrivals/zips/out/",
+        "s3://arrivals/z/../zips/",
+    ],
+)
+def test_destination_in_the_scope_is_refused(destination: str) -> None:
+    """Members that could start runs of their own are refused before the first plan."""
+    with pytest.raises(UsageError):
+        read_worker({**VARIABLES, Variable.DESTINATION: destination})
+
+
+def test_scope_error_names_both_places() -> None:
+    """The line says where members would go and what starts runs."""
+    with pytest.raises(
+        ScopeError, match=r"s3://arrivals/zips/out/ .* \(s3://arrivals/zips/\*\.zip\)"
+    ):
+        read_worker({**VARIABLES, Variable.DESTINATION: "s3://arrivals/zips/out/"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        (Variable.WORK_BUCKET, "", "S3UNZIP_WORK_BUCKET is not set"),
+        (Variable.TUNING, "[1]", "S3UNZIP_TUNING must be a JSON object"),
+        (Variable.TUNING, "{", "S3UNZIP_TUNING is not JSON"),
+        (Variable.TUNING, '{"speed": 1}', "'speed' is unknown"),
+        (Variable.LIMITS, '{"speed": 1}', "S3UNZIP_LIMITS"),
+        (Variable.OPTIONS, '{"on_conflict": "maybe"}', "maybe"),
+        (Variable.MAX_COST, "cheap", "S3UNZIP_MAX_COST is no number"),
+    ],
+)
+def test_wrong_variable_is_one_line(name: Variable, value: str, line: str) -> None:
+    """What is wrong is named."""
+    with pytest.raises(UsageError, match=line):
+        read_worker({**VARIABLES, name: value})
+
+
+def event_of(key: str, bucket: str = "arrivals") -> dict[str, Any]:
+    """Return EventBridge's event of an object."""
+    return {
+        "detail-type": "Object Created",
+        "time": "2026-01-01T00:00:01Z",
+        "detail": {"bucket": {"name": bucket}, "object": {"key": key}},
+    }
+
+
+def record_of(key: str) -> dict[str, Any]:
+    """Return a record of S3's own notification."""
+    return {
+        "eventTime": "2026-01-01T00:00:01.000Z",
+        "s3": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "keys"),
+    [
+        (event_of("zips/a b+c%20ü.zip"), ["zips/a b+c%20ü.zip"]),
+        ({"Records": [record_of("zips/a+b%2Bc%C3%BC.zip")]}, ["zips/a b+cü.zip"]),
+        ({"Records": [record_of("zips/1"), record_of("zips/2.zip")]}, ["zips/2.zip"]),
+        ({"Event": "s3:TestEvent", "Bucket": "in"}, []),
+        (event_of("zips/a.txt"), []),
+        (event_of("elsewhere/a.zip"), []),
+        (event_of("zips/a.zip", "another"), []),
+    ],
+)
+def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
+    """Keys arrive decoded as their event has them; what is out of scope asks for nothing."""
+    worker = read_worker(VARIABLES)
+    requests = list(read_requests(json.dumps(event), worker, 5.0))
+    assert [request.source.key for request in requests] == keys
+    for request in requests:
+        assert request.event_time == 1767225601.0
+        assert request.destination == worker.destination
+
+
+@pytest.mark.parametrize("body", ["no JSON", "{}", '{"Hello": 1}'])
+def test_unknown_messages_are_refused(body: str) -> None:
+    """A message that is no S3 event is an error, so that it ends among the dead letters."""
+    with pytest.raises(UsageError):
+        list(read_requests(body, read_worker(VARIABLES), 0.0))
+
+
+def test_input_of_the_execution_is_small() -> None:
+    """Even the longest keys stay far below the bound."""
+    long = Location("s3", "b" * 63, "k" * 1_024)
+    run = Run("r" * 80, long, Pin(1, "e" * 40, "v" * 1_024), long, Options(), "k" * 1_024, 1.0)
+    plan = PlanSummary(run=run, members=10**7, tasks=20_000, scans=5, concurrency=0)
+    given = execution_input(read_worker(VARIABLES), plan)
+    assert len(encode(given)) < MOST_INPUT
+    assert given["concurrency"] == 1
+    assert given["work"]["plan"] == f"s3unzip/runs/{run.id}/plan.jsonl"
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_event_of_a_run(verdict: Verdict) -> None:
+    """Every verdict has a title, and the event is bounded whatever the archive says."""
+    report = Report(
+        run=RUN.id,
+        verdict=verdict,
+        source=RUN.source,
+        pin=None,
+        destination=RUN.destination,
+        options=RUN.options,
+        message="x" * 10**6,
+    )
+    detail = event_detail(read_worker(VARIABLES), report)
+    assert TITLES[verdict].startswith("Archive ")
+    assert len(detail["message"]) == MESSAGE_CHARACTERS
+    assert detail["report"] == "s3://work/s3unzip/runs/a-0/report.json"
+
+
+def test_task_of_an_event() -> None:
+    """What the Map hands over is checked as it is taken."""
+    task = {
+        "id": "batch-0",
+        "kind": "batch",
+        "rows": [0, 1],
+        "members": 1,
+        "span": [0, 1],
+        "size": 1,
+        "seconds": 0.1,
+    }
+    assert take({"task": task}, "task", Task).rows == (0, 1)
+    with pytest.raises(UsageError, match="no 'task'"):
+        take({}, "task", Task)
+    with pytest.raises(UsageError, match="not a Task"):
+        take({"task": {**task, "kind": "dance"}}, "task", Task)

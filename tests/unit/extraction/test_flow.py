@@ -1,0 +1,255 @@
+"""What bounds memory and time in a worker: windows, read-ahead, PUTs in flight, pacing, retries."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3unzip.errors import AccessDeniedError, ServiceFaultError, ThrottledError
+from s3unzip.extraction.put_pool import PutPool
+from s3unzip.extraction.window import Window
+from s3unzip.stores.calls import Calls, Pace
+from s3unzip.stores.readahead import read_ahead
+from s3unzip.zipformat.ranges import ByteRange
+from tests.memory import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s3unzip.stores.ports import Buffer
+
+DATA = bytes(range(256)) * 8
+
+
+def pieces(cuts: list[int], start: int) -> Iterator[bytes]:
+    """Yield DATA from `start` on, cut at `cuts`."""
+    edges = [start, *sorted(c for c in cuts if start < c < len(DATA)), len(DATA)]
+    for begin, end in pairwise(edges):
+        yield DATA[begin:end]
+
+
+@given(
+    st.lists(st.integers(0, len(DATA)), max_size=30),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 400)), max_size=20),
+)
+def test_a_window_gives_what_a_slice_would(cuts: list[int], takes: list[tuple[int, int]]) -> None:
+    """However the stream is cut, and whatever is skipped or taken twice."""
+    window = Window(pieces(cuts, 100), 100)
+    position = 100
+    for skip, length in takes:
+        position = min(position + skip, len(DATA))
+        stop = min(position + length, len(DATA))
+        assert bytes(window.take(position, stop)) == DATA[position:stop]
+
+
+def test_a_window_says_that_the_stream_ended() -> None:
+    """A stream that is shorter than it said is a service fault."""
+    with pytest.raises(ServiceFaultError):
+        Window(iter([b"abc"]), 0).take(0, 4)
+
+
+@given(st.integers(1, 500), st.integers(1, 5), st.integers(0, 700), st.integers(0, 700))
+def test_reading_ahead_gives_the_range_in_order(piece: int, ahead: int, a: int, b: int) -> None:
+    """In pieces of the size asked for, none missing, none twice."""
+    whole = ByteRange(min(a, b), max(a, b))
+    got = list(read_ahead(lambda want: DATA[want.start : want.stop], whole, piece, ahead))
+    assert b"".join(got) == DATA[whole.start : whole.stop]
+    assert all(len(part) == piece for part in got[:-1])
+
+
+def test_reading_ahead_stops_at_a_slow_consumer() -> None:
+    """Never more than `ahead` pieces are read that nobody took."""
+    started: list[ByteRange] = []
+
+    def read(want: ByteRange) -> bytes:
+        started.append(want)
+        return DATA[want.start : want.stop]
+
+    reading = read_ahead(read, ByteRange(0, 2000), 100, 3)
+    for taken, _ in enumerate(reading, 1):
+        time.sleep(0.005)
+        assert len(started) <= taken + 3
+
+
+def test_an_error_of_a_read_ahead_reaches_the_consumer() -> None:
+    """The error of a piece comes at that piece."""
+
+    def read(want: ByteRange) -> bytes:
+        if want.start >= 300:
+            raise ServiceFaultError("gone")
+        return DATA[want.start : want.stop]
+
+    reading = read_ahead(read, ByteRange(0, 1000), 100, 2)
+    assert b"".join(next(reading) for _ in range(3)) == DATA[:300]
+    with pytest.raises(ServiceFaultError):
+        next(reading)
+
+
+class Slow:
+    """A PUT that notes how much is in flight."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.done: list[int] = []
+
+    def put(self, number: int, body: Buffer) -> None:
+        """Take a moment."""
+        time.sleep(0.002)
+        with self.lock:
+            self.done.append(number)
+
+
+def test_a_put_pool_does_everything_once() -> None:
+    """All that was submitted is written when close returns."""
+    slow = Slow()
+    pool = PutPool(slow.put, 4, 1000)
+    for number in range(100):
+        pool.submit(number, b"x" * 10)
+    pool.close()
+    assert sorted(slow.done) == list(range(100))
+
+
+def test_a_put_pool_bounds_bytes_in_flight() -> None:
+    """Submit waits while the bytes are used up; one body of any size may go alone."""
+    release = threading.Event()
+
+    def put(_number: int, _body: Buffer) -> None:
+        release.wait(5)
+
+    pool = PutPool(put, 4, 1000)
+    pool.submit(0, b"x" * 5000)
+    second = threading.Thread(target=pool.submit, args=(1, b"x"))
+    second.start()
+    second.join(0.1)
+    assert second.is_alive()
+    release.set()
+    second.join(5)
+    assert not second.is_alive()
+    pool.close()
+
+
+def test_a_put_pool_wakes_the_one_who_waits_when_half_is_done() -> None:
+    """A full pool takes bodies again once half of them are written, not one by one."""
+    places = threading.Semaphore(0)
+
+    def put(_number: int, _body: Buffer) -> None:
+        assert places.acquire(timeout=5)
+
+    pool = PutPool(put, 2, 10**6)
+    for number in range(8):  # four bodies a thread are taken
+        pool.submit(number, b"x")
+    ninth = threading.Thread(target=pool.submit, args=(8, b"x"))
+    ninth.start()
+    places.release(3)
+    ninth.join(0.1)
+    assert ninth.is_alive()
+    places.release(1)
+    ninth.join(5)
+    assert not ninth.is_alive()
+    places.release(5)
+    pool.close()
+
+
+def test_the_first_error_of_a_put_ends_the_pool() -> None:
+    """What is queued behind it is dropped, and the submitting thread learns of it."""
+    done: list[int] = []
+
+    def put(number: int, _body: Buffer) -> None:
+        if number == 5:
+            raise AccessDeniedError("no")
+        time.sleep(0.001)
+        done.append(number)
+
+    pool = PutPool(put, 2, 10**6)
+
+    def submit_all() -> None:
+        for number in range(10_000):
+            pool.submit(number, b"")
+
+    with pytest.raises(AccessDeniedError):
+        submit_all()
+    pool.abandon()
+    assert len(done) < 100
+
+
+def test_a_pace_lets_no_more_through_than_its_limit() -> None:
+    """Under many threads the places taken never pass the limit, and all get one."""
+    pace = Pace(8)
+    lock, active, most = threading.Lock(), 0, 0
+
+    def once(_number: int) -> None:
+        nonlocal active, most
+        entered = pace.enter()
+        with lock:
+            active += 1
+            most = max(most, active)
+        time.sleep(0.0005)
+        with lock:
+            active -= 1
+        pace.leave(entered, throttled=False, succeeded=True)
+
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(once, range(400)))
+    assert most <= 8
+    assert pace.limit == 8
+
+
+def test_a_pace_is_cut_once_a_round() -> None:
+    """A burst of refusals of calls that began together is one piece of news."""
+    pace = Pace(64)
+    for _ in range(200):
+        pace.leave(pace.enter(), throttled=False, succeeded=True)
+    before = pace.limit
+    burst = [pace.enter() for _ in range(20)]
+    for entered in burst:
+        pace.leave(entered, throttled=True, succeeded=False)
+    assert before // 4 <= pace.limit < before
+
+
+def test_calls_are_tried_again_and_counted() -> None:
+    """Each attempt counts, and so does each retry and each refusal to hurry."""
+    clock = ManualClock()
+    calls = Calls(clock, 60.0, 4)
+    answers: list[Exception | int] = [ThrottledError("1"), ServiceFaultError("2"), 7]
+
+    def call() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert calls.run("put", call) == 7
+    requests = calls.requests
+    assert (requests.put, requests.retries, requests.throttled) == (3, 2, 1)
+    assert clock.slept > 0
+
+
+def test_a_budget_of_retries_ends() -> None:
+    """A store that never works fails the call as a service fault, in bounded time."""
+    clock = ManualClock()
+
+    def call() -> None:
+        raise ThrottledError("never")
+
+    with pytest.raises(ThrottledError):
+        Calls(clock, 5.0, 4).run("get", call)
+    assert clock.slept <= 15
+
+
+def test_what_is_final_is_not_tried_again() -> None:
+    """A missing right does not come back by asking again."""
+    calls = Calls(ManualClock(), 60.0, 4)
+
+    def call() -> None:
+        raise AccessDeniedError("no")
+
+    with pytest.raises(AccessDeniedError):
+        calls.run("put", call)
+    assert calls.requests.put == 1

@@ -1,0 +1,41 @@
+"""What is stored beside a member's bytes."""
+
+from __future__ import annotations
+
+import posixpath
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from s3unzip.objects.metadata import DEFAULT_TYPE, content_type
+
+KEYS = st.text(alphabet="./aAjsonhtml", max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("a/b.json", "application/json"),
+        ("a/b.JSON", "application/json"),
+        ("a.html/b", DEFAULT_TYPE),
+        (".json", DEFAULT_TYPE),
+        ("a/..json", DEFAULT_TYPE),
+        ("a/.b.json", "application/json"),
+        ("a.tar.gz", "application/gzip"),
+        ("a.", DEFAULT_TYPE),
+        ("a.unheard-of", DEFAULT_TYPE),
+        ("", DEFAULT_TYPE),
+    ],
+)
+def test_a_type_comes_from_the_suffix(key: str, expected: str) -> None:
+    """The last suffix of the last segment counts, in any case; a leading dot makes none."""
+    assert content_type(key) == expected
+
+
+@given(KEYS)
+@example("...json")
+@example("a/...html.")
+def test_a_suffix_is_what_posix_calls_one(key: str) -> None:
+    """A key has the type of its suffix, as `posixpath.splitext` cuts it, and of nothing else."""
+    assert content_type(key) == content_type("name" + posixpath.splitext(key)[1])

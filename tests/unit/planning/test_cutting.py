@@ -1,0 +1,128 @@
+"""Cutting: every member in exactly one task, no bound passed, large ones alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3unzip.model import Task, TaskKind
+from s3unzip.planning.cutting import TaskCutter, Work, choose_concurrency, order_tasks
+from s3unzip.settings import Tuning
+
+SMALL = replace(
+    Tuning(),
+    small_member=1_000,
+    copy_from=1_000,
+    split_from=5_000,
+    segment_bytes=2_000,
+    copy_task_bytes=3_000,
+    batch_bytes=4_000,
+    batch_output=8_000,
+    batch_members=5,
+)
+Size = tuple[int, int, int]  # compressed, plain, method
+sizes = st.lists(
+    st.tuples(st.integers(0, 9_000), st.integers(0, 9_000), st.sampled_from([0, 8, 12])),
+    max_size=60,
+)
+
+
+def rows_of(members: list[Size]) -> list[tuple[Any, ...]]:
+    """Return rows of members that lie one after the other."""
+    rows, offset = [], 0
+    for index, (compressed, plain, method) in enumerate(members):
+        size = compressed if method == 0 else plain
+        stop = offset + 30 + compressed
+        rows.append((index, f"k{index}", None, offset, stop, compressed, size, 0, method, 0, 0, 0))
+        offset = stop
+    return rows
+
+
+def cut(
+    members: list[Size], tuning: Tuning = SMALL, *, step: int = 7, copies: bool = True
+) -> TaskCutter:
+    """Cut members, handed over a few at a time; rows are 10 bytes each."""
+    rows = rows_of(members)
+    work = Work(len(rows), sum(r[5] for r in rows), sum(r[6] for r in rows))
+    cutter = TaskCutter(tuning, work, copies=copies)
+    for first in range(0, len(rows), step):
+        last = min(first + step, len(rows))
+        cutter.add(rows[first:last], range(first * 10, last * 10 + 10, 10))
+    cutter.finish(len(rows) * 10)
+    return cutter
+
+
+@given(sizes)
+def test_every_member_is_in_exactly_one_task_or_split(members: list[Size]) -> None:
+    """The rows of the tasks cover members.jsonl once; slices cover a split member's data once."""
+    tasks = cut(members).tasks
+    spans = sorted({task.rows for task in tasks})
+    assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])][: len(spans)]
+    assert (spans[-1][1] if spans else 0) == 10 * len(members)
+    for span in spans:
+        parts = [task for task in tasks if task.rows == span]
+        assert [task.part for task in parts] == list(range(parts[0].parts))
+        if parts[0].parts > 1:
+            edges = [edge for task in parts for edge in task.span]
+            assert edges[1:-1:2] == edges[2::2]
+            assert (edges[0], edges[-1]) == (0, members[span[0] // 10][0])
+
+
+@given(sizes)
+def test_no_batch_passes_a_bound(members: list[Size]) -> None:
+    """Members, bytes in and bytes out of a batch stay within the settings."""
+    for task in cut(members).tasks:
+        if task.kind is TaskKind.BATCH:
+            assert task.members <= SMALL.batch_members
+            assert task.size <= SMALL.batch_output
+            assert task.members == (task.rows[1] - task.rows[0]) // 10
+
+
+@given(sizes, st.integers(1, 20))
+def test_the_cut_does_not_depend_on_how_rows_arrive(members: list[Size], step: int) -> None:
+    """One row at a time or all at once: the same tasks."""
+    assert cut(members, step=step).tasks == cut(members, step=1).tasks
+
+
+def kinds(members: list[Size], *, copies: bool = True) -> list[TaskKind]:
+    """Return the kinds of the tasks."""
+    return [task.kind for task in cut(members, copies=copies).tasks]
+
+
+def test_members_are_done_by_what_they_are() -> None:
+    """Small: batch; stored: copy; deflated: stream, or segments when huge."""
+    assert kinds([(500, 900, 8)]) == [TaskKind.BATCH]
+    assert kinds([(2_000, 2_000, 0)]) == [TaskKind.COPY]
+    assert kinds([(2_000, 2_000, 0)], copies=False) == [TaskKind.STREAM]
+    assert kinds([(4_000, 9_000, 8)]) == [TaskKind.STREAM]
+    assert kinds([(6_000, 9_000, 8)]) == [TaskKind.SEGMENT] * 3
+    assert kinds([(6_000, 9_000, 12)]) == [TaskKind.STREAM]
+    assert kinds([(9_000, 9_000, 0)]) == [TaskKind.COPY] * 3
+
+
+def test_a_small_archive_is_spread_over_the_workers() -> None:
+    """Batches are not as large as allowed when that would leave workers idle."""
+    tuning = replace(Tuning(), max_workers=8)
+    assert len(cut([(5_000, 11_000, 8)] * 40_000, tuning, step=8_000).tasks) >= 16
+
+
+def test_the_longest_tasks_start_first_and_neighbours_apart() -> None:
+    """Large members first, by forecast; then batches, never two siblings in a row."""
+    members = [(500, 900, 8)] * 80 + [(4_000, 9_000, 8), (2_000, 5_000, 8)]
+    ordered = order_tasks(cut(members).tasks)
+    assert [task.kind for task in ordered[:2]] == [TaskKind.STREAM] * 2
+    assert ordered[0].seconds >= ordered[1].seconds
+    numbers = [int(task.id[6:]) for task in ordered[2:]]
+    assert sorted(numbers) == list(range(len(numbers)))
+    assert all(abs(a - b) != 1 for a, b in pairwise(numbers))
+
+
+@given(sizes)
+def test_concurrency_is_at_least_one_and_at_most_the_tasks(members: list[Size]) -> None:
+    """There is always a worker, and never more than there are tasks."""
+    tasks: list[Task] = cut(members).tasks
+    assert 1 <= choose_concurrency(tasks, SMALL) <= max(1, len(tasks))

@@ -1,0 +1,148 @@
+"""Key templates, globs and locations."""
+
+from __future__ import annotations
+
+import fnmatch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3unzip.errors import UsageError
+from s3unzip.model import GzipForm, Location, Options, Request
+from s3unzip.planning.keys import parse_template
+from s3unzip.planning.selection import compile_glob, selector
+from s3unzip.stores.locations import parse_destination, parse_source
+
+
+def key(path: str, template: str | None = None, source: str = "s3://bucket/in/data.v1.zip") -> str:
+    """Return the key of a path."""
+    options = Options() if template is None else Options(key_template=template)
+    request = Request(parse_source(source), parse_destination("s3://out/base"), options)
+    return parse_template(request).key_of()(path)
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [
+        (None, "base/data.v1/a/b.tar.gz"),
+        ("{member}", "base/a/b.tar.gz"),
+        ("x/{archive_dir}/{name}", "base/x/in/b.tar.gz"),
+        ("{bucket}/{archive_key}/{stem}{suffix}", "base/bucket/in/data.v1.zip/b.tar.gz"),
+        ("{dir}/{stem}-{archive_stem}{suffix}", "base/a/b.tar-data.v1.gz"),
+        ("{suffix}/{member}", "base/.gz/a/b.tar.gz"),
+    ],
+)
+def test_fields_are_filled(template: str | None, wanted: str) -> None:
+    """Each field stands for what the documentation says."""
+    assert key("a/b.tar.gz", template) == wanted
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{nope}", "{member", "}{member}", "fixed", "/{member}", "../{member}", "a/../{name}"],
+)
+def test_a_wrong_template_is_refused(template: str) -> None:
+    """An unknown field, no field, or a way out of the prefix is a usage error."""
+    with pytest.raises(UsageError):
+        key("a", template)
+
+
+def test_braces_in_the_archives_own_name_are_plain_text() -> None:
+    """An archive called {member}.zip does not make fields of its name."""
+    assert key("a", None, "s3://bucket/{member}.zip") == "base/{member}/a"
+
+
+@given(st.text(min_size=1), st.sampled_from(["{member}", "{dir}/{name}", "{stem}{suffix}"]))
+def test_no_key_leaves_the_prefix(path: str, template: str) -> None:
+    """Whatever the path, the key begins with the destination's prefix."""
+    assert key(path, template).startswith("base/")
+
+
+def test_gzip_members_end_in_gz() -> None:
+    """With --as-gzip suffix the key says what the object is."""
+    options = Options(as_gzip=GzipForm.SUFFIX)
+    source, target = parse_source("s3://bucket/a.zip"), parse_destination("s3://out")
+    assert parse_template(Request(source, target, options)).key_of()("x.json") == "a/x.json.gz"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "match"),
+    [
+        ("*.json", "a/b/c.json", True),
+        ("*.json", "a/b/c.jsonl", False),
+        ("a/*.json", "a/b/c.json", False),
+        ("a/**/*.json", "a/c.json", True),
+        ("a/**/*.json", "a/x/y/c.json", True),
+        ("a/", "a/x/y", True),
+        ("/top", "top", True),
+        ("/top", "a/top", False),
+        ("?.txt", "ab.txt", False),
+        ("[ab].txt", "b.txt", True),
+        ("[!ab].txt", "b.txt", False),
+        ("a.b", "aXb", False),
+        ("**", "any/thing", True),
+    ],
+)
+def test_globs_match_as_in_gitignore(pattern: str, path: str, *, match: bool) -> None:
+    """A pattern without a slash is about the last part; ** crosses folders."""
+    assert bool(compile_glob(pattern).match(path)) is match
+
+
+@given(st.text("ab*?.", max_size=6), st.text("ab.", max_size=6))
+def test_simple_globs_agree_with_fnmatch(pattern: str, name: str) -> None:
+    """On one folder level the standard library says the same."""
+    if "**" not in pattern:
+        assert bool(compile_glob(pattern).match(name)) == fnmatch.fnmatchcase(name, pattern)
+
+
+def test_exclude_wins_over_include() -> None:
+    """A member that both match is left out."""
+    wanted = selector(Options(include=("*.json",), exclude=("secret*",)))
+    assert wanted is not None
+    assert [n for n in ("a.json", "secret.json", "b.txt") if wanted(n)] == ["a.json"]
+    assert selector(Options()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("s3://bucket/a/b.zip", Location("s3", "bucket", "a/b.zip")),
+        ("https://host:8/a.zip?sig=1", Location("https", "host:8", "a.zip?sig=1")),
+        ("/tmp/x/../a.zip", Location("file", "", "/tmp/a.zip")),
+        ("file:///tmp/a%20b.zip", Location("file", "", "/tmp/a b.zip")),
+    ],
+)
+def test_sources_are_parsed(text: str, wanted: Location) -> None:
+    """Each kind of location, and what it prints as."""
+    assert parse_source(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://", "s3://bucket", "s3://bucket/", "s3://b!/a.zip", "ftp://x/y", "https://host"]
+)
+def test_wrong_sources_are_refused(text: str) -> None:
+    """What names no archive is a usage error."""
+    with pytest.raises(UsageError):
+        parse_source(text)
+
+
+def test_a_refused_address_does_not_show_its_query() -> None:
+    """A presigned address carries a credential in its query."""
+    with pytest.raises(UsageError) as refusal:
+        parse_source("https://?X-Amz-Signature=secret")
+    assert "secret" not in str(refusal.value)
+
+
+def test_an_address_is_shown_without_its_query() -> None:
+    """What is printed and reported of a presigned address carries no credential."""
+    location = parse_source("https://user:pw@host/a.zip?X-Amz-Signature=secret")
+    assert str(location) == "https://host/a.zip?..."
+    assert "secret" not in repr(location.public)
+
+
+@pytest.mark.parametrize("text", ["https://host/x", "s3://out/../x"])
+def test_wrong_destinations_are_refused(text: str) -> None:
+    """Members are written to S3 or to folders, and not above a prefix."""
+    with pytest.raises(UsageError):
+        parse_destination(text)

@@ -1,0 +1,40 @@
+"""Keys that obstore would refuse or change: told apart fast, and right."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3unzip.stores.s3.boto_fallback import is_odd
+
+SEGMENT = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def refused(key: str) -> bool:
+    """Say the same in another way: by the key's segments."""
+    return any(part in {"", ".", ".."} or SEGMENT.search(part) for part in key.split("/"))
+
+
+@given(st.text(st.sampled_from("a./\x00\x1f\x7f\u00a0\u00e9\ud7ff"), max_size=8))
+def test_odd_keys(key: str) -> None:
+    """Empty, one-dot and two-dot segments and control characters are odd, and nothing else."""
+    assert is_odd(key) == refused(key)
+
+
+@pytest.mark.parametrize(
+    "key", ["a", "a/b.json", ".profile", "a/..b", "caf\u00e9/\u00a0", "a/b..."]
+)
+def test_plain_keys(key: str) -> None:
+    """What obstore takes as it is."""
+    assert not is_odd(key)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/", "a/", "/a", "a//b", ".", "..", "a/.", "./a", "a/../b", "a\n"]
+)
+def test_keys_for_boto3(key: str) -> None:
+    """What obstore would refuse or change."""
+    assert is_odd(key)

@@ -1,0 +1,86 @@
+"""Every value that travels goes through JSON without loss, and nonsense is refused by name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from s3unzip import model
+from s3unzip.errors import UsageError
+from s3unzip.model import Location, Options, Pin, Request, decode, encode, run_id
+
+VALUES = [
+    kind
+    for kind in vars(model).values()
+    if isinstance(kind, type) and issubclass(kind, Struct) and kind is not Struct
+]
+SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(0, 2**62),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    str: st.text(max_size=20),
+    bytes: st.binary(max_size=20),
+    bool: st.booleans(),
+}
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for a field's type; every field of a value is drawn."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return st.one_of([st.none() if one is type(None) else values(one) for one in arguments])
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(values(arguments[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(values, arguments))
+    if origin is dict:
+        return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
+    if issubclass(hint, Struct):
+        return st.builds(hint, **{n: values(h) for n, h in get_type_hints(hint).items()})
+    return st.sampled_from(list(hint)) if issubclass(hint, StrEnum) else SIMPLE[hint]
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_a_value_goes_through_json_unchanged(kind: type[Struct], data: st.DataObject) -> None:
+    """What is written by one step is what the next step reads."""
+    value = data.draw(values(kind))
+    line = encode(value)
+    assert b"\n" not in line
+    assert decode(line, kind) == value
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
+def test_nonsense_is_refused_by_name(kind: type[Struct]) -> None:
+    """A damaged line says what it is not, and never a traceback."""
+    with pytest.raises(UsageError, match=f"not a {kind.__name__}"):
+        decode(b'{"broken', kind)
+
+
+def request(key: str = "in/My archive (1).ZIP", **options: Any) -> Request:
+    """Return a request."""
+    return Request(Location("s3", "b", key), Location("s3", "o", "x/"), Options(**options))
+
+
+@given(st.text(min_size=1))
+def test_a_run_id_is_fit_for_an_execution_name(key: str) -> None:
+    """Step Functions takes 1-80 characters of [A-Za-z0-9_-]."""
+    name = run_id(request(key), Pin(1, '"e"'))
+    assert 1 <= len(name) <= 80
+    assert name.replace("-", "").replace("_", "").isalnum()
+    assert name.isascii()
+
+
+def test_a_run_id_tells_versions_and_options_apart() -> None:
+    """Another version or another option is another run; the time of the event is not."""
+    one = run_id(request(), Pin(1, '"e"'))
+    assert one.startswith("My-archive-1-")
+    assert one == run_id(request(), Pin(1, '"e"'))
+    assert one != run_id(request(), Pin(1, '"f"'))
+    assert one != run_id(request(lenient=True), Pin(1, '"e"'))
