@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.forecast import Latency, Platform
+    from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Buffer, ObjectFacts
     from s3unzip.zipformat.ranges import ByteRange
 
@@ -107,7 +108,7 @@ class ShapedStores:
         """Return the destination."""
         return ShapedDestination(self)
 
-    def work(self, run: str) -> ShapedWork:
+    def work(self, run: str, calls: Calls | None = None) -> ShapedWork:
         """Return the work store of the one run."""
         return ShapedWork(self)
 

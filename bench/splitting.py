@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from bench.archives import Content
     from s3unzip.model import Part, Pin
+    from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import (
         Archive,
         Buffer,
@@ -141,9 +142,9 @@ class LimitedStores:
                 self._folders[location.key] = LimitedFolder(location.key, self._out)
             return self._folders[location.key]
 
-    def work(self, run: str) -> Work:
+    def work(self, run: str, calls: Calls | None = None) -> Work:
         """Return a run's own objects; they are small, and not limited."""
-        return self._stores.work(run)
+        return self._stores.work(run, calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Tail, Up
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Buffer
     from s3unzip.zipformat.ranges import ByteRange
 
@@ -283,7 +284,7 @@ class MemoryStores:
         """Return the writing side."""
         return self.bucket(location.bucket)
 
-    def work(self, run: str) -> MemoryWork:
+    def work(self, run: str, calls: Calls | None = None) -> MemoryWork:
         """Return a run's own objects."""
         return self.runs.setdefault(run, MemoryWork())
 

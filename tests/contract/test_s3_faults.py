@@ -23,15 +23,19 @@ from s3unzip.errors import (
     ThrottledError,
 )
 from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Upload
 from s3unzip.stores.s3.session import S3Access, Writing
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
+from tests.memory import ManualClock
 from tests.servers import VERSITY, Asked, HttpServer, Reply, free_port, s3_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from s3unzip.stores.ports import Work
 
 WHERE = Location("s3", "bucket", "a.zip")
 ODD = Location("s3", "bucket", "odd//a.zip")
@@ -332,3 +336,27 @@ def test_an_unknown_profile() -> None:
     for call in ("read", "list"):
         with pytest.raises(AccessDeniedError, match="no-such"):
             CALLS[call](stores)
+
+
+RECORD_CALLS: dict[str, Callable[[Work], object]] = {
+    "write": lambda work: work.write("stop.json", [b"{}"]),
+    "read": lambda work: work.read("stop.json"),
+    "stream": lambda work: list(work.stream("plan.jsonl")),
+    "names": lambda work: list(work.names("outcomes/")),
+    "delete": lambda work: work.delete(["stop.json"]),
+}
+
+
+@pytest.mark.parametrize("call", RECORD_CALLS)
+def test_a_run_store_spends_one_budget(call: str) -> None:
+    """The step's calls retry and count each request, so the budget is spent once and no more."""
+    clock = ManualClock()
+    calls = Calls(clock, budget=2.0, at_once=4)
+    with HttpServer(lambda asked: s3_error(503, "ServiceUnavailable")) as server:
+        with pytest.raises(ThrottledError):
+            RECORD_CALLS[call](stores_of(server.url).work("run", calls))
+        asked = len(server.asked)
+    assert clock.slept <= 2.0
+    counts = calls.requests
+    assert counts.get + counts.put + counts.head + counts.list == asked == counts.throttled
+    assert counts.retries == asked - 1 > 0

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from s3unzip import run_files
 from s3unzip.cli.main import main
 from s3unzip.extraction.task import run_task
 from s3unzip.model import PlanSummary, Report, TaskReport, decode, encode
 from s3unzip.planning.archive import make_plan
-from s3unzip.runs.outcomes import outcomes_name
 from s3unzip.runs.records import planned_tasks
 from s3unzip.runs.watch import RunWatcher
 from tests.runs import Bench
@@ -61,7 +61,7 @@ def test_unfinished_tasks_are_looked_at_again() -> None:
     work = bench.stores.work(summary.run.id)
     task = next(planned_tasks(work))
     half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
-    work.write(outcomes_name(task.id), [encode(half) + b"\n"])
+    work.write(run_files.outcomes(task.id), [encode(half) + b"\n"])
     watcher = RunWatcher(work)
     assert watcher.look().tasks == 0
     run_task(summary.run, task, bench.context)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from s3unzip import run_files
 from s3unzip.model import encode
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def execution_input(worker: Worker, plan: PlanSummary) -> dict[str, Any]:
         "run": msgspec.to_builtins(plan.run),
         "work": {
             "bucket": worker.work.bucket,
-            "scan": f"{run}/scan.jsonl",
-            "plan": f"{run}/plan.jsonl",
-            "redo": f"{run}/redo.jsonl",
+            "scan": f"{run}/{run_files.SCAN}",
+            "plan": f"{run}/{run_files.PLAN}",
+            "redo": f"{run}/{run_files.REDO}",
         },
         "tasks": plan.tasks,
         "scans": plan.scans,

@@ -30,8 +30,7 @@ MOST_LISTED = 1_000  # one page of a LIST
 def note_refusal(worker: Worker, report: Report, context: Context) -> None:
     """Add a run to the list."""
     name = f"{LAST - round(report.started * 1_000):013d}-{report.run}"
-    work = worker.stores.work(FOLDER)
-    context.calls().run("put", lambda: work.write(name, [b""]))
+    worker.stores.work(FOLDER, context.calls()).write(name, [b""])
 
 
 def list_refusals(client: S3Client, work: Location, most: int) -> list[RunEntry]:

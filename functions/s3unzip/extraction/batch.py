@@ -65,6 +65,7 @@ def extract_batch(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
     except BaseException:
         log.calls.end()
         pool.abandon()
+        log.calls.reopen()
         raise
 
 

@@ -46,15 +46,15 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
         AccessDeniedError, NotFoundError, StoreFullError: this task met it.
         StorageError: the destination refuses whatever it is given.
     """
-    work = context.stores.work(run.id)
     calls = context.calls()
-    stop = calls.run("get", lambda: read_stop(work))
+    work = context.stores.work(run.id, calls)
+    stop = read_stop(work)
     if stop is not None:
         raise RunStoppedError(f"{task.id}: not begun, for the run met {stop.reason}")
-    earlier = calls.run("get", lambda: read_outcomes(work, task.id))
+    earlier = read_outcomes(work, task.id)
     if earlier is not None and earlier.complete:
         return earlier.report
-    rows = calls.run("get", lambda: read_rows(work, task.rows))
+    rows = read_rows(work, task.rows)
     log = OutcomeLog(run.id, task, context, calls, context.clock.now())
     if earlier is not None:
         log.resume(earlier)
@@ -65,7 +65,7 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
 
 def _work_off(run: Run, rows: list[MemberRow], log: OutcomeLog) -> TaskReport:
     """Do `rows`, and write down how it went."""
-    work = log.context.stores.work(run.id)
+    work = log.work
     try:
         WORKERS[log.task.kind](run, rows, log)
     except SourceChangedError as change:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from s3unzip import run_files
 from s3unzip.aws_lambda.environment import open_client, open_worker, take
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.telemetry import follow, logger, metrics, record_archive, tracer
@@ -11,7 +12,6 @@ from s3unzip.model import Run, decode
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.retry import run_of
 from s3unzip.reporting.settle import settle
-from s3unzip.runs.stop import STOP
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -26,11 +26,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     step = worker.context(context)
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
     work = worker.stores.work(run_of(failure["name"])) if failure else None
-    run = decode(work.read("run.json"), Run) if work else take(event, "run", Run)
+    run = decode(work.read(run_files.RUN), Run) if work else take(event, "run", Run)
     follow(run)
     settled = settle(run, step)
     if work is not None:
-        work.delete([STOP])  # or no task of a redrive would begin
+        work.delete([run_files.STOP])  # or no task of a redrive would begin
     if work is not None or not settled.left:
         if worker.queue:
             requests = nested_requests(run, settled.report, step)

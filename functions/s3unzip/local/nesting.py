@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.local.runner import run_archive
 from s3unzip.model import Run, decode
 from s3unzip.reporting.nested import (
@@ -69,7 +70,7 @@ class _Nesting:
         if not has_nested(report):
             return [], []
         context = self._context
-        run = decode(context.stores.work(report.run).read("run.json"), Run)
+        run = decode(context.stores.work(report.run).read(run_files.RUN), Run)
         found, nested = find_nested(run, context, self._left.archives)
         reports: list[Report] = []
         for outcome in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from s3unzip import run_files
 from s3unzip.errors import InterruptedRunError, RunStoppedError
 from s3unzip.extraction.split.link import link_members, linked_sizes
 from s3unzip.model import PlanSummary, Report, ScanTask, Settled, Task, decode
@@ -14,7 +15,7 @@ from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import plan_retry
 from s3unzip.reporting.settle import settle
 from s3unzip.runs.outcomes import iterate_lines
-from s3unzip.runs.stop import RUN_FAULTS, STOP
+from s3unzip.runs.stop import RUN_FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,13 +30,13 @@ T = TypeVar("T", Task, ScanTask)
 
 # What an earlier run of the same archive and options left; a new run begins anew.
 LEAVINGS = (
-    "outcomes/",
-    "scans/",
-    "links/",
-    "uploads/",
-    "stop.json",
-    "redo.jsonl",
-    "retry-",
+    run_files.OUTCOMES,
+    run_files.SCANS,
+    run_files.LINKS,
+    run_files.UPLOADS,
+    run_files.STOP,
+    run_files.REDO,
+    run_files.RETRIES,
     "report.",
 )
 
@@ -100,19 +101,23 @@ def work_off(
     work = context.stores.work(run.id)
     if fresh:  # what is forgotten could not be dropped any more
         abort_run(run, context)
-    forget(work, LEAVINGS if fresh else (STOP,), keep="outcomes/index.jsonl")
+    forget(
+        work,
+        LEAVINGS if fresh else (run_files.STOP,),
+        keep=run_files.outcomes(run_files.INDEX_TASK),
+    )
     pool = make_pool(run)
     try:
         if summary.scans:
-            pool.work(_lines(work, "scan.jsonl", ScanTask))
-        tasks = _lines(work, "plan.jsonl", Task)
+            pool.work(_lines(work, run_files.SCAN, ScanTask))
+        tasks = _lines(work, run_files.PLAN, Task)
         if summary.split_members:
             _link(run, context)
             tasks = iter(longest_first(tasks, linked_sizes(work)))
         pool.work(tasks)
         settled = settle(run, context)
         if _worth_another_pass(settled):
-            pool.work(_lines(work, "redo.jsonl", Task))
+            pool.work(_lines(work, run_files.REDO, Task))
             settled = settle(run, context)
     except KeyboardInterrupt as interrupt:
         report = settle(run, context).report
@@ -146,7 +151,7 @@ def retry_failed(
     """
     run = summary.run
     work = context.stores.work(run.id)
-    forget(work, (STOP,), keep="")
+    forget(work, (run_files.STOP,), keep="")
     name = plan_retry(work)
     if name is not None:
         pool = make_pool(run)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from isal.isal_zlib import crc32
 
+from s3unzip import run_files
 from s3unzip.deflate import crc32_combine
 from s3unzip.errors import (
     ConflictError,
@@ -23,7 +24,7 @@ from s3unzip.model import OnConflict
 from s3unzip.objects.existing import exists_finding, is_unchanged
 from s3unzip.objects.metadata import facts_of
 from s3unzip.objects.stored import stored_as, stored_size
-from s3unzip.objects.upload_registry import begin_upload, record_prefix
+from s3unzip.objects.upload_registry import begin_upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from s3unzip.runs.outcomes import OutcomeLog
     from s3unzip.settings import Tuning
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload, Work
+    from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload
 
 MIB = 1024 * 1024
 
@@ -218,10 +219,6 @@ class MemberUpload:
     log: OutcomeLog
     destination: Destination
 
-    @property
-    def _work(self) -> Work:
-        return self.log.context.stores.work(self.run.id)
-
     def settle_earlier(self) -> bool:
         """Say whether an earlier attempt made the member whole.
 
@@ -230,7 +227,7 @@ class MemberUpload:
         upload is let be, for its worker may be alive; settling drops it.
         """
         calls = self.log.calls
-        names = calls.run("list", lambda: list(self._work.names(record_prefix(self.log.task.id))))
+        names = list(self.log.work.names(run_files.uploads(self.log.task.id)))
         return bool(names) and is_unchanged(self.row, self.run.options, self.destination, calls)
 
     def wanted(self) -> bool:
@@ -251,9 +248,7 @@ class MemberUpload:
         """Begin the upload; it is on record."""
         facts = facts_of(self.row.key, self.row, self.run)
         log = self.log
-        return begin_upload(
-            log.task.id, self.row.key, facts, self.destination, self._work, log.calls
-        )
+        return begin_upload(log.task.id, self.row.key, facts, self.destination, log.work, log.calls)
 
     def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
         """Make the member visible and note it."""

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from msgspec import Struct
 
+from s3unzip import run_files
 from s3unzip.errors import NotFoundError
 from s3unzip.model import decode, encode
 from s3unzip.stores.ports import Upload
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Destination, ObjectFacts, Work
 
-RECORDS = "uploads/"
 READERS = 16  # records read at once
 
 
@@ -33,11 +33,6 @@ class UploadRecord(Struct, frozen=True, array_like=True):
     upload_id: str | None = None
 
 
-def record_prefix(owner: str) -> str:
-    """Return what the names of the records of one task begin with."""
-    return f"{RECORDS}{owner}/"
-
-
 def begin_upload(
     owner: str, key: str, facts: ObjectFacts, destination: Destination, work: Work, calls: Calls
 ) -> Upload:
@@ -46,7 +41,7 @@ def begin_upload(
     Each attempt has a record of its own: a task may be done twice at once, and
     neither may drop the other's upload.
     """
-    name = f"{record_prefix(owner)}{uuid4().hex[:12]}.json"
+    name = f"{run_files.uploads(owner)}{uuid4().hex[:12]}.json"
     attempts = 0
 
     def create() -> str:
@@ -54,10 +49,10 @@ def begin_upload(
         attempts += 1
         return destination.create_upload(key, facts)
 
-    calls.run("put", lambda: work.write(name, [encode(UploadRecord(key))]))
+    work.write(name, [encode(UploadRecord(key))])
     upload_id = calls.run("create", create)
     if attempts == 1:  # else an earlier one may have begun an upload whose id never came
-        calls.run("put", lambda: work.write(name, [encode(UploadRecord(key, upload_id))]))
+        work.write(name, [encode(UploadRecord(key, upload_id))])
     return Upload(key, upload_id)
 
 
@@ -67,7 +62,8 @@ def abort_run(run: Run, context: Context) -> int:
     Members that are whole stay. A run that is redriven after it begins these
     uploads again.
     """
-    return abort_leftovers(run, context.stores.work(run.id), context, context.calls())
+    calls = context.calls()
+    return abort_leftovers(run, context.stores.work(run.id, calls), context, calls)
 
 
 def abort_leftovers(run: Run, work: Work, context: Context, calls: Calls) -> int:
@@ -76,7 +72,7 @@ def abort_leftovers(run: Run, work: Work, context: Context, calls: Calls) -> int
     Uploads of other runs to the same keys are theirs, and left alone.
     """
     destination = context.stores.destination(run.destination)
-    names = list(work.names(RECORDS))
+    names = list(work.names(run_files.UPLOADS))
     if not names:
         return 0
     found = calls.run("list", lambda: list(destination.uploads(run.key_prefix)))

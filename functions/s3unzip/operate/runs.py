@@ -17,13 +17,13 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from s3unzip import run_files
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.refusals import FOLDER, list_refusals
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
 from s3unzip.operate.stack import find_outputs
-from s3unzip.reporting.retry import LISTS, plan_retry, run_of
-from s3unzip.runs.stop import STOP
+from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.watch import Items, RunEntry
 from s3unzip.stores.s3.stores import S3Stores
 
@@ -173,7 +173,7 @@ class DeployedRuns:
         execution, state = self._last(run)
         if state is None:
             raise NotFoundError(f"{run}: has no execution; put the archive again")
-        self.work(run).delete([STOP])  # or no task would begin
+        self.work(run).delete([run_files.STOP])  # or no task would begin
         try:
             self._states.redrive_execution(executionArn=execution)
         except self._states.exceptions.ExecutionNotRedrivable as error:
@@ -191,12 +191,12 @@ class DeployedRuns:
         if self.state(run) == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch")
         work = self.work(run)
-        work.delete([STOP])
+        work.delete([run_files.STOP])
         name = plan_retry(work)
         if name is None:
             return 0
         lines = work.read(name)
-        work.write("redo.jsonl", [lines])  # the list that the state machine may read
+        work.write(run_files.REDO, [lines])  # the list that the state machine may read
         tasks = lines.count(b"\n")
         told = json.loads(self._input(run))
         told["work"]["plan"] = told["work"]["redo"]
@@ -234,8 +234,10 @@ class DeployedRuns:
 
     def _last(self, run: str) -> tuple[str, str | None]:
         """Return the ARN and the state of the run's last execution: its latest retry, or itself."""
-        generations = sum(1 for _ in self.work(run).names(LISTS))
-        names = [f"{run}-{LISTS}{generation:04d}" for generation in range(generations, 0, -1)]
+        generations = sum(1 for _ in self.work(run).names(run_files.RETRIES))
+        names = [
+            f"{run}-{run_files.RETRIES}{generation:04d}" for generation in range(generations, 0, -1)
+        ]
         for name in [*names, run]:
             execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
             state = self._describe(execution)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from s3unzip import run_files
 from s3unzip.errors import RejectedError
 from s3unzip.model import (
     Outcome,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.ranges import ByteRange
 
 Row = tuple[Any, ...]  # the columns of model.MemberRow
-INDEX_TASK = "index"  # outcomes of members that fail before any worker sees them
 ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
 LINES_PIECE = 1024 * 1024  # bytes of JSON lines gathered before they are handed on
 
@@ -206,7 +206,7 @@ def _reject(
         plan_seconds=now - started,
         requests=calls.requests,
     )
-    context.stores.work(run.id).write("run.json", [encode(run)])
+    context.stores.work(run.id, calls).write(run_files.RUN, [encode(run)])
     return report
 
 
@@ -222,7 +222,7 @@ def _probe(run: Run, reading: Reading, context: Context, calls: Calls) -> None:
     key = reading.template.key_of()(member.path)
     destination = context.stores.destination(run.destination)
     facts = facts_of(key, member, run)
-    work = context.stores.work(run.id)
+    work = context.stores.work(run.id, calls)
     upload = begin_upload("probe", key, facts, destination, work, calls)
     calls.run("abort", lambda: destination.abort_upload(upload))
 
@@ -230,16 +230,16 @@ def _probe(run: Run, reading: Reading, context: Context, calls: Calls) -> None:
 def _write_plan(
     run: Run, reading: Reading, started: float, context: Context, calls: Calls
 ) -> PlanSummary:
-    work = context.stores.work(run.id)
-    work.write("run.json", [encode(run)])
+    work = context.stores.work(run.id, calls)
+    work.write(run_files.RUN, [encode(run)])
     index = reading.index
     cutter = make_cutter(run, reading, context)
-    work.write("members.jsonl", member_lines(reading, cutter))
+    work.write(run_files.MEMBERS, member_lines(reading, cutter))
     tasks = order_tasks(cutter.tasks)
-    work.write("plan.jsonl", _lines(encode(task) for task in tasks))
+    work.write(run_files.PLAN, _lines(encode(task) for task in tasks))
     if cutter.scans:
-        work.write("scan.jsonl", _lines(encode(scan) for scan in cutter.scans))
-    work.write(f"outcomes/{INDEX_TASK}.jsonl", _index_outcomes(reading))
+        work.write(run_files.SCAN, _lines(encode(scan) for scan in cutter.scans))
+    work.write(run_files.outcomes(run_files.INDEX_TASK), _index_outcomes(reading))
     concurrency = choose_concurrency(tasks, context.tuning)
     longest = max((task.seconds for task in tasks), default=0.0)
     now = context.clock.now()
@@ -265,7 +265,7 @@ def _write_plan(
         requests=calls.requests,
         bytes_read=reading.bytes_read,
     )
-    work.write("summary.json", [encode(summary)])
+    work.write(run_files.SUMMARY, [encode(summary)])
     return summary
 
 
@@ -320,7 +320,7 @@ def _index_outcomes(reading: Reading) -> Iterator[bytes]:
     key_of = reading.template.key_of()
     failures = reading.index.failures
     head = TaskReport(
-        task=INDEX_TASK, kind=TaskKind.BATCH, members=len(failures), failed=len(failures)
+        task=run_files.INDEX_TASK, kind=TaskKind.BATCH, members=len(failures), failed=len(failures)
     )
     outcomes = (
         encode(Outcome.failed(failure.index, key_of(failure.path), failure.finding))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from s3unzip import run_files
 from s3unzip.errors import NotFoundError
 from s3unzip.extraction.split.finish import right_outcome
 from s3unzip.extraction.split.link import split_tasks
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Work
 
 SUFFIX = ".zip"
-RECORD = "nested.jsonl"  # in the work store of the run that extracted them
 EXTRACTED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
 NOT_AN_ARCHIVE = "no-eocd"  # a file that is only called .zip
 
@@ -77,7 +77,7 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
     members = size = 0
     try:
         work = context.stores.work(report.run)
-        summary = decode(work.read("summary.json"), PlanSummary)
+        summary = decode(work.read(run_files.SUMMARY), PlanSummary)
     except NotFoundError:  # it was rejected
         pass
     else:
@@ -176,7 +176,7 @@ def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> No
     """Write down what became of the nested archives of a run."""
     lines = [encode(one) + b"\n" for one in nested]
     if lines:
-        context.stores.work(run.id).write(RECORD, lines)
+        context.stores.work(run.id).write(run_files.NESTED, lines)
 
 
 def _archives(work: Work) -> Iterator[Outcome]:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.model import ScanReport, decode
 from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, render_page
 from s3unzip.runs.records import planned_tasks
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from s3unzip.model import PlanSummary, Report
     from s3unzip.stores.ports import Work
 
-PAGE = "report.html"
 READERS = 16  # scans read at once
 MOST_FORECAST = 5_000  # tasks; a forecast of more would be felt at the end of a run
 
@@ -38,7 +38,7 @@ class Columns:
 
 def read_scans(work: Work) -> list[ScanReport]:
     """Return what the scans of a run cost."""
-    names = [name for name in work.names("scans/") if name.endswith(".json")]
+    names = [name for name in work.names(run_files.SCANS) if name.endswith(".json")]
     with ThreadPoolExecutor(READERS, thread_name_prefix="scans") as pool:
         return [decode(line, ScanReport) for line in pool.map(work.read, names)]
 
@@ -55,7 +55,7 @@ def write_page(
     seen = columns or Columns()
     steps = _steps(summary, seen) if summary is not None else ()
     data = collect(report, summary, seen.tasks, seen.sizes, forecast, cost=cost, steps=steps)
-    work.write(PAGE, [render_page(data)])
+    work.write(run_files.PAGE, [render_page(data)])
 
 
 def forecast_plan(work: Work, summary: PlanSummary, context: Context) -> Forecast | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.model import encode
 from s3unzip.reporting.page_writer import write_page
 
@@ -21,4 +22,4 @@ def write_refusal(report: Report, context: Context) -> None:
     """
     work = context.stores.work(report.run)
     write_page(work, report)
-    work.write("report.json", [encode(report)])
+    work.write(run_files.REPORT, [encode(report)])

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.errors import NotFoundError
 from s3unzip.extraction.split.finish import whole_task
-from s3unzip.extraction.split.link import link_name
 from s3unzip.model import Link, MemberRow, Outcome, Status, Task, TaskKind, decode, encode
 from s3unzip.runs.outcomes import read_outcomes
 from s3unzip.runs.records import planned_tasks, read_records
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from s3unzip.model import TaskReport
     from s3unzip.stores.ports import Work
-
-LISTS = "retry-"
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class Retries:
 def read_retries(work: Work) -> Retries:
     """Return what is on record of the run's retries."""
     retries = Retries()
-    for name in list(work.names(LISTS)):
+    for name in list(work.names(run_files.RETRIES)):
         for task, found in read_records(work, planned_tasks(work, name)):
             if found is None or not found.complete:
                 retries.left.append(task)
@@ -56,16 +54,16 @@ def plan_retry(work: Work) -> str | None:
     Members that the index itself refused are not tried: what the archive says
     of them does not change.
     """
-    generation = 1 + sum(1 for _ in work.names(LISTS))
+    generation = 1 + sum(1 for _ in work.names(run_files.RETRIES))
     earlier = read_retries(work)
     tasks: list[Task] = []
     for task, failed in _failed(work, earlier):
         for rows, span in _runs(work, task, failed):
-            name = f"{LISTS}{generation:04d}-{len(tasks):07d}"
+            name = f"{run_files.RETRIES}{generation:04d}-{len(tasks):07d}"
             tasks.append(_retry_task(name, task, rows, span))
     if not tasks:
         return None
-    name = f"{LISTS}{generation:04d}.jsonl"
+    name = run_files.retry(generation)
     work.write(name, [encode(task) + b"\n" for task in tasks])
     return name
 
@@ -86,7 +84,7 @@ def _split_outcomes(work: Work, task: Task) -> list[Outcome]:
     """Return what is known of a member over several tasks, but that it is whole."""
     row = read_rows(work, task.rows)[0]
     try:
-        link = decode(work.read(link_name(row.index)), Link)
+        link = decode(work.read(run_files.link(row.index)), Link)
     except NotFoundError:
         return []
     if link.outcome is not None:
@@ -101,7 +99,7 @@ def _runs(
     """Yield runs of neighbouring rows that failed, with their bytes of members.jsonl."""
     lines: list[tuple[MemberRow, int, int]] = []
     position = task.rows[0]
-    for line in work.read("members.jsonl", task.rows).splitlines(keepends=True):
+    for line in work.read(run_files.MEMBERS, task.rows).splitlines(keepends=True):
         lines.append((decode(line, MemberRow), position, position + len(line)))
         position += len(line)
     for is_failed, group in groupby(lines, lambda entry: entry[0].index in failed):
@@ -125,5 +123,5 @@ def _retry_task(name: str, task: Task, rows: list[MemberRow], span: tuple[int, i
 
 def run_of(execution: str) -> str:
     """Return the run that an execution is of: a retry has one of its own, named after its list."""
-    head, mark, generation = execution.rpartition(f"-{LISTS}")
+    head, mark, generation = execution.rpartition(f"-{run_files.RETRIES}")
     return head if mark and generation.isdecimal() else execution

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from s3unzip import run_files
 from s3unzip.errors import NotFoundError
 from s3unzip.extraction.split.finish import finish_members
 from s3unzip.model import (
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Work
 
-INDEX_TASK = "index"
 MARKER = "_SUCCESS"
 
 
@@ -67,9 +67,9 @@ def settle(run: Run, context: Context) -> Settled:
     Raises:
         ServiceFaultError: try again later.
     """
-    work = context.stores.work(run.id)
     calls = context.calls()
-    summary = decode(calls.run("get", lambda: work.read("summary.json")), PlanSummary)
+    work = context.stores.work(run.id, calls)
+    summary = decode(work.read(run_files.SUMMARY), PlanSummary)
     tally = Tally(context.tuning.failures_listed)
     stop = read_stop(work)
     retries = read_retries(work)
@@ -82,7 +82,7 @@ def settle(run: Run, context: Context) -> Settled:
     left += retries.left
     changed = stop is not None and stop.verdict is Verdict.SOURCE_CHANGED
     if left and not changed:
-        work.write("redo.jsonl", [encode(task) + b"\n" for task in left])
+        work.write(run_files.REDO, [encode(task) + b"\n" for task in left])
     else:
         left = []
         abort_leftovers(run, work, context, calls)
@@ -93,13 +93,13 @@ def settle(run: Run, context: Context) -> Settled:
     if report.verdict is Verdict.COMPLETED and run.options.marker:
         _write_marker(run, report, context, calls)
     write_page(work, report, summary, tally.columns, forecast, cost)
-    work.write("report.json", [encode(report)])
+    work.write(run_files.REPORT, [encode(report)])
     return Settled(report, len(left))
 
 
 def each_outcome(work: Work) -> Iterator[tuple[str, Outcome]]:
     """Yield every outcome on record, with the task that it is of."""
-    for name in work.names("outcomes/"):
+    for name in work.names(run_files.OUTCOMES):
         lines = iterate_lines(work.stream(name))
         head = next(lines, None)
         if head is not None:
@@ -112,7 +112,7 @@ def each_outcome(work: Work) -> Iterator[tuple[str, Outcome]]:
 def read_report(work: Work) -> Report | None:
     """Return the run's report, None if it has none yet."""
     try:
-        return decode(work.read("report.json"), Report)
+        return decode(work.read(run_files.REPORT), Report)
     except NotFoundError:
         return None
 
@@ -188,10 +188,10 @@ class Tally:
 
 def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
     """Add up the tasks of the plan; return those that are not complete."""
-    index = read_outcomes(work, INDEX_TASK)
+    index = read_outcomes(work, run_files.INDEX_TASK)
     if index is not None:
         for outcome in index.outcomes:
-            tally.add(outcome, INDEX_TASK)
+            tally.add(outcome, run_files.INDEX_TASK)
     left: list[Task] = []
     for task, found in read_records(work, planned_tasks(work)):
         if found is not None:

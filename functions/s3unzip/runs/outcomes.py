@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.errors import NotFoundError
 from s3unzip.model import (
     Outcome,
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Work
 
 TICK = 0.2  # seconds between two words to the progress display
-
-
-def outcomes_name(task: str) -> str:
-    """Return the name of a task's outcomes in the work store."""
-    return f"outcomes/{task}.jsonl"
 
 
 @dataclass(slots=True)
@@ -57,6 +53,11 @@ class OutcomeLog:
     _told: int = 0
     _told_read: int = 0
     _next_tick: float = 0.0
+
+    @property
+    def work(self) -> Work:
+        """The run store; its requests are counted and retried by the calls of this task."""
+        return self.context.stores.work(self.run, self.calls)
 
     def extracted(self, row: MemberRow, seconds: float, size: int | None = None) -> None:
         """Note that a member is whole and right in the destination."""
@@ -137,8 +138,7 @@ class OutcomeLog:
         self.tick(now=True)
         report = self.report()
         lines = [encode(report), *(encode(outcome) for outcome in self.outcomes), b""]
-        work = self.context.stores.work(self.run)
-        self.calls.run("put", lambda: work.write(outcomes_name(self.task.id), [b"\n".join(lines)]))
+        self.work.write(run_files.outcomes(self.task.id), [b"\n".join(lines)])
         return report
 
     def _written(self) -> int:
@@ -166,7 +166,7 @@ class TaskOutcomes:
 def read_outcomes(work: Work, task: str) -> TaskOutcomes | None:
     """Return what is on record of `task`; None: nothing yet."""
     try:
-        lines = work.read(outcomes_name(task)).splitlines()
+        lines = work.read(run_files.outcomes(task)).splitlines()
     except NotFoundError:
         return None
     return TaskOutcomes(

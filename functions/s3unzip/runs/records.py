@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.model import Task, decode
-from s3unzip.runs.outcomes import iterate_lines, outcomes_name, read_outcomes
+from s3unzip.runs.outcomes import iterate_lines, read_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 READERS = 16  # outcomes read at once
 
 
-def planned_tasks(work: Work, name: str = "plan.jsonl") -> Iterator[Task]:
+def planned_tasks(work: Work, name: str = run_files.PLAN) -> Iterator[Task]:
     """Yield the tasks of the plan, or of another list."""
     for line in iterate_lines(work.stream(name)):
         yield decode(line, Task)
@@ -30,11 +31,11 @@ def read_records(work: Work, tasks: Iterable[Task]) -> Iterator[tuple[Task, Task
     What there is to read is listed first: of a run that stopped early most
     tasks have nothing.
     """
-    known = set(work.names("outcomes/"))
+    known = set(work.names(run_files.OUTCOMES))
     coming = iter(tasks)
 
     def read(task: Task) -> TaskOutcomes | None:
-        return read_outcomes(work, task.id) if outcomes_name(task.id) in known else None
+        return read_outcomes(work, task.id) if run_files.outcomes(task.id) in known else None
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
         while some := list(islice(coming, READERS)):

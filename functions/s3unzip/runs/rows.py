@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.model import MemberRow, decode
 from s3unzip.zipformat import Member
 
@@ -19,7 +20,7 @@ MOST_DESCRIPTOR = 24
 
 def read_rows(work: Work, span: tuple[int, int]) -> list[MemberRow]:
     """Return the rows in bytes [start, stop) of members.jsonl."""
-    return [decode(line, MemberRow) for line in work.read("members.jsonl", span).splitlines()]
+    return [decode(line, MemberRow) for line in work.read(run_files.MEMBERS, span).splitlines()]
 
 
 def member_of(row: MemberRow, run: Run, bound: int | None = None) -> Member:

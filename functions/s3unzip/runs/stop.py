@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -16,7 +17,6 @@ from s3unzip.model import Stop, Verdict, decode, encode
 if TYPE_CHECKING:
     from s3unzip.stores.ports import Work
 
-STOP = "stop.json"
 REASONS: dict[type[StorageError], str] = {
     SourceChangedError: "source-changed",
     AccessDeniedError: "access-denied",
@@ -31,13 +31,13 @@ def write_stop(work: Work, fault: StorageError) -> Stop:
     changed = isinstance(fault, SourceChangedError)
     verdict = Verdict.SOURCE_CHANGED if changed else Verdict.FAILED
     stop = Stop(verdict, REASONS.get(type(fault), "storage"), str(fault))
-    work.write(STOP, [encode(stop)])
+    work.write(run_files.STOP, [encode(stop)])
     return stop
 
 
 def read_stop(work: Work) -> Stop | None:
     """Return why the run must end, None if it need not."""
     try:
-        return decode(work.read(STOP), Stop)
+        return decode(work.read(run_files.STOP), Stop)
     except NotFoundError:
         return None

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from s3unzip import run_files
 from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.model import (
     Outcome,
@@ -19,13 +20,12 @@ from s3unzip.model import (
     TaskReport,
     decode,
 )
-from s3unzip.runs.outcomes import outcomes_name
 
 if TYPE_CHECKING:
     from s3unzip.stores.ports import Work
 
 READERS = 16  # reports read at once
-INDEX = outcomes_name("index")
+INDEX = run_files.outcomes(run_files.INDEX_TASK)
 
 
 class RunEntry(NamedTuple):
@@ -79,7 +79,9 @@ class RunWatcher:
         if self._summary is None:
             return Sighting()
         seen = Sighting(self._summary)
-        names = [n for n in self._work.names("outcomes/") if n != INDEX and n not in self._done]
+        names = [
+            n for n in self._work.names(run_files.OUTCOMES) if n != INDEX and n not in self._done
+        ]
         with ThreadPoolExecutor(READERS, thread_name_prefix="watch") as pool:
             fresh = list(pool.map(self._read_report, names))
         for name, report in zip(names, fresh, strict=True):
@@ -90,7 +92,7 @@ class RunWatcher:
         seen.failures = seen.failures[: self._listed]
         self._add_up(seen)
         if self._summary.scans and not self._done:
-            seen.scans = sum(1 for n in self._work.names("scans/") if n.endswith(".json"))
+            seen.scans = sum(1 for n in self._work.names(run_files.SCANS) if n.endswith(".json"))
         return seen
 
     def _add_up(self, seen: Sighting) -> None:
@@ -111,7 +113,7 @@ class RunWatcher:
 
     def _read_summary(self) -> PlanSummary | None:
         try:
-            return decode(self._work.read("summary.json"), PlanSummary)
+            return decode(self._work.read(run_files.SUMMARY), PlanSummary)
         except NotFoundError:
             return None
 

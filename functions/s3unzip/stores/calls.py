@@ -135,6 +135,10 @@ class Calls:
         """Let no call be tried again: the step has failed, its other threads need not wait."""
         self._ended.set()
 
+    def reopen(self) -> None:
+        """Allow retries again, once the other threads have ended: the outcomes must be written."""
+        self._ended.clear()
+
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
         """Like `run`, at most `pace.limit` at once over all threads."""
         return self.run(kind, partial(self.pace.run, call))

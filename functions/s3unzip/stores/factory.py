@@ -15,6 +15,7 @@ from s3unzip.errors import UsageError
 
 if TYPE_CHECKING:
     from s3unzip.model import Location
+    from s3unzip.stores.calls import Calls
     from s3unzip.stores.folder.source import FileSource
     from s3unzip.stores.ports import Destination, Source, Stores, Work
     from s3unzip.stores.s3.stores import S3Stores
@@ -70,11 +71,11 @@ class _Stores:
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
-    def work(self, run: str) -> Work:
-        """Return the work store of one run."""
+    def work(self, run: str, calls: Calls | None = None) -> Work:
+        """Return the run store of one run; `calls` retries and counts what is asked of it."""
         match self._config.work.scheme:
             case "s3":
-                return self._open_s3().work(run)
+                return self._open_s3().work(run, calls)
             case "file":
                 from s3unzip.stores.folder.run_store import FolderWork
 

@@ -1,7 +1,9 @@
 """What the pipeline asks of the world; `aws` and `local` answer.
 
-Each method is ONE attempt: retries, pacing and counting belong to
-`stores.calls`. Adapters turn every fault into the tree of `errors`:
+Each method of a source or destination is ONE attempt: retries, pacing and counting belong to
+`stores.calls`. A `Work` store takes the `Calls` of the step that opens it, because one write may
+be many requests of pieces that come only once; its callers do not wrap it again. Adapters turn
+every fault into the tree of `errors`:
 
 * 503, 429, SlowDown, KMS throttling: `ThrottledError`
 * other 5xx, 409, resets, timeouts, truncated bodies, expired tokens: `ServiceFaultError`
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from s3unzip.model import Location, Part, Pin
+    from s3unzip.stores.calls import Calls
     from s3unzip.zipformat.ranges import ByteRange
 
     Buffer = bytes | bytearray | memoryview
@@ -231,8 +234,13 @@ class Stores(Protocol):
         """Return the adapter that writes below `location`."""
         ...
 
-    def work(self, run: str) -> Work:
-        """Return the work store of one run."""
+    def work(self, run: str, calls: Calls | None = None) -> Work:
+        """Return the store of one run's objects.
+
+        Args:
+            run: the run's id.
+            calls: retries and counts each request; None: the store's own, counted nowhere.
+        """
         ...
 
 

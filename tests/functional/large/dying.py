@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.model import Location, Part, Pin
+    from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import (
         Buffer,
         ObjectFacts,
@@ -74,9 +75,9 @@ class FailsAfter:
         """Return the writing side."""
         return DyingDestination(self._stores.destination(location), self._life)
 
-    def work(self, run: str) -> DyingWork:
+    def work(self, run: str, calls: Calls | None = None) -> DyingWork:
         """Return a run's own objects."""
-        return DyingWork(self._stores.work(run), self._life)
+        return DyingWork(self._stores.work(run, calls), self._life)
 
 
 def end(*, now: bool) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from s3unzip import run_files
 from s3unzip.cli import options as o
 from s3unzip.cli.commands.run import (
     Puts,
@@ -120,17 +121,15 @@ def show_run(
 
 def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
     """Return where the page of a run is on this machine, fetched if it is elsewhere."""
-    from s3unzip.reporting.page_writer import PAGE
-
     home = Path(runs_home().key)
     if not deployed:
-        page = home / "runs" / run / PAGE
+        page = home / "runs" / run / run_files.PAGE
         if page.is_file():
             return page
         raise NotFoundError(f"{run}: has no page; s3unzip redrive {run} writes it")
     page = home / "pages" / f"{run}.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_bytes(runs.work(run).read(PAGE))
+    page.write_bytes(runs.work(run).read(run_files.PAGE))
     return page
 
 
@@ -297,6 +296,6 @@ def read_summary(run: str, runs: Runs) -> PlanSummary:
         NotFoundError: the run was rejected, or never planned.
     """
     try:
-        return decode(runs.work(run).read("summary.json"), PlanSummary)
+        return decode(runs.work(run).read(run_files.SUMMARY), PlanSummary)
     except NotFoundError as error:
         raise NotFoundError(f"{run}: has no plan; it was rejected, or stopped before") from error

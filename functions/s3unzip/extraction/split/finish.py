@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.errors import ConflictError, MemberError, NotFoundError, StorageError
-from s3unzip.extraction.split.link import link_name, split_tasks
+from s3unzip.extraction.split.link import split_tasks
 from s3unzip.model import Link, Outcome, Status, Task, TaskKind, TaskReport, decode
 from s3unzip.objects.existing import exists_finding, is_unchanged
 from s3unzip.objects.part_writer import check_whole, complete_once
@@ -48,12 +49,12 @@ def finish_members(run: Run, context: Context, calls: Calls) -> Iterator[Outcome
     A member whose slices are not all done is left alone: nothing is yielded
     for it, and its tasks are still on the list of what is left.
     """
-    work = context.stores.work(run.id)
+    work = context.stores.work(run.id, calls)
     destination = context.stores.destination(run.destination)
     for task in split_tasks(work):
         row = read_rows(work, task.rows)[0]
         try:
-            link = decode(work.read(link_name(row.index)), Link)
+            link = decode(work.read(run_files.link(row.index)), Link)
         except NotFoundError:
             continue
         if link.outcome is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip import deflate
+from s3unzip import deflate, run_files
 from s3unzip.errors import (
     Finding,
     MemberError,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.model import MemberRow, Run
+    from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Destination, PartLimits, Work
 
 
@@ -58,38 +59,22 @@ class LinkReport(NamedTuple):
     settled: int  # members that need nothing more: unchanged, or bad
 
 
-def link_name(member: int) -> str:
-    """Return the name of a member's link in the work store."""
-    return f"links/{member:08d}.json"
-
-
-def segment_name(member: int, part: int) -> str:
-    """Return the name of one linked segment, its window included."""
-    return f"links/{member:08d}-{part:04d}.bin"
-
-
-def scan_name(member: int, part: int) -> str:
-    """Return the name of what one scan found."""
-    return f"scans/scan-{member:08d}-{part:04d}.bin"
-
-
 def read_link(log: OutcomeLog, member: int) -> Link:
     """Return the link of a split member.
 
     Raises:
         UsageError: the link step did not run.
     """
-    work = log.context.stores.work(log.run)
-    name = link_name(member)
+    name = run_files.link(member)
     try:
-        return decode(log.calls.run("get", lambda: work.read(name)), Link)
+        return decode(log.work.read(name), Link)
     except NotFoundError as error:
         raise UsageError(f"{name} is missing: scan and link come before {log.task.id}") from error
 
 
 def split_tasks(work: Work) -> Iterator[Task]:
     """Yield the first task of each member that is split over several."""
-    for line in iterate_lines(work.stream("plan.jsonl")):
+    for line in iterate_lines(work.stream(run_files.PLAN)):
         task = decode(line, Task)
         if task.parts > 1 and task.part == 0:
             yield task
@@ -98,7 +83,7 @@ def split_tasks(work: Work) -> Iterator[Task]:
 def linked_sizes(work: Work) -> dict[str, int]:
     """Return the bytes that tasks of split members write, by the task's id, as the links say."""
     sizes = {}
-    for name in work.names("links/"):
+    for name in work.names(run_files.LINKS):
         if name.endswith(".json"):
             link = decode(work.read(name), Link)
             for piece in link.slices:
@@ -118,14 +103,15 @@ def link_members(run: Run, context: Context) -> LinkReport:
         RunStoppedError: a scan met what stops the run.
         ServiceFaultError: try again later.
     """
-    work = context.stores.work(run.id)
-    stop = context.calls().run("get", lambda: read_stop(work))
+    calls = context.calls()
+    work = context.stores.work(run.id, calls)
+    stop = read_stop(work)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
         return LinkReport(0, 0, 0)
     if stop is not None:
         raise RunStoppedError(f"nothing linked, for the run met {stop.reason}")
     try:
-        links = [_link_once(run, task, context) for task in split_tasks(work)]
+        links = [_link_once(run, task, work, context, calls) for task in split_tasks(work)]
     except SourceChangedError as change:
         write_stop(work, change)
         return LinkReport(0, 0, 0)
@@ -139,13 +125,11 @@ def link_members(run: Run, context: Context) -> LinkReport:
     )
 
 
-def _link_once(run: Run, task: Task, context: Context) -> Link:
-    work = context.stores.work(run.id)
-    calls = context.calls()
+def _link_once(run: Run, task: Task, work: Work, context: Context, calls: Calls) -> Link:
     row = read_rows(work, task.rows)[0]
-    name = link_name(row.index)
+    name = run_files.link(row.index)
     try:
-        return decode(calls.run("get", lambda: work.read(name)), Link)
+        return decode(work.read(name), Link)
     except NotFoundError:
         pass
     log = OutcomeLog(run.id, task, context, calls, context.clock.now())
@@ -175,8 +159,8 @@ def _make_link(run: Run, row: MemberRow, log: OutcomeLog) -> Link:
     except MemberError:
         return Link(row.index, row.key, None, stream=True)
     facts = facts_of(row.key, row, run)
-    work = log.context.stores.work(run.id)
-    upload = begin_upload(f"link-{row.index:08d}", row.key, facts, destination, work, log.calls)
+    owner = f"link-{row.index:08d}"
+    upload = begin_upload(owner, row.key, facts, destination, log.work, log.calls)
     return Link(row.index, row.key, upload.upload_id, data.span.start, tuple(slices))
 
 
@@ -202,7 +186,7 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
     Raises:
         MemberError: the scans do not make the whole member.
     """
-    work = log.context.stores.work(log.run)
+    work = log.work
     # Each slice rounds its count of parts up: leave that many of the store's limit.
     spare = limits._replace(parts=limits.parts - log.task.parts)
     part_size = choose_part_size(row.size, log.context.tuning.part_bytes, spare)
@@ -213,7 +197,7 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
     segments = deflate.link(_scans(work, row, log, part_of), row.compressed_size)
     for segment in segments:
         part = part_of[segment.start_bit]
-        work.write(segment_name(row.index, part), [segment.to_bytes()])
+        work.write(run_files.linked_segment(row.index, part), [segment.to_bytes()])
         group.append(part)
         size += segment.length
         # A part below the store's least size can only be the last of an upload.
@@ -233,9 +217,9 @@ def _scans(
     work: Work, row: MemberRow, log: OutcomeLog, part_of: dict[int, int]
 ) -> Iterator[deflate.ScannedSegment]:
     for part in range(log.task.parts):
-        name = scan_name(row.index, part)
+        name = run_files.scanned_segment(row.index, part)
         try:
-            data = log.calls.run("get", lambda name=name: work.read(name))  # type: ignore[misc]
+            data = work.read(name)
         except NotFoundError:  # it joins the one before; a scan that is lost breaks the chain
             continue
         scanned = deflate.ScannedSegment.from_bytes(data)

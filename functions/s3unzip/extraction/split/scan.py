@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip import deflate
+from s3unzip import deflate, run_files
 from s3unzip.deflate.split import scan_segment
 from s3unzip.errors import MemberError, NotFoundError, RunStoppedError, SourceChangedError
 from s3unzip.extraction.member import open_data
-from s3unzip.extraction.split.link import scan_name
 from s3unzip.model import ScanReport, Task, TaskKind, decode, encode
 from s3unzip.runs.outcomes import OutcomeLog
 from s3unzip.runs.rows import read_rows
@@ -38,14 +37,14 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
         DeadlineError: the worker's time is nearly over; without this scan the member is streamed.
         ServiceFaultError: try again later.
     """
-    work = context.stores.work(run.id)
     calls = context.calls()
-    name = f"scans/{scan.id}.json"
+    work = context.stores.work(run.id, calls)
+    name = run_files.scan_report(scan.id)
     try:
-        return decode(calls.run("get", lambda: work.read(name)), ScanReport)
+        return decode(work.read(name), ScanReport)
     except NotFoundError:
         pass
-    stop = calls.run("get", lambda: read_stop(work))
+    stop = read_stop(work)
     if stop is not None:
         raise RunStoppedError(f"{scan.id}: not begun, for the run met {stop.reason}")
     try:
@@ -62,8 +61,8 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
 
 def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanReport:
     started = context.clock.now()
-    work = context.stores.work(run.id)
-    row = calls.run("get", lambda: read_rows(work, scan.row))[0]
+    work = context.stores.work(run.id, calls)
+    row = read_rows(work, scan.row)[0]
     task = Task(
         id=scan.id,
         kind=TaskKind.SEGMENT,
@@ -86,7 +85,7 @@ def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanRepor
         longest = max(1, layout.count // 2)
         scanned = scan_segment(layout, scan.part, _Reader(data).read, longest)
     if scanned is not None:
-        work.write(scan_name(row.index, scan.part), [scanned.to_bytes()])
+        work.write(run_files.scanned_segment(row.index, scan.part), [scanned.to_bytes()])
     return ScanReport(
         scan=scan.id,
         member=scan.member,

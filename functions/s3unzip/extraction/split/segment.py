@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip import deflate
+from s3unzip import deflate, run_files
 from s3unzip.errors import DeadlineError, Finding, MemberError
-from s3unzip.extraction.split.link import read_link, segment_name
+from s3unzip.extraction.split.link import read_link
 from s3unzip.objects.part_writer import (
     PartPlace,
     PartWriter,
@@ -80,9 +80,8 @@ def part_sizes(piece: SliceParts) -> list[int]:
 def _inflate(
     run: Run, row: MemberRow, log: OutcomeLog, data_start: int, part: int
 ) -> Iterator[bytes]:
-    work = log.context.stores.work(run.id)
-    name = segment_name(row.index, part)
-    segment = deflate.LinkedSegment.from_bytes(log.calls.run("get", lambda: work.read(name)))
+    name = run_files.linked_segment(row.index, part)
+    segment = deflate.LinkedSegment.from_bytes(log.work.read(name))
     archive = log.context.stores.source(run.source).pinned(run.source, run.pin)
     tuning, clock = log.context.tuning, log.context.clock
 

@@ -1,7 +1,7 @@
 """A run's own objects in the work bucket, below ``<prefix>runs/<run>/``.
 
-Unlike the other adapters this one tries again by itself: a write may be many
-requests, of pieces that come only once, so nobody else could.
+Unlike the other adapters this one goes through `Calls` itself: a write may be many requests
+of pieces that come only once, so its caller could not repeat it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,19 @@ TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text
 class S3Work:
     """The work store of one run; threads may share it."""
 
-    def __init__(self, session: Session, bucket: str, prefix: str, store: S3Destination) -> None:
+    def __init__(
+        self,
+        session: Session,
+        bucket: str,
+        prefix: str,
+        store: S3Destination,
+        calls: Calls | None = None,
+    ) -> None:
         self._session = session
         self._bucket = bucket
         self._prefix = prefix
         self._store = store  # writes, lists and deletes below the prefix
-        self._calls = Calls(_WallClock(), RETRY_SECONDS, CALLS_AT_ONCE)
+        self._calls = calls or Calls(_WallClock(), RETRY_SECONDS, CALLS_AT_ONCE)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""

@@ -12,6 +12,7 @@ from s3unzip.stores.s3.source import S3Source
 
 if TYPE_CHECKING:
     from s3unzip.model import Location
+    from s3unzip.stores.calls import Calls
 
 
 class S3Stores:
@@ -50,8 +51,8 @@ class S3Stores:
                 self._destinations[location.bucket] = found
             return found
 
-    def work(self, run: str) -> S3Work:
-        """Return the work store of one run."""
+    def work(self, run: str, calls: Calls | None = None) -> S3Work:
+        """Return the run store of one run; `calls` retries and counts what is asked of it."""
         store = S3Destination(self.session, self._work.bucket)
         prefix = f"{self._work.key}runs/{run}/"
-        return S3Work(self.session, self._work.bucket, prefix, store)
+        return S3Work(self.session, self._work.bucket, prefix, store, calls)

@@ -1,0 +1,61 @@
+"""The names of the objects that a run keeps in its run store, below ``runs/<run id>/``.
+
+Every other module takes the names from here; docs/run-files.md says what is in each.
+"""
+
+from __future__ import annotations
+
+RUN = "run.json"  # model.Run
+SUMMARY = "summary.json"  # model.PlanSummary; written last, so a plan is whole where it exists
+MEMBERS = "members.jsonl"  # model.MemberRow, one a line
+PLAN = "plan.jsonl"  # model.Task, one a line
+SCAN = "scan.jsonl"  # model.ScanTask, one a line
+REDO = "redo.jsonl"  # model.Task: what the last report found unfinished
+STOP = "stop.json"  # model.Stop: why no further task may begin
+REPORT = "report.json"  # model.Report
+PAGE = "report.html"
+NESTED = "nested.jsonl"  # reporting.nested.NestedRun, one a line
+
+# What the names of several objects begin with.
+OUTCOMES = "outcomes/"
+SCANS = "scans/"
+LINKS = "links/"
+UPLOADS = "uploads/"
+RETRIES = "retry-"
+
+INDEX_TASK = "index"  # the task id of members that fail before any worker sees them
+
+
+def outcomes(task: str) -> str:
+    """Return the name of a task's report and outcomes."""
+    return f"{OUTCOMES}{task}.jsonl"
+
+
+def scan_report(scan: str) -> str:
+    """Return the name of the report of one scan."""
+    return f"{SCANS}{scan}.json"
+
+
+def scanned_segment(member: int, part: int) -> str:
+    """Return the name of what the scan of one segment found."""
+    return f"{SCANS}scan-{member:08d}-{part:04d}.bin"
+
+
+def link(member: int) -> str:
+    """Return the name of a split member's link."""
+    return f"{LINKS}{member:08d}.json"
+
+
+def linked_segment(member: int, part: int) -> str:
+    """Return the name of one linked segment, its window included."""
+    return f"{LINKS}{member:08d}-{part:04d}.bin"
+
+
+def uploads(owner: str) -> str:
+    """Return what the names of the upload records of one task begin with."""
+    return f"{UPLOADS}{owner}/"
+
+
+def retry(generation: int) -> str:
+    """Return the name of the task list of one retry; the first generation is 1."""
+    return f"{RETRIES}{generation:04d}.jsonl"
