@@ -5,7 +5,7 @@ RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test check format bench bench-small bench-plan bench-memory bench-cloud bench-large \
-	bench-verify bench-forecast faults fuzz corpus audit docs clean
+	bench-verify bench-forecast faults fuzz corpus audit docs dist clean
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
 	$(RUN) python -m embedded.demo $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(if $(KEEP),--keep)
@@ -43,6 +43,10 @@ audit: .venv/ready  ## known holes in dependencies
 
 docs: .venv/ready  ## regenerate the reference
 	$(RUN) python -m docs.generate
+
+dist: .venv/ready  ## build the wheel and the source distribution into dist/
+	rm -rf dist
+	$(UV) build --quiet
 
 clean:
 	rm -rf .venv .uv embedded/.venv build cdk.out .mypy_cache .ruff_cache .pytest_cache

@@ -2,8 +2,35 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 # Machines are shared and noisy: how long an example takes says nothing about the code.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+# With this variable a tool that is missing is a failure: a hosted run must not stay green
+# because its browser or its servers went away.
+REQUIRE_TOOLS = "S3UNZIP_REQUIRE_TOOLS"
+MISSING = ("not installed", "no embedded AWS")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a test that was skipped for want of a tool into a failure, where that is asked for."""
+    del item, call
+    report = yield
+    if report.skipped and os.environ.get(REQUIRE_TOOLS) and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if any(word in reason for word in MISSING):
+            report.outcome = "failed"
+            report.longrepr = f"{REQUIRE_TOOLS} is set: {reason}"
+    return report

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PATHS = find_chromium()
 pytestmark = pytest.mark.skipif(
-    PATHS is None, reason="needs chromium and chromedriver (Debian: chromium chromium-driver)"
+    PATHS is None, reason="chromium is not installed (Debian: chromium chromium-driver)"
 )
 
 # The opaque colours that a canvas shows, as "r,g,b".

@@ -1,0 +1,42 @@
+"""A tool that is missing is a skip for a visitor, and a failure for a hosted run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REQUIRE_TOOLS
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = """
+import pytest
+
+def test_server():
+    pytest.skip("VersityGW is not installed: go install ...")
+
+def test_other():
+    pytest.skip("a folder does not copy")
+"""
+
+
+@pytest.mark.parametrize(("required", "failed"), [("", 0), ("1", 1)])
+def test_a_missing_tool_fails_where_tools_are_required(
+    required: str, failed: int, tmp_path: Path
+) -> None:
+    """Only the skip for want of a tool becomes a failure."""
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), REQUIRE_TOOLS: required},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == failed, done.stdout
+    assert ("1 failed, 1 skipped" if failed else "2 skipped") in done.stdout

@@ -1,0 +1,1 @@
+"""What maintainers run: never shipped, never imported by the package."""
