@@ -14,6 +14,8 @@ from constructs import Construct
 from infra.measures import Measures
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_sqs as sqs
+
     from infra.environment import Environment
     from infra.functions import Functions
     from infra.intake import Intake
@@ -31,19 +33,56 @@ class Alarms(Construct):
         functions: Functions,
         workflow: Workflow,
         intake: Intake,
+        failed_reports: sqs.IQueue,
     ) -> None:
         super().__init__(scope, "Alarms")
         self._topic = self._make_topic(environment.alarms.email)
+        if self._topic is None:
+            cdk.Annotations.of(self).add_warning_v2(
+                "s3unzip:alarms.email",
+                f"alarms of {environment.name} tell nobody: set alarms.email in "
+                f"infra/environments/{environment.name}.toml",
+            )
         measures = Measures(environment.name)
+        self._watch_queues(intake, failed_reports)
+        self._watch_runs(workflow)
+        self._watch_speed(measures, functions, environment)
+
+    def _watch_queues(self, intake: Intake, failed_reports: sqs.IQueue) -> None:
         self._alarm(
             "DeadLetters",
-            intake.dead_letters.metric_approximate_number_of_messages_visible(
-                statistic="Maximum", period=cdk.Duration.minutes(1)
-            ),
+            _waiting(intake.dead_letters),
             above=0,
-            advice="Archives could not be planned, or a failed run could not be reported. Read the "
-            "messages and the plan function's log, mend the cause, then start the queue's redrive.",
+            advice="Archives could not be planned. Read the messages and the plan function's log, "
+            "mend the cause, then move the messages back: aws sqs start-message-move-task with "
+            "the stack's output DeadLettersArn.",
         )
+        self._alarm(
+            "UndeliveredArchives",
+            _waiting(intake.undelivered_archives),
+            above=0,
+            advice="EventBridge could not put events of archives into the queue: see the queue's "
+            "policy. Then run s3unzip reconcile --start, which finds their archives, and purge "
+            "the queue of the stack's output UndeliveredArchivesUrl.",
+        )
+        self._alarm(
+            "UndeliveredFailures",
+            _waiting(intake.undelivered_failures),
+            above=0,
+            advice="EventBridge could not call the report function after a run failed, so nobody "
+            "was told of that run. Each message of the stack's output UndeliveredFailuresUrl is "
+            "an event: invoke the report function with it, then delete it.",
+        )
+        self._alarm(
+            "FailedReports",
+            _waiting(failed_reports),
+            above=0,
+            advice="The report function failed three times after a run failed, so nobody was told "
+            "of that run. Read its log, mend the cause, and invoke the function again with the "
+            "requestPayload of each message of the stack's output FailedReportsUrl.",
+        )
+
+    def _watch_runs(self, workflow: Workflow) -> None:
         self._alarm(
             "FailedRuns",
             workflow.state_machine.metric_failed(statistic="Sum"),
@@ -58,6 +97,25 @@ class Alarms(Construct):
             above=0,
             advice="A run took longer than its execution may. Look at its report.html for tasks "
             "that never ended, then redrive the execution.",
+        )
+        self._alarm(
+            "AbortedRuns",
+            workflow.state_machine.metric_aborted(statistic="Sum"),
+            above=0,
+            advice="Somebody stopped a run: by s3unzip abort, or in the console. If it was not "
+            "meant, s3unzip redrive goes on where it stopped.",
+        )
+
+    def _watch_speed(
+        self, measures: Measures, functions: Functions, environment: Environment
+    ) -> None:
+        self._alarm(
+            "PlanCrashed",
+            functions.plan.metric_errors(statistic="Sum"),
+            above=0,
+            advice="The plan function was killed, by its memory or its time limit: a fault that it "
+            "handles is no error here. Its message comes again by itself. If it lasts, raise "
+            "functions.plan.memory or functions.plan.timeout, or lower limits.members.",
         )
         self._alarm(
             "SlowArchives",
@@ -104,3 +162,9 @@ class Alarms(Construct):
         )
         if self._topic is not None:
             alarm.add_alarm_action(actions.SnsAction(self._topic))
+
+
+def _waiting(queue: sqs.IQueue) -> cloudwatch.Metric:
+    return queue.metric_approximate_number_of_messages_visible(
+        statistic="Maximum", period=cdk.Duration.minutes(1)
+    )

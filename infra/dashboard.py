@@ -118,6 +118,7 @@ def _executions(workflow: Workflow) -> list[cloudwatch.IMetric]:
         machine.metric_started(label="started", statistic="Sum"),
         machine.metric_failed(label="failed", statistic="Sum"),
         machine.metric_timed_out(label="timed out", statistic="Sum"),
+        machine.metric_aborted(label="aborted", statistic="Sum"),
     ]
 
 

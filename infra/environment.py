@@ -7,6 +7,7 @@ setting and what it should be. Names of tuning settings come from
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from s3unzip.errors import UsageError
-from s3unzip.settings import make_tuning
+from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, MIB, make_tuning
 
 FOLDER = Path(__file__).parent / "environments"
 
@@ -31,7 +32,13 @@ SecretArn = Annotated[
 ]
 Days = Annotated[int, Field(ge=1, le=3_650)]
 Memory = Annotated[int, Field(ge=128, le=10_240)]
-EXPRESS_SECONDS = 300  # an Express child workflow lives at most so long
+
+
+# A plan of 5,000,000 members was measured at 273 bytes a member (docs/design.md). A quarter
+# more is for longer names, and the base is the interpreter with its libraries.
+PLAN_MEMBER = 273 * 1.25  # bytes
+PLAN_BASE = 256  # MB
+DEFAULT_MEMBERS = 10_000_000  # of `s3unzip.zipformat.Limits`
 
 
 class EnvironmentFileError(Exception):
@@ -65,7 +72,7 @@ class IngestSection(BucketSection):
     """Where archives arrive."""
 
     suffix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")] = ".zip"
-    versioned: bool = True  # of an existing bucket: whether its versioning is on
+    versioned: bool = True  # of an existing bucket: whether its versioning is on, for checks
     expire_days: Days | None = None  # of a created bucket: delete archives so old
 
 
@@ -73,6 +80,7 @@ class DestinationSection(BucketSection):
     """Where members go."""
 
     owner: AccountId | None = None  # of an existing bucket: refuse any other owner
+    versioned: bool = False  # of a created bucket: keep what a run overwrites, without end
 
 
 class WorkSection(BucketSection):
@@ -127,7 +135,7 @@ class FunctionSection(Section):
 class WorkerSection(FunctionSection):
     """A Lambda function that an Express child workflow calls."""
 
-    timeout: Annotated[int, Field(ge=60, le=EXPRESS_SECONDS - 15)]
+    timeout: Annotated[int, Field(ge=60, le=EXPRESS_SECONDS - EXPRESS_END - 5)]
 
 
 class FunctionsSection(Section):
@@ -199,6 +207,20 @@ class Environment(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_memory(self) -> Self:
+        members = self.limits.members or DEFAULT_MEMBERS
+        memory = self.functions.plan.memory
+        needed = plan_memory(members)
+        if needed > memory:
+            fitting = int((memory - PLAN_BASE) * MIB / PLAN_MEMBER)
+            raise ValueError(
+                f"functions.plan.memory: {memory} MB is too little for limits.members "
+                f"({members:,}), which take {needed:,} MB: raise it, or set limits.members to at "
+                f"most {max(0, fitting):,}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_workers(self) -> Self:
         reserved = self.functions.extract.reserved_concurrency
         if reserved is not None and self.runs.max_workers > reserved:
@@ -225,6 +247,11 @@ class Environment(Section):
                 "a member could replace a plan: choose another bucket or prefix"
             )
         return self
+
+
+def plan_memory(members: int) -> int:
+    """Return the memory, in MB, that a plan of so many members needs."""
+    return PLAN_BASE + math.ceil(members * PLAN_MEMBER / MIB)
 
 
 def _overlap(one: BucketSection, other: BucketSection) -> bool:

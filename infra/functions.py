@@ -84,7 +84,11 @@ class Functions(Construct):
             role=made.role,
             log_group=made.log_group,
             logging_format=lambda_.LoggingFormat.JSON,
-            system_log_level_v2=lambda_.SystemLogLevel.WARN,
+            # Without a level of its own JSON logging drops what is below INFO, whatever
+            # Powertools is told.
+            application_log_level_v2=lambda_.ApplicationLogLevel[_level(self._environment)],
+            # WARN would drop platform.report, the line with an invocation's memory and start.
+            system_log_level_v2=lambda_.SystemLogLevel.INFO,
             tracing=lambda_.Tracing.ACTIVE,
         )
         acknowledge(
@@ -127,6 +131,11 @@ def _allow_secret(secret: str) -> iam.PolicyStatement:
     return iam.PolicyStatement(
         actions=["secretsmanager:GetSecretValue"], resources=[secret.partition("#")[0]]
     )
+
+
+def _level(environment: Environment) -> str:
+    """Return Lambda's name of the log level."""
+    return {"WARNING": "WARN"}.get(environment.logs.level, environment.logs.level)
 
 
 def _retention(days: int) -> logs.RetentionDays:

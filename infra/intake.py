@@ -12,8 +12,8 @@ from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.reasons import acknowledge
-from s3unzip.settings import Variable
+from infra.queues import make_dead_letters
+from s3unzip.settings import Variable, spellings
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 class Intake(Construct):
-    """The `queue` of archives to plan, and the `dead_letters` that need a person."""
+    """The `queue` of archives to plan, and the queues for what needs a person.
+
+    `dead_letters` holds messages that could not be planned. The other two hold
+    events that EventBridge could not deliver: of archives, and of failed runs.
+    """
 
     def __init__(
         self,
@@ -34,14 +38,9 @@ class Intake(Construct):
         plan: lambda_.Function,
     ) -> None:
         super().__init__(scope, "Intake")
-        self.dead_letters = sqs.Queue(
-            self,
-            "DeadLetters",
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
-            retention_period=cdk.Duration.days(14),
-        )
-        acknowledge(self.dead_letters, "AwsSolutions-SQS3", "This is the dead-letter queue.")
+        self.dead_letters = make_dead_letters(self, "DeadLetters")
+        self.undelivered_archives = make_dead_letters(self, "UndeliveredArchives")
+        self.undelivered_failures = make_dead_letters(self, "UndeliveredFailures")
         self.queue = sqs.Queue(
             self,
             "Queue",
@@ -49,6 +48,7 @@ class Intake(Construct):
             enforce_ssl=True,
             retention_period=cdk.Duration.days(4),
             # AWS asks for six times the function's timeout: docs.aws.amazon.com/lambda, with-sqs.
+            # It holds until the function has the message; see s3unzip.aws_lambda.lease.
             visibility_timeout=cdk.Duration.seconds(6 * environment.functions.plan.timeout),
             dead_letter_queue=sqs.DeadLetterQueue(
                 queue=self.dead_letters, max_receive_count=environment.intake.attempts
@@ -63,10 +63,10 @@ class Intake(Construct):
                 detail_type=["Object Created"],
                 detail={
                     "bucket": {"name": [storage.ingest.bucket_name]},
-                    "object": {"key": [{"wildcard": _wildcard(environment)}]},
+                    "object": {"key": _patterns(environment)},
                 },
             ),
-            targets=[targets.SqsQueue(self.queue, dead_letter_queue=self.dead_letters)],
+            targets=[targets.SqsQueue(self.queue, dead_letter_queue=self.undelivered_archives)],
         )
         plan.add_event_source(
             sources.SqsEventSource(
@@ -76,6 +76,7 @@ class Intake(Construct):
                 report_batch_item_failures=True,
             )
         )
+        plan.add_environment(Variable.QUEUE, self.queue.queue_url)
 
     def take_nested(self, report: lambda_.Function) -> None:
         """Let `report` queue the archives that a run extracted."""
@@ -85,6 +86,7 @@ class Intake(Construct):
         )
 
 
-def _wildcard(environment: Environment) -> str:
-    """Return the pattern of keys that start a run; a prefix and a suffix apart would mean "or"."""
-    return f"{environment.ingest.prefix}*{environment.ingest.suffix}"
+def _patterns(environment: Environment) -> list[dict[str, str]]:
+    """Return the patterns of keys that start a run; a prefix and a suffix apart would mean "or"."""
+    ingest = environment.ingest
+    return [{"wildcard": f"{ingest.prefix}*{suffix}"} for suffix in spellings(ingest.suffix)]

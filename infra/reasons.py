@@ -27,8 +27,9 @@ class Wildcard:
 
 WILDCARDS = (
     Wildcard(
-        r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject)",
-        r"(?!\*).+/\*|(?!\*).+/runs/\*(/(scan|plan|redo)\.jsonl)?",
+        r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject"
+        r"|ListMultipartUploadParts)",
+        r"(?!\*).+/\*|(?!\*).+/runs/\*(/(scan|rescan|plan|redo)\.jsonl)?",
         "Keys below a prefix have no ARNs of their own before they exist; the bucket and the "
         "prefix are exact.",
     ),

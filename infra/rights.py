@@ -27,10 +27,12 @@ def function_rights(
     bus = stack.format_arn(
         service="events", resource="event-bus", resource_name=environment.event_bus
     )
-    # A pinned read names the version where the bucket has versions.
-    versions = environment.ingest.existing is None or environment.ingest.versioned
-    pinned = "s3:GetObjectVersion" if versions else "s3:GetObject"
-    read_archive = _allow([pinned], archive)
+    # Both, whatever the bucket's versioning: a GET that names a version asks for
+    # GetObjectVersion alone (API_GetObject), but UploadPartCopy "must have" GetObject on the
+    # source whether it names a version or not (API_UploadPartCopy). It is the same archive.
+    read_archive = _allow(["s3:GetObject", "s3:GetObjectVersion"], archive)
+    # The records of a run are written in parts from 16 MiB on, and a write that fails aborts.
+    records = _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], runs)
     # Without the right to list, S3 answers 403 for an object that is not there, not 404.
     # It asks for it without a prefix, so a condition on the prefix would refuse it.
     list_runs = _allow(["s3:ListBucket"], storage.work.bucket_arn)
@@ -38,7 +40,7 @@ def function_rights(
     announce = _announce(bus)
     rights = {
         "plan": [
-            _allow(sorted({"s3:GetObject", pinned}), archive),
+            read_archive,
             _allow(["s3:ListBucket"], storage.ingest.bucket_arn),
             _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
             _allow(["s3:PutObject", "s3:AbortMultipartUpload"], runs),
@@ -46,21 +48,21 @@ def function_rights(
         ],
         "scan": [
             read_archive,
-            _allow(["s3:GetObject", "s3:PutObject"], runs),
+            records,
             list_runs,
         ],
         "link": [
             read_archive,
             _allow(["s3:GetObject", "s3:PutObject"], members),
             list_members,
-            _allow(["s3:GetObject", "s3:PutObject"], runs),
+            records,
             list_runs,
         ],
         "extract": [
             read_archive,
             _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], members),
             list_members,
-            _allow(["s3:GetObject", "s3:PutObject"], runs),
+            records,
             list_runs,
         ],
         "report": [
@@ -68,7 +70,8 @@ def function_rights(
             _allow(
                 ["s3:ListBucket", "s3:ListBucketMultipartUploads"], storage.destination.bucket_arn
             ),
-            _allow(["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], runs),
+            records,
+            _allow(["s3:DeleteObject"], runs),
             list_runs,
             announce,
         ],

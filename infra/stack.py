@@ -10,6 +10,7 @@ from infra.alarms import Alarms
 from infra.dashboard import Dashboard
 from infra.functions import Functions
 from infra.intake import Intake
+from infra.queues import keep_failed_reports
 from infra.storage import Storage
 from infra.workflow import Workflow
 
@@ -44,12 +45,20 @@ class S3UnzipStack(cdk.Stack):
         workflow = Workflow(self, environment=environment, storage=storage, functions=functions)
         intake = Intake(self, environment=environment, storage=storage, plan=functions.plan)
         workflow.report_failures(functions, intake)
+        failed_reports = keep_failed_reports(intake, functions.report)
         if environment.options.nested_depth:
             intake.take_nested(functions.report)
         dashboard = Dashboard(
             self, environment=environment, functions=functions, workflow=workflow, intake=intake
         )
-        Alarms(self, environment=environment, functions=functions, workflow=workflow, intake=intake)
+        Alarms(
+            self,
+            environment=environment,
+            functions=functions,
+            workflow=workflow,
+            intake=intake,
+            failed_reports=failed_reports,
+        )
         for key, value in {
             "s3unzip:environment": environment.name,
             **environment.stack.tags,
@@ -63,6 +72,11 @@ class S3UnzipStack(cdk.Stack):
             "PlanFunction": functions.plan.function_name,
             "QueueUrl": intake.queue.queue_url,
             "DeadLettersUrl": intake.dead_letters.queue_url,
+            "DeadLettersArn": intake.dead_letters.queue_arn,
+            "UndeliveredArchivesUrl": intake.undelivered_archives.queue_url,
+            "UndeliveredFailuresUrl": intake.undelivered_failures.queue_url,
+            "FailedReportsUrl": failed_reports.queue_url,
+            "ReportFunction": functions.report.function_name,
             "DashboardName": dashboard.name,
         }
         if environment.work.prefix:

@@ -39,6 +39,7 @@ class Storage(Construct):
         self.destination = self._bucket(
             "Destination",
             environment.destination,
+            versioned=environment.destination.versioned,
             lifecycle_rules=[_abandoned(ABANDONED_DAYS)],
         )
         self.work = self._bucket(

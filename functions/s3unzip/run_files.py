@@ -11,6 +11,8 @@ MEMBERS = "members.jsonl"  # model.MemberRow, one a line
 PLAN = "plan.jsonl"  # model.Task, one a line
 SCAN = "scan.jsonl"  # model.ScanTask, one a line
 REDO = "redo.jsonl"  # model.Task: what the last report found unfinished
+RESCAN = "rescan.jsonl"  # model.ScanTask: the scans without a report, one a line
+FAILED = "failed.json"  # how an execution ended that did not end well
 STOP = "stop.json"  # model.Stop: why no further task may begin
 REPORT = "report.json"  # model.Report
 PAGE = "report.html"
@@ -22,6 +24,7 @@ SCANS = "scans/"
 LINKS = "links/"
 UPLOADS = "uploads/"
 RETRIES = "retry-"
+MAPS = "maps"  # a folder: what Step Functions writes of its Maps; nothing reads it
 
 INDEX_TASK = "index"  # the task id of members that fail before any worker sees them
 

@@ -21,6 +21,9 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
 
+EXPRESS_SECONDS = 300  # the life of an Express child workflow (quotas of Step Functions)
+EXPRESS_END = 10  # of them, kept for the end of the worker and of the child
+
 
 class Variable(StrEnum):
     """Environment variables that the stack gives its functions."""
@@ -35,7 +38,7 @@ class Variable(StrEnum):
     TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"
     TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"
     STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
-    QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake; only where nested archives are asked for
+    QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake; the report has it only for nested archives
     EVENT_BUS = "S3UNZIP_EVENT_BUS"
     OPTIONS = "S3UNZIP_OPTIONS"  # model.Options as JSON
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
@@ -105,3 +108,13 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
             raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
         values[name] = value if known[name].type == "float" else int(value)
     return replace(base or Tuning(), **values)  # type: ignore[arg-type]  # one dict for int and float fields
+
+
+def spellings(suffix: str) -> tuple[str, ...]:
+    """Return the ways in which a suffix of keys is accepted: as it is, lower, upper, capital.
+
+    A rule of EventBridge has no pattern for a prefix and a suffix of any case
+    together, so it lists these, and the functions accept the same ones.
+    """
+    forms = (suffix, suffix.lower(), suffix.upper(), suffix.title())
+    return tuple(dict.fromkeys(forms))

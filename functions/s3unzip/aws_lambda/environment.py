@@ -7,23 +7,25 @@ variable. The stack's own checks at synthesis are in `infra.environment`.
 from __future__ import annotations
 
 import json
+import math
 import os
-import time
+import threading
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import boto3
 import msgspec
 from botocore.config import Config
 
+from s3unzip.aws_lambda.invocation import LambdaClock
 from s3unzip.aws_lambda.secrets import SCHEME, open_secrets, read_secret
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import Location, Options, decode
 from s3unzip.platforms import aws
 from s3unzip.rates import LAMBDA_VCPU_MB
-from s3unzip.settings import Variable, make_tuning
+from s3unzip.settings import Variable, make_tuning, spellings
 from s3unzip.stores.locations import parse_destination
 from s3unzip.stores.s3.session import Writing
 from s3unzip.stores.s3.stores import S3Stores
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from s3unzip.forecast import Platform
     from s3unzip.settings import Tuning
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
@@ -50,7 +50,7 @@ class Trigger:
 
     def covers(self, bucket: str, key: str) -> bool:
         """Say whether an object put there starts a run."""
-        in_scope = key.startswith(self.prefix) and key.endswith(self.suffix)
+        in_scope = key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
         return bucket == self.bucket and in_scope
 
     def check(self, destination: Location) -> None:
@@ -86,25 +86,6 @@ class Scale(NamedTuple):
     max_cost: float | None  # dollars
 
 
-class LambdaClock:
-    """Real time, and what is left of one invocation."""
-
-    def __init__(self, invocation: LambdaContext) -> None:
-        self._invocation = invocation
-
-    def now(self) -> float:
-        """Return Unix seconds."""
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
-
-    def remaining(self) -> float:
-        """Return the seconds until Lambda ends this invocation."""
-        return self._invocation.get_remaining_time_in_millis() / 1_000
-
-
 @dataclass(frozen=True, slots=True)
 class Worker:
     """What a function knows for all of its life."""
@@ -119,28 +100,32 @@ class Worker:
     policy: Policy
     state_machine: str  # ARN; only the plan function has one
     event_bus: str
-    queue: str  # URL; only the report function has one, if nested archives are asked for
+    queue: str  # URL; the plan function has one, the report function only for nested archives
     platform: Platform
     max_cost: float | None  # dollars a run
 
-    def context(self, invocation: LambdaContext) -> Context:
-        """Return what the pipeline needs for one invocation."""
+    def context(self, invocation: LambdaContext, end: float = math.inf) -> Context:
+        """Return what the pipeline needs for one invocation that is over at `end`."""
         return Context(
             stores=self.stores,
-            clock=LambdaClock(invocation),
+            clock=LambdaClock(invocation, end),
             policy=self.policy,
             tuning=self.tuning,
             platform=self.platform,
         )
 
 
+_CREATING = threading.Lock()  # boto3's default session is not safe for threads
+
+
 @cache
 def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
-    """Return the process's boto3 client of `service`; it retries by itself."""
+    """Return the process's boto3 client of `service`; it retries by itself. Threads may ask."""
     config = Config(
         connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 6, "mode": "standard"}
     )
-    return boto3.client(service, config=config)
+    with _CREATING:
+        return boto3.client(service, config=config)
 
 
 @cache
@@ -222,20 +207,6 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
         platform=scale.platform,
         max_cost=scale.max_cost,
     )
-
-
-def take(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """Return the value `name` of an event as a `kind`.
-
-    Raises:
-        UsageError: it is missing, or not such a value.
-    """
-    if name not in event:
-        raise UsageError(f"the event has no {name!r}; it has {sorted(event)}")
-    try:
-        return msgspec.convert(event[name], kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the event's {name!r} is not a {kind.__name__}: {error}") from error
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:

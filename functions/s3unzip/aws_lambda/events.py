@@ -122,7 +122,9 @@ def announce(client: EventBridgeClient, worker: Worker, report: Report) -> None:
         "Source": SOURCE,
         "DetailType": TITLES[report.verdict],
         "Detail": json.dumps(event_detail(worker, report)),
-        "Resources": [f"arn:aws:s3:::{report.source.bucket}/{report.source.key}"],
+        "Resources": [
+            f"arn:{client.meta.partition}:s3:::{report.source.bucket}/{report.source.key}"
+        ],
         "EventBusName": worker.event_bus,
     }
     answer = client.put_events(Entries=[entry])

@@ -31,6 +31,22 @@ def start_execution(client: SFNClient, worker: Worker, plan: PlanSummary) -> boo
     return True
 
 
+def is_started(client: SFNClient, worker: Worker, run: str) -> bool:
+    """Say whether the run has an execution, in whatever state.
+
+    Step Functions forgets an execution 90 days after its end (quotas of
+    Standard workflows).
+    """
+    machine = worker.state_machine
+    try:
+        client.describe_execution(
+            executionArn=f"{machine.replace(':stateMachine:', ':execution:')}:{run}"
+        )
+    except client.exceptions.ExecutionDoesNotExist:
+        return False
+    return True
+
+
 def execution_input(worker: Worker, plan: PlanSummary) -> dict[str, Any]:
     """Return what the state machine of `infra.workflow` reads; small whatever the archive."""
     run = f"{worker.work.key}runs/{plan.run.id}"
@@ -39,8 +55,10 @@ def execution_input(worker: Worker, plan: PlanSummary) -> dict[str, Any]:
         "work": {
             "bucket": worker.work.bucket,
             "scan": f"{run}/{run_files.SCAN}",
+            "rescan": f"{run}/{run_files.RESCAN}",
             "plan": f"{run}/{run_files.PLAN}",
             "redo": f"{run}/{run_files.REDO}",
+            "maps": f"{run}/{run_files.MAPS}",
         },
         "tasks": plan.tasks,
         "scans": plan.scans,

@@ -8,6 +8,7 @@ what the dashboard and the alarms of `infra` use.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING
 
 from aws_lambda_powertools import Logger, Metrics, Tracer
@@ -33,6 +34,9 @@ METRICS = {
     "PutThrottles": MetricUnit.Count,
     "PutLatency": MetricUnit.Milliseconds,  # mean of one task
 }
+
+# An invocation that measures nothing is no fault: a run that is known, a report with tasks left.
+warnings.filterwarnings("ignore", "No application metrics to publish")
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
 metrics = Metrics(namespace=SERVICE, service=SERVICE)
@@ -81,9 +85,13 @@ def record_task(report: TaskReport) -> None:
     )
 
 
-def record_archive(report: Report) -> None:
-    """Measure one finished run, and count its failures by reason in the log."""
-    if report.event_time is not None:
+def record_archive(report: Report, *, first: bool = True) -> None:
+    """Measure one finished run, and count its failures by reason in the log.
+
+    The time since the event is measured at the run's `first` end only: a run
+    that is redriven or retried days later is not slow.
+    """
+    if first and report.event_time is not None:
         _add("ArchiveDuration", max(0.0, report.finished - report.event_time))
     logger.info(
         "archive",

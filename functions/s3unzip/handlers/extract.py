@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws_lambda.environment import open_worker, take
+from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws_lambda.invocation import child_end, take
 from s3unzip.aws_lambda.telemetry import follow, logger, metrics, record_task, tracer
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, Task
@@ -20,6 +21,6 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Do the task and write its outcomes; raise what the state machine should retry."""
     run, task = take(event, "run", Run), take(event, "task", Task)
     follow(run)
-    report = run_task(run, task, open_worker().context(context))
+    report = run_task(run, task, open_worker().context(context, child_end(event)))
     record_task(report)
     return {"task": report.task, "failed": report.failed, "unfinished": report.unfinished}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws_lambda.environment import open_worker, take
+from msgspec.structs import asdict
+
+from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws_lambda.invocation import take
 from s3unzip.aws_lambda.telemetry import follow, logger, tracer
 from s3unzip.extraction.split.link import link_members
+from s3unzip.extraction.split.rescan import list_unscanned
 from s3unzip.model import Run
+from s3unzip.runs.rounds import Round, next_round
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -16,9 +21,13 @@ if TYPE_CHECKING:
 @logger.inject_lambda_context(clear_state=True)
 @tracer.capture_lambda_handler(capture_response=False)
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Link what the scans found; the uploads of split members are begun here."""
+    """Link what the scans found, when all are done: the uploads of split members begin here."""
     run = take(event, "run", Run)
     follow(run)
-    report = link_members(run, open_worker().context(context))
-    logger.info("linked", **report._asdict())
-    return {"run": run.id}
+    worker = open_worker()
+    left = 0 if event.get("anyway") else list_unscanned(worker.stores.work(run.id))
+    if not left:
+        report = link_members(run, worker.context(context))
+        logger.info("linked", **report._asdict())
+    earlier = take(event, "earlier", Round) if "earlier" in event else None
+    return asdict(next_round(left, earlier))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.utilities.batch import (
@@ -14,7 +16,8 @@ from aws_lambda_powertools.utilities.batch import (
 from s3unzip.aws_lambda.budget import refuse_cost
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, read_requests
-from s3unzip.aws_lambda.executions import start_execution
+from s3unzip.aws_lambda.executions import is_started, start_execution
+from s3unzip.aws_lambda.lease import hold, retry_wait
 from s3unzip.aws_lambda.refusals import note_refusal
 from s3unzip.aws_lambda.telemetry import (
     follow,
@@ -25,28 +28,35 @@ from s3unzip.aws_lambda.telemetry import (
     tracer,
 )
 from s3unzip.errors import NotFoundError, SourceChangedError
-from s3unzip.model import Report
+from s3unzip.model import Report, run_id
 from s3unzip.planning.archive import make_plan
 from s3unzip.reporting.refusal import write_refusal
+from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
+    from s3unzip.aws_lambda.lease import Lease
     from s3unzip.context import Context
     from s3unzip.model import Request
 
-PROCESSOR = BatchProcessor(event_type=EventType.SQS)
+# A batch of one archive that failed is no error of the function: its message comes again.
+PROCESSOR = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
 
 def plan_archive(request: Request, context: Context) -> None:
     """Plan what is there now, whatever the event said, and start its run."""
     worker = open_worker()
     try:
-        context.stores.source(request.source).head(request.source)
+        pin = context.stores.source(request.source).head(request.source)
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
+        return
+    run = run_id(request, pin)
+    if is_started(open_client("stepfunctions"), worker, run):  # its plan must stay as it is
+        logger.info("run is known", run=run)
         return
     try:
         plan = make_plan(request, context)
@@ -66,11 +76,16 @@ def plan_archive(request: Request, context: Context) -> None:
     logger.info("run started" if started else "run is known", tasks=outcome.tasks)
 
 
-def handle_record(record: SQSRecord, lambda_context: LambdaContext) -> None:
-    """Plan what one message asks for."""
-    context = open_worker().context(lambda_context)
-    for request in read_requests(record.body, open_worker(), time.time()):
-        plan_archive(request, context)
+def handle_record(record: SQSRecord, lambda_context: LambdaContext, lease: Lease) -> None:
+    """Plan what one message asks for; after a fault say when it comes again."""
+    try:
+        context = open_worker().context(lambda_context)
+        for request in read_requests(record.body, open_worker(), time.time()):
+            plan_archive(request, context)
+    except Exception as error:
+        attempts = int(record.attributes.approximate_receive_count or 1)
+        lease.release(record.receipt_handle, retry_wait(attempts, error))
+        raise
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -78,6 +93,11 @@ def handle_record(record: SQSRecord, lambda_context: LambdaContext) -> None:
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Take a batch of the queue; say which messages must come again."""
-    return process_partial_response(
-        event=event, record_handler=handle_record, processor=PROCESSOR, context=context
-    )
+    receipts = [record["receiptHandle"] for record in event["Records"]]
+    with hold(partial(open_client, "sqs"), os.environ[Variable.QUEUE], receipts) as lease:
+        return process_partial_response(
+            event=event,
+            record_handler=partial(handle_record, lease=lease),
+            processor=PROCESSOR,
+            context=context,
+        )

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from s3unzip import run_files
-from s3unzip.aws_lambda.environment import open_client, open_worker, take
+from s3unzip.aws_lambda.endings import is_first_end, note_failure
+from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
+from s3unzip.aws_lambda.invocation import take
 from s3unzip.aws_lambda.telemetry import follow, logger, metrics, record_archive, tracer
 from s3unzip.model import Run, decode
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.retry import run_of
 from s3unzip.reporting.settle import settle
+from s3unzip.runs.rounds import Round, next_round
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from s3unzip.context import Context
+    from s3unzip.model import Settled
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -25,17 +33,29 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     worker = open_worker()
     step = worker.context(context)
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
-    work = worker.stores.work(run_of(failure["name"])) if failure else None
-    run = decode(work.read(run_files.RUN), Run) if work else take(event, "run", Run)
+    if failure:
+        run = decode(worker.stores.work(run_of(failure["name"])).read(run_files.RUN), Run)
+    else:
+        run = take(event, "run", Run)
     follow(run)
     settled = settle(run, step)
-    if work is not None:
-        work.delete([run_files.STOP])  # or no task of a redrive would begin
-    if work is not None or not settled.left:
-        if worker.queue:
-            requests = nested_requests(run, settled.report, step)
-            count = queue_nested(open_client("sqs"), worker, requests)
-            logger.info("nested archives", queued=count)
-        record_archive(settled.report)
-        announce(open_client("events"), worker, settled.report)
-    return {"verdict": settled.report.verdict.value, "left": settled.left}
+    if failure or not settled.left:
+        _end(run, settled, failure or event, step)
+    earlier = take(event, "earlier", Round) if "earlier" in event else None
+    again = asdict(next_round(settled.left, earlier))
+    return {"verdict": settled.report.verdict.value, **again}
+
+
+def _end(run: Run, settled: Settled, told: dict[str, Any], step: Context) -> None:
+    """Tell of a run that ended; `told` is the step's event, or the failure's detail."""
+    worker = open_worker()
+    if worker.queue:
+        requests = nested_requests(run, settled.report, step)
+        count = queue_nested(open_client("sqs"), worker, requests)
+        logger.info("nested archives", queued=count)
+    work = worker.stores.work(run.id)
+    execution = told.get("name") or told.get("execution") or run.id
+    record_archive(settled.report, first=is_first_end(work, run.id, execution))
+    if "status" in told:
+        note_failure(work, told)
+    announce(open_client("events"), worker, settled.report)

@@ -200,6 +200,8 @@ class DeployedRuns:
         tasks = lines.count(b"\n")
         told = json.loads(self._input(run))
         told["work"]["plan"] = told["work"]["redo"]
+        # Of a run that an older version planned.
+        told["work"].setdefault("maps", told["work"]["redo"].replace("redo.jsonl", "maps"))
         told |= {"tasks": tasks, "scans": 0, "split_members": 0}
         told["concurrency"] = max(1, min(tasks, told["concurrency"]))
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import obstore
 
-from s3unzip.errors import NotFoundError, ServiceFaultError
+from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from obstore import GetOptions
 
-    from s3unzip.errors import S3UnzipError
     from s3unzip.model import Part
     from s3unzip.stores.ports import Buffer
     from s3unzip.stores.s3.destination import S3Destination
@@ -73,10 +72,20 @@ class S3Work:
                 parts.append(self._part(upload, len(parts) + 1, size, body))
                 size += len(body)
             self._complete(upload, parts)
-        except BaseException:
-            run("abort", lambda: self._store.abort_upload(upload))
+        except BaseException as fault:
+            self._abort(upload, fault)
             raise
         return size
+
+    def _abort(self, upload: Upload, fault: BaseException) -> None:
+        """Drop what `fault` left; whether that works or not, `fault` is what went wrong.
+
+        The lifecycle rule of the work bucket drops what stays.
+        """
+        try:
+            self._calls.run("abort", lambda: self._store.abort_upload(upload))
+        except S3UnzipError as trouble:
+            fault.add_note(f"and its upload was not aborted: {trouble}")
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it.

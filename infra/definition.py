@@ -1,0 +1,215 @@
+"""The definition of the state machine: scan, link, extract, report, and again what is left.
+
+::
+
+    scans? -> Scan (Map) -> Link -> all scanned? -------------------+-> Extract (Map)
+      |                      ^        |                             |       |
+      |                      |        +-> wait -> Rescan (Map)      |       v
+      |                      |              ^      |      | failed  |     Report
+      |                      |              |      v      v         |       |
+      |                      |              +- Link again | Link anyway     |
+      +-> split members? ----+                                              |
+      +-> tasks? -> Extract, else Report                                    v
+                                     Done <- left? <- Report again <- Redo (Map)
+                                               |                        ^
+                                               +-> wait ----------------+
+
+A child that finds no free worker ends without a failure, and its task stays on
+the list of what is left. So a throttled run goes on until all is done, at most
+for the seven days of an execution. Scan and Extract tolerate every failure, so
+that one bad task does not hide the rest. Redo tolerates none: a run that
+cannot go on fails there, in a Map, because a redrive of a Fail state only
+fails again (developer guide of Step Functions, "Restarting executions with
+redrive").
+
+No state carries what the children return. A child returns ``{}``, and the
+result of a Map goes to the work bucket: without a ResultWriter it is one array
+of all children, and above 256 KiB the execution dies with
+States.DataLimitExceeded, also where ResultPath is null (aws/aws-cdk#24799).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aws_cdk import aws_stepfunctions as sfn
+from aws_cdk import aws_stepfunctions_tasks as tasks
+
+from infra.retries import retry_step, retry_worker
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_lambda as lambda_
+    from constructs import Construct
+
+    from infra.environment import Environment
+    from infra.functions import Functions
+
+# Without this flag CDK drops result_writer_v2 without a word.
+WRITER_FLAG = "@aws-cdk/aws-stepfunctions:useDistributedMapResultWriterV2"
+LINES = ("scan", "rescan", "plan", "redo")  # objects that a Map reads
+RESULTS = "maps"  # the folder of a run that the Maps' results go to
+# What a step returns: how much is left, and how long to wait before it is tried again.
+LINKED = ("left", "wait", "rounds")
+SETTLED = ("verdict", *LINKED)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What a Map reads and hands to a worker."""
+
+    lines: str  # the object, one of LINES
+    item: str  # the name of a line in the worker's event
+    worker: lambda_.Function
+    timeout: int  # of the worker, in seconds
+    concurrency: str  # the path of how many children run at once
+    tolerated: int  # percent of the children that may fail
+
+
+class Definition:
+    """Makes the states, as constructs of `scope`; `start` is the first one."""
+
+    def __init__(self, scope: Construct, environment: Environment, functions: Functions) -> None:
+        self._scope = scope
+        self._functions = functions
+        self._timeouts = environment.functions
+        self._done = sfn.Succeed(scope, "Done")
+        enabled: bool = True
+        scope.node.set_context(WRITER_FLAG, enabled)  # before the first Map
+        report = self._report_until_done()
+        extract = self._map("Extract", self._extraction("plan", tolerated=100))
+        extract.next(report)
+        link = self._link_until_scanned(extract)
+        scan = self._map("Scan", self._scanning("scan", tolerated=100))
+        scan.next(link)
+        self.start: sfn.IChainable = (
+            sfn.Choice(scope, "Anything to scan?")
+            .when(sfn.Condition.number_greater_than("$.scans", 0), scan)
+            .when(sfn.Condition.number_greater_than("$.split_members", 0), link)
+            .otherwise(
+                sfn.Choice(scope, "Anything to extract?")
+                .when(sfn.Condition.number_greater_than("$.tasks", 0), extract)
+                .otherwise(report)
+            )
+        )
+
+    def _report_until_done(self) -> sfn.IChainable:
+        """Return Report, and what repeats the tasks that are left."""
+        function = self._functions.report
+        report = self._step("Report", function, "settled", {})
+        redo = self._map("Redo", self._extraction("redo", tolerated=0))
+        again = self._step("Report again", function, "settled", {"earlier.$": "$.settled"})
+        wait = self._wait("Wait for workers", "settled")
+        report.next(self._nothing_left("Anything left?", "settled", self._done, redo))
+        redo.next(again)
+        again.next(self._nothing_left("All done?", "settled", self._done, wait))
+        wait.next(redo)
+        return report
+
+    def _link_until_scanned(self, extract: sfn.IChainable) -> sfn.IChainable:
+        """Return Link, and what repeats the scans that found no worker.
+
+        A scan that fails is not needed: its member is then streamed. So after
+        a failure in Rescan the members are linked with the scans there are.
+        """
+        function = self._functions.link
+        link = self._step("Link", function, "linked", {})
+        wait = self._wait("Wait for scanners", "linked")
+        rescan = self._map("Rescan", self._scanning("rescan", tolerated=0))
+        again = self._step("Link again", function, "linked", {"earlier.$": "$.linked"})
+        anyway = self._step("Link anyway", function, "linked", {"anyway": True})
+        link.next(self._nothing_left("All scanned?", "linked", extract, wait))
+        wait.next(rescan)
+        rescan.add_catch(anyway, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
+        rescan.next(again)
+        again.next(self._nothing_left("All scanned now?", "linked", extract, wait))
+        anyway.next(extract)
+        return link
+
+    def _extraction(self, lines: str, *, tolerated: int) -> Items:
+        timeout = self._timeouts.extract.timeout
+        return Items(lines, "task", self._functions.extract, timeout, "$.concurrency", tolerated)
+
+    def _scanning(self, lines: str, *, tolerated: int) -> Items:
+        timeout = self._timeouts.scan.timeout
+        return Items(lines, "scan", self._functions.scan, timeout, "$.scans_at_once", tolerated)
+
+    def _map(self, name: str, items: Items) -> sfn.DistributedMap:
+        """Return a Distributed Map that hands each line of an object to a worker."""
+        state = sfn.DistributedMap(
+            self._scope,
+            name,
+            label=name,
+            map_execution_type=sfn.StateMachineType.EXPRESS,
+            item_reader=sfn.S3JsonLItemReader(
+                bucket_name_path=sfn.JsonPath.string_at("$.work.bucket"),
+                key=sfn.JsonPath.string_at(f"$.work.{items.lines}"),
+            ),
+            item_selector={"run.$": "$.run", f"{items.item}.$": "$$.Map.Item.Value"},
+            max_concurrency_path=items.concurrency,
+            tolerated_failure_percentage=items.tolerated,
+            # COMPACT: outputs of children without their inputs, so `{}` a task that succeeded.
+            result_writer_v2=sfn.ResultWriterV2(
+                bucket_name_path=sfn.JsonPath.string_at("$.work.bucket"),
+                prefix=sfn.JsonPath.string_at(f"$.work.{RESULTS}"),
+                writer_config=sfn.WriterConfig(
+                    output_type=sfn.OutputType.JSONL, transformation=sfn.Transformation.COMPACT
+                ),
+            ),
+            result_path=sfn.JsonPath.DISCARD,
+        )
+        state.item_processor(self._work(f"{name} one", items))
+        return state
+
+    def _work(self, name: str, items: Items) -> tasks.LambdaInvoke:
+        """Return the task of a child; its result is in the work bucket, its output is ``{}``."""
+        task = tasks.LambdaInvoke(
+            self._scope,
+            name,
+            lambda_function=items.worker,
+            payload=sfn.TaskInput.from_object(
+                {
+                    "run.$": "$.run",
+                    f"{items.item}.$": f"$.{items.item}",
+                    "entered.$": "$$.State.EnteredTime",  # when the child's life began
+                }
+            ),
+            result_path=sfn.JsonPath.DISCARD,
+            output_path=sfn.JsonPath.DISCARD,
+            retry_on_service_exceptions=False,
+        )
+        nobody = sfn.Pass(self._scope, f"{name}: no free worker", output_path=sfn.JsonPath.DISCARD)
+        retry_worker(task, items.timeout, nobody)
+        return task
+
+    def _step(
+        self, name: str, function: lambda_.Function, result: str, more: dict[str, object]
+    ) -> tasks.LambdaInvoke:
+        """Return a task that says in ``$.<result>`` how much is left, and how long to wait."""
+        fields = SETTLED if result == "settled" else LINKED
+        task = tasks.LambdaInvoke(
+            self._scope,
+            name,
+            lambda_function=function,
+            payload=sfn.TaskInput.from_object(
+                {"run.$": "$.run", "execution.$": "$$.Execution.Name", **more}
+            ),
+            result_selector={f"{field}.$": f"$.Payload.{field}" for field in fields},
+            result_path=f"$.{result}",
+            retry_on_service_exceptions=False,
+        )
+        retry_step(task)
+        return task
+
+    def _wait(self, name: str, result: str) -> sfn.Wait:
+        seconds = sfn.WaitTime.seconds_path(f"$.{result}.wait")
+        return sfn.Wait(self._scope, name, time=seconds)
+
+    def _nothing_left(
+        self, name: str, result: str, done: sfn.IChainable, rest: sfn.IChainable
+    ) -> sfn.Choice:
+        return (
+            sfn.Choice(self._scope, name)
+            .when(sfn.Condition.number_equals(f"$.{result}.left", 0), done)
+            .otherwise(rest)
+        )

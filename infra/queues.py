@@ -1,0 +1,59 @@
+"""The queues for what could not be delivered: one for each sender, for each is emptied otherwise.
+
+SQS moves messages back by itself (StartMessageMoveTask), but only those that
+came from another SQS queue (API_StartMessageMoveTask).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+
+from infra.reasons import acknowledge
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+KEPT_DAYS = 14  # the longest that SQS allows
+REPORT_ATTEMPTS = 2  # after the first one; the most that Lambda allows
+
+
+def make_dead_letters(scope: Construct, name: str) -> sqs.Queue:
+    """Return an encrypted queue that keeps what is put into it for 14 days."""
+    queue = sqs.Queue(
+        scope,
+        name,
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=cdk.Duration.days(KEPT_DAYS),
+    )
+    acknowledge(queue, "AwsSolutions-SQS3", "This is a dead-letter queue.")
+    return queue
+
+
+def keep_failed_reports(scope: Construct, report: lambda_.Function) -> sqs.Queue:
+    """Return the queue for events that `report` failed to settle, three times.
+
+    EventBridge invokes the function asynchronously: its own dead-letter queue
+    takes only what Lambda did not accept.
+    """
+    queue = make_dead_letters(scope, "FailedReports")
+    lambda_.CfnEventInvokeConfig(
+        scope,
+        "ReportAttempts",
+        function_name=report.function_name,
+        qualifier="$LATEST",
+        maximum_retry_attempts=REPORT_ATTEMPTS,
+        maximum_event_age_in_seconds=6 * 3_600,
+        destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
+            on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=queue.queue_arn)
+        ),
+    ).node.add_dependency(report.role or report)
+    report.add_to_role_policy(
+        iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn])
+    )
+    return queue

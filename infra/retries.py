@@ -1,0 +1,90 @@
+"""When a state tries again, and when it stops: the retries of the state machine.
+
+Two kinds of tasks. A worker runs in an Express child workflow, which lives at
+most 300 s. The steps of the Standard workflow (link, report) may wait for days.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_stepfunctions as sfn
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    DeadlineError,
+    NotFoundError,
+    RunStoppedError,
+    StoreFullError,
+    UsageError,
+)
+from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_stepfunctions_tasks as tasks
+
+# Another attempt would meet the same again. Lambda reports the name of the class.
+FINAL = (AccessDeniedError, NotFoundError, RunStoppedError, StoreFullError, UsageError)
+# Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
+THROTTLED = "Lambda.TooManyRequestsException"
+POLL_SECONDS = 5  # the longest wait of a child for a free worker
+STEP_POLL_SECONDS = 300  # the longest wait of link and report
+STEP_ATTEMPTS = 1_000  # with full jitter about 40 hours
+
+
+def retry_worker(task: tasks.LambdaInvoke, timeout: int, no_worker: sfn.IChainable) -> None:
+    """Retry a task of an Express child; without a free worker end the child as `no_worker`.
+
+    The waits for a worker and one whole attempt of `timeout` seconds fit into
+    the child's life. Later attempts see how much of it is left
+    (`s3unzip.aws_lambda.invocation.LambdaClock`), and a worker that runs out of time
+    is not started again in the same child.
+    """
+    task.add_retry(errors=_names(*FINAL, DeadlineError), max_attempts=0)
+    patience = EXPRESS_SECONDS - EXPRESS_END - timeout
+    _retry_throttles(task, attempts_within(patience), POLL_SECONDS)
+    _retry_faults(task)
+    task.add_catch(no_worker, errors=[THROTTLED], result_path=sfn.JsonPath.DISCARD)
+
+
+def retry_step(task: tasks.LambdaInvoke) -> None:
+    """Retry a task of the Standard workflow."""
+    task.add_retry(errors=_names(*FINAL), max_attempts=0)
+    _retry_throttles(task, STEP_ATTEMPTS, STEP_POLL_SECONDS)
+    _retry_faults(task)
+
+
+def attempts_within(seconds: int) -> int:
+    """Return how many waits of a child for a worker fit into `seconds`, at least one."""
+    attempts, wait, total = 0, 1.0, 0.0
+    while (total := total + min(wait, POLL_SECONDS)) <= seconds:
+        attempts += 1
+        wait *= 1.6
+    return max(1, attempts)
+
+
+def _retry_throttles(task: tasks.LambdaInvoke, attempts: int, max_delay: int) -> None:
+    task.add_retry(
+        errors=[THROTTLED],
+        interval=cdk.Duration.seconds(1),
+        max_attempts=attempts,
+        backoff_rate=1.6,
+        max_delay=cdk.Duration.seconds(max_delay),
+        jitter_strategy=sfn.JitterType.FULL,  # so that thousands do not ask in step
+    )
+
+
+def _retry_faults(task: tasks.LambdaInvoke) -> None:
+    task.add_retry(
+        errors=[sfn.Errors.TASKS_FAILED],
+        interval=cdk.Duration.seconds(1),
+        max_attempts=3,
+        backoff_rate=2.5,
+        max_delay=cdk.Duration.seconds(30),
+        jitter_strategy=sfn.JitterType.FULL,
+    )
+
+
+def _names(*errors: type[Exception]) -> list[str]:
+    return [error.__name__ for error in errors]
