@@ -33,6 +33,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jsii
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 
@@ -54,6 +56,15 @@ LINKED = ("left", "wait", "rounds")
 SETTLED = ("verdict", *LINKED)
 
 
+class ResultWriter(sfn.ResultWriterV2):
+    """A result writer without CDK's own rights: with a path for its bucket they are on ``*``."""
+
+    @jsii.member(jsii_name="providePolicyStatements")
+    def provide_policy_statements(self) -> list[iam.PolicyStatement]:
+        """Return nothing: `infra.workflow` allows the exact prefix."""
+        return []
+
+
 @dataclass(frozen=True, slots=True)
 class Items:
     """What a Map reads and hands to a worker."""
@@ -73,9 +84,9 @@ class Definition:
         self._scope = scope
         self._functions = functions
         self._timeouts = environment.functions
-        self._done = sfn.Succeed(scope, "Done")
         enabled: bool = True
-        scope.node.set_context(WRITER_FLAG, enabled)  # before the first Map
+        scope.node.set_context(WRITER_FLAG, enabled)  # before the first construct in the scope
+        self._done = sfn.Succeed(scope, "Done")
         report = self._report_until_done()
         extract = self._map("Extract", self._extraction("plan", tolerated=100))
         extract.next(report)
@@ -149,7 +160,7 @@ class Definition:
             max_concurrency_path=items.concurrency,
             tolerated_failure_percentage=items.tolerated,
             # COMPACT: outputs of children without their inputs, so `{}` a task that succeeded.
-            result_writer_v2=sfn.ResultWriterV2(
+            result_writer_v2=ResultWriter(
                 bucket_name_path=sfn.JsonPath.string_at("$.work.bucket"),
                 prefix=sfn.JsonPath.string_at(f"$.work.{RESULTS}"),
                 writer_config=sfn.WriterConfig(

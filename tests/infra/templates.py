@@ -49,7 +49,7 @@ class Synthesized:
         return {
             (action, self._short(resource))
             for statement in self.statements(f"Functions{function.capitalize()}Role")
-            for action in _listed(statement["Action"])
+            for action in listed(statement["Action"])
             for resource in resources_of(statement)
         }
 
@@ -69,7 +69,8 @@ class Synthesized:
         return resource
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
+    """Return a list as it is, and one value as a list."""
     return value if isinstance(value, list) else [value]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from infra.bundle import ROOT
 from infra.environment import (
+    DEFAULT_MEMBERS,
     FOLDER,
     EnvironmentFileError,
     LimitsSection,
@@ -44,7 +45,20 @@ def test_shipped_environments_are_right(name: str) -> None:
         ("retain = false", "retian = false", "stack.retain: this setting is missing"),
         ("expire_days = 30", "expires = 30", "ingest.expires: there is no such setting"),
         ("timeout = 300", "timeout = 901", "functions.plan.timeout: input should be less than or"),
-        ("[logs]", "[limits]\nmembers = 0\n[logs]", "limits.members: input should be greater than"),
+        ("members = 5_000_000", "members = 0", "limits.members: input should be greater than"),
+        (
+            "members = 5_000_000",
+            "members = 10_000_000",
+            (
+                "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000), "
+                "which take 3,511 MB: raise it, or set limits.members to at most 5,506,"
+            ),
+        ),
+        (
+            "members = 5_000_000",
+            "",
+            "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000)",
+        ),
         ("[logs]", "[tuning]\nbatch = 1\n[logs]", "tuning 'batch' is unknown"),
         (
             "[functions.extract]",
@@ -117,6 +131,7 @@ def test_limits_are_those_of_the_package() -> None:
     """Every limit of the environment is a limit that the package knows."""
     known = {field.name for field in fields(Limits)}
     assert set(LimitsSection.model_fields) <= known
+    assert Limits().members == DEFAULT_MEMBERS
 
 
 def test_options_are_those_of_the_package() -> None:

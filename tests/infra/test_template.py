@@ -23,6 +23,10 @@ MEMBERS = "<StorageDestination.Arn>/*"
 RUNS = "<StorageWork.Arn>/runs/*"
 WORK = "<StorageWork.Arn>"
 BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/default"
+EXECUTIONS = (
+    "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:execution:"
+    '{"Fn::Select":[6,{"Fn::Split":[":",{"Ref":"WorkflowRuns"}]}]}:*'
+)
 XRAY = {("xray:PutTraceSegments", "*"), ("xray:PutTelemetryRecords", "*")}
 HOUSED = "<StorageDestination.Arn>"
 RIGHTS = {
@@ -36,6 +40,7 @@ RIGHTS = {
         ("s3:AbortMultipartUpload", RUNS),
         ("events:PutEvents", BUS),
         ("states:StartExecution", "<WorkflowRuns>"),
+        ("states:DescribeExecution", EXECUTIONS),
         ("sqs:ReceiveMessage", "<IntakeQueue.Arn>"),
         ("sqs:ChangeMessageVisibility", "<IntakeQueue.Arn>"),
         ("sqs:GetQueueUrl", "<IntakeQueue.Arn>"),
@@ -43,21 +48,26 @@ RIGHTS = {
         ("sqs:GetQueueAttributes", "<IntakeQueue.Arn>"),
     },
     "scan": {
+        ("s3:GetObject", ARCHIVES),
         ("s3:GetObjectVersion", ARCHIVES),
         ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
+        ("s3:AbortMultipartUpload", RUNS),
         ("s3:ListBucket", WORK),
     },
     "link": {
+        ("s3:GetObject", ARCHIVES),
         ("s3:GetObjectVersion", ARCHIVES),
         ("s3:GetObject", MEMBERS),
         ("s3:PutObject", MEMBERS),
         ("s3:ListBucket", HOUSED),
         ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
+        ("s3:AbortMultipartUpload", RUNS),
         ("s3:ListBucket", WORK),
     },
     "extract": {
+        ("s3:GetObject", ARCHIVES),
         ("s3:GetObjectVersion", ARCHIVES),
         ("s3:GetObject", MEMBERS),
         ("s3:PutObject", MEMBERS),
@@ -65,6 +75,7 @@ RIGHTS = {
         ("s3:ListBucket", HOUSED),
         ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
+        ("s3:AbortMultipartUpload", RUNS),
         ("s3:ListBucket", WORK),
     },
     "report": {
@@ -75,9 +86,11 @@ RIGHTS = {
         ("s3:ListBucketMultipartUploads", HOUSED),
         ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
+        ("s3:AbortMultipartUpload", RUNS),
         ("s3:DeleteObject", RUNS),
         ("s3:ListBucket", WORK),
         ("events:PutEvents", BUS),
+        ("sqs:SendMessage", "<IntakeFailedReports.Arn>"),
     },
 }
 
@@ -186,7 +199,11 @@ def test_retention(prod: Synthesized) -> None:
 def test_event_path(dev: Synthesized) -> None:
     """S3's events of archives reach the queue, and the queue the plan function, one by one."""
     rule = dev.properties("AWS::Events::Rule", "IntakeArchivePut")
-    assert rule["EventPattern"]["detail"]["object"]["key"] == [{"wildcard": "*.zip"}]
+    assert rule["EventPattern"]["detail"]["object"]["key"] == [
+        {"wildcard": "*.zip"},
+        {"wildcard": "*.ZIP"},
+        {"wildcard": "*.Zip"},
+    ]
     (mapping,) = dev.resources("AWS::Lambda::EventSourceMapping").values()
     assert mapping["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     queue = dev.properties("AWS::SQS::Queue", "IntakeQueue")
@@ -200,13 +217,75 @@ def test_failed_executions_are_reported(dev: Synthesized) -> None:
     assert rule["EventPattern"]["detail"]["status"] == ["FAILED", "TIMED_OUT", "ABORTED"]
     (target,) = rule["Targets"]
     assert target["Arn"]["Fn::GetAtt"][0].startswith("FunctionsReport")
-    assert "DeadLetterConfig" in target
+    dead = target["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0]
+    assert dead.startswith("IntakeUndeliveredFailures")
+
+
+def test_failed_reports_are_kept(dev: Synthesized) -> None:
+    """An event that the report function fails to settle goes to a queue with an alarm."""
+    (config,) = dev.resources("AWS::Lambda::EventInvokeConfig").values()
+    properties = config["Properties"]
+    assert properties["FunctionName"]["Ref"].startswith("FunctionsReport")
+    assert properties["MaximumRetryAttempts"] == 2
+    kept = properties["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]
+    assert kept.startswith("IntakeFailedReports")
+    assert kept in json.dumps(dev.properties("AWS::CloudWatch::Alarm", "AlarmsFailedReports"))
+
+
+def test_each_sender_has_its_own_dead_letters(dev: Synthesized) -> None:
+    """SQS can move messages back only out of a queue that only SQS puts messages into."""
+    redriven = dev.properties("AWS::SQS::Queue", "IntakeQueue")["RedrivePolicy"]
+    senders = [redriven["deadLetterTargetArn"]]
+    for rule in dev.resources("AWS::Events::Rule").values():
+        senders += [target["DeadLetterConfig"]["Arn"] for target in rule["Properties"]["Targets"]]
+    (config,) = dev.resources("AWS::Lambda::EventInvokeConfig").values()
+    senders.append(config["Properties"]["DestinationConfig"]["OnFailure"]["Destination"])
+    names = [sender["Fn::GetAtt"][0] for sender in senders]
+    assert len(set(names)) == len(names) == 4
+    queues = dev.resources("AWS::SQS::Queue")
+    assert len(queues) == 5
+    for name in names:
+        assert queues[name]["Properties"]["MessageRetentionPeriod"] == 14 * 86_400
+    told = dev.template["Outputs"]
+    assert told["DeadLettersArn"]["Value"] == redriven["deadLetterTargetArn"]
+    assert {"UndeliveredArchivesUrl", "UndeliveredFailuresUrl", "FailedReportsUrl"} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("level", "lambdas"), [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("WARNING", "WARN")]
+)
+def test_log_levels(
+    synthesize: Callable[[Environment], Synthesized], level: str, lambdas: str
+) -> None:
+    """logs.level reaches Lambda's own filter; the report of each invocation is kept."""
+    values = load_environment("dev").model_dump()
+    values["logs"]["level"] = level
+    made = synthesize(Environment.model_validate(values))
+    for function in made.resources("AWS::Lambda::Function").values():
+        logging = function["Properties"]["LoggingConfig"]
+        assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", lambdas)
+        assert logging["SystemLogLevel"] == "INFO"
+
+
+def test_alarms_that_tell_nobody_are_said(dev: Synthesized) -> None:
+    """Without an address the synthesis warns, and names the setting."""
+    written = (dev.path.parent / f"{dev.path.name.split('.')[0]}.metadata.json").read_text()
+    assert "alarms of dev tell nobody: set alarms.email" in written
+
+
+def test_versioned_destination(synthesize: Callable[[Environment], Synthesized]) -> None:
+    """A created destination keeps what a run overwrites, if the environment says so."""
+    values = load_environment("dev").model_dump()
+    values["destination"]["versioned"] = True
+    made = synthesize(Environment.model_validate(values))
+    bucket = made.properties("AWS::S3::Bucket", "StorageDestination")
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
 
 
 def test_alarms(dev: Synthesized) -> None:
     """Each alarm watches a metric that exists and says what to do."""
     alarms = dev.resources("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 6
+    assert len(alarms) == 11
     for alarm in alarms.values():
         properties = alarm["Properties"]
         assert len(properties["AlarmDescription"]) > 80
@@ -260,6 +339,10 @@ def test_existing_buckets_and_key(synthesize: Callable[[Environment], Synthesize
     assert ("s3:GetObject", f"{members}/out/*") in rights
     assert ("s3:ListBucket", members) in rights
     assert {("kms:Decrypt", key), ("kms:GenerateDataKey", key)} <= rights
-    assert not any(action == "s3:GetObjectVersion" for action, _ in rights)
+    assert ("s3:GetObjectVersion", f"{arrivals}/zips/*") in rights  # whatever `versioned` says
     rule = made.properties("AWS::Events::Rule", "IntakeArchivePut")
-    assert rule["EventPattern"]["detail"]["object"]["key"] == [{"wildcard": "zips/*.zip"}]
+    assert rule["EventPattern"]["detail"]["object"]["key"] == [
+        {"wildcard": "zips/*.zip"},
+        {"wildcard": "zips/*.ZIP"},
+        {"wildcard": "zips/*.Zip"},
+    ]

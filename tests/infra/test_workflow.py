@@ -7,16 +7,27 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from infra.reasons import resources_of
+from infra.workflow import RUN_DAYS
 from s3unzip import errors
 from s3unzip.aws_lambda.executions import MOST_INPUT
+from s3unzip.runs.rounds import MAX_WAIT, next_round
+from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
+from tests.infra.templates import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.infra.templates import Synthesized
 
+HISTORY = 25_000  # events of one execution (quotas of Step Functions)
+# Map: entered, run started, run ended, exited; Task: entered, scheduled, started, succeeded,
+# exited; Choice and Wait: entered, exited.
+ROUND_EVENTS = 4 + 5 + 2 + 2
 SNAPSHOT = Path(__file__).with_name("workflow.json")
-SERVICE_ERRORS = {"States.TaskFailed", "Lambda.TooManyRequestsException"}
+THROTTLED = "Lambda.TooManyRequestsException"
+SERVICE_ERRORS = {"States.TaskFailed", "States.ALL", THROTTLED}
+WORKERS = {"Scan": "scan", "Rescan": "scan", "Extract": "extract", "Redo": "extract"}
 
 
 def each_state(definition: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -25,6 +36,11 @@ def each_state(definition: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]
         yield name, state
         if "ItemProcessor" in state:
             yield from each_state(state["ItemProcessor"])
+
+
+def maps_of(made: Synthesized) -> dict[str, dict[str, Any]]:
+    """Return the Maps of the state machine by their names."""
+    return {name: s for name, s in each_state(made.definition()) if s["Type"] == "Map"}
 
 
 def test_definition_is_the_one_on_record(dev: Synthesized) -> None:
@@ -46,13 +62,14 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
     for name in names - SERVICE_ERRORS:
         raised = getattr(errors, name)
         assert issubclass(raised, errors.S3UnzipError)
-        assert not raised.retryable
+        # A worker that ran out of time has no more of it in the same child.
+        assert not raised.retryable or raised is errors.DeadlineError
 
 
 def test_retries_back_off_with_jitter(dev: Synthesized) -> None:
     """Every task that is tried again waits longer each time, and not in step with others."""
     tasks = [(name, s) for name, s in each_state(dev.definition()) if s["Type"] == "Task"]
-    assert len(tasks) == 6
+    assert len(tasks) == 9
     for _, task in tasks:
         for retry in task["Retry"]:
             if retry["MaxAttempts"]:
@@ -62,8 +79,8 @@ def test_retries_back_off_with_jitter(dev: Synthesized) -> None:
 
 def test_maps_read_lines_and_keep_nothing(dev: Synthesized) -> None:
     """Maps are distributed with Express children, read JSON lines and discard results."""
-    maps = {name: s for name, s in each_state(dev.definition()) if s["Type"] == "Map"}
-    assert set(maps) == {"Scan", "Extract", "Redo"}
+    maps = maps_of(dev)
+    assert set(maps) == set(WORKERS)
     for state in maps.values():
         processor = state["ItemProcessor"]["ProcessorConfig"]
         assert processor == {"Mode": "DISTRIBUTED", "ExecutionType": "EXPRESS"}
@@ -73,6 +90,115 @@ def test_maps_read_lines_and_keep_nothing(dev: Synthesized) -> None:
     tolerated = {name: state.get("ToleratedFailurePercentage") for name, state in maps.items()}
     assert tolerated["Extract"] == tolerated["Scan"] == 100
     assert not tolerated["Redo"]
+    assert not tolerated["Rescan"]
+
+
+def test_no_result_is_too_large_for_a_state(dev: Synthesized) -> None:
+    """What children return is written below the run; a state never carries it.
+
+    Without a ResultWriter the result of a Map is an array of what all children
+    returned, and the execution dies when that is more than 256 KiB.
+    """
+    for state in maps_of(dev).values():
+        writer = state["ResultWriter"]
+        assert writer["Resource"].endswith(":states:::s3:putObject")
+        assert writer["Parameters"] == {"Bucket.$": "$.work.bucket", "Prefix.$": "$.work.maps"}
+        assert writer["WriterConfig"] == {"OutputType": "JSONL", "Transformation": "COMPACT"}
+        ends = [s for s in state["ItemProcessor"]["States"].values() if s.get("End")]
+        assert len(ends) == 2
+        for end in ends:
+            assert end["OutputPath"] is None  # {}
+
+
+def test_a_throttled_child_does_not_fail(dev: Synthesized) -> None:
+    """A child without a free worker ends well in time, and its task is tried in a later round."""
+    for name, state in maps_of(dev).items():
+        child = state["ItemProcessor"]
+        task = child["States"][child["StartAt"]]
+        (caught,) = task["Catch"]
+        assert caught["ErrorEquals"] == [THROTTLED]
+        assert child["States"][caught["Next"]]["Type"] == "Pass"
+        (retry,) = (one for one in task["Retry"] if one["ErrorEquals"] == [THROTTLED])
+        waits = [
+            min(retry["MaxDelaySeconds"], retry["IntervalSeconds"] * retry["BackoffRate"] ** n)
+            for n in range(retry["MaxAttempts"])
+        ]
+        timeout = dev.properties("AWS::Lambda::Function", f"Functions{WORKERS[name].title()}")
+        assert sum(waits) + timeout["Timeout"] <= EXPRESS_SECONDS - EXPRESS_END
+
+
+def test_a_worker_knows_when_its_child_ends(dev: Synthesized) -> None:
+    """Each worker is told when its child's life began, and is not started again when it is over."""
+    for state in maps_of(dev).values():
+        child = state["ItemProcessor"]
+        task = child["States"][child["StartAt"]]
+        assert task["Parameters"]["Payload"]["entered.$"] == "$$.State.EnteredTime"
+        (final,) = (one for one in task["Retry"] if "DeadlineError" in one["ErrorEquals"])
+        assert final["MaxAttempts"] == 0
+
+
+def test_steps_wait_long_for_a_worker(dev: Synthesized) -> None:
+    """Link and report of a throttled account are tried again for more than a day."""
+    for name in ("Link", "Link again", "Link anyway", "Report", "Report again"):
+        state = dev.definition()["States"][name]
+        (retry,) = (one for one in state["Retry"] if one["ErrorEquals"] == [THROTTLED])
+        assert retry["MaxAttempts"] * retry["MaxDelaySeconds"] / 2 > 86_400  # half: full jitter
+        assert retry["MaxAttempts"] * 3 < HISTORY / 4
+
+
+def test_what_is_left_is_repeated_until_nothing_is(dev: Synthesized) -> None:
+    """After each round with tasks left the run waits and goes on: no state gives up."""
+    states = dev.definition()["States"]
+    assert not any(state["Type"] == "Fail" for state in states.values())
+    walked = ["Report"]
+    for _ in range(7):
+        state = states[walked[-1]]
+        walked.append(state["Default"] if state["Type"] == "Choice" else state["Next"])
+    assert walked[1:4] == ["Anything left?", "Redo", "Report again"]
+    assert walked[4:] == ["All done?", "Wait for workers", "Redo", "Report again"]
+    assert states["Wait for workers"]["SecondsPath"] == "$.settled.wait"
+    for name in ("Anything left?", "All done?"):
+        (done,) = states[name]["Choices"]
+        assert (done["Variable"], done["NumericEquals"]) == ("$.settled.left", 0)
+        assert done["Next"] == "Done"
+    assert states["Report again"]["Parameters"]["Payload"]["earlier.$"] == "$.settled"
+
+
+def test_scans_without_a_worker_are_repeated(dev: Synthesized) -> None:
+    """Scans are repeated like tasks; after one that fails, the members are linked without it."""
+    states = dev.definition()["States"]
+    walked = ["Scan"]
+    for _ in range(7):
+        state = states[walked[-1]]
+        walked.append(state["Default"] if state["Type"] == "Choice" else state["Next"])
+    assert walked[1:5] == ["Link", "All scanned?", "Wait for scanners", "Rescan"]
+    assert walked[5:] == ["Link again", "All scanned now?", "Wait for scanners"]
+    (caught,) = states["Rescan"]["Catch"]
+    assert (caught["ErrorEquals"], caught["Next"]) == (["States.ALL"], "Link anyway")
+    assert states["Link anyway"]["Parameters"]["Payload"]["anyway"] is True
+    assert states["Link anyway"]["Next"] == "Extract"
+
+
+def test_a_redrive_repeats_what_failed(dev: Synthesized) -> None:
+    """Every state that can fail is a Map or a task, which a redrive runs again.
+
+    A Fail state would only fail again (developer guide of Step Functions,
+    "Restarting executions with redrive").
+    """
+    kinds = {state["Type"] for _, state in each_state(dev.definition())}
+    assert kinds == {"Choice", "Map", "Pass", "Succeed", "Task", "Wait"}
+
+
+def test_rounds_fit_into_the_history() -> None:
+    """Of seven days full of rounds, with progress in each or in none, the history has room."""
+    for progress in (0, 1):
+        seconds, rounds, round_ = 0, 0, next_round(10**9, None)
+        while seconds < RUN_DAYS * 86_400:
+            seconds += round_.wait
+            rounds += 1
+            round_ = next_round(round_.left - progress, round_)
+        assert rounds * ROUND_EVENTS < HISTORY * 3 / 4
+        assert round_.wait == MAX_WAIT
 
 
 def test_children_outlive_their_function(dev: Synthesized) -> None:
@@ -82,22 +208,32 @@ def test_children_outlive_their_function(dev: Synthesized) -> None:
         assert made["Timeout"] < 300
 
 
-def test_state_machine_reads_only_lines(dev: Synthesized) -> None:
-    """Of the work bucket it reads the three objects that Maps need."""
-    reads = [
-        statement
+def test_state_machine_has_exact_rights_in_the_work_bucket(dev: Synthesized) -> None:
+    """It reads the four objects that Maps need, and writes results below a run's folder."""
+    rights = {
+        (action, resource)
         for statement in dev.statements("WorkflowRunsRole")
-        if "s3:" in str(statement["Action"])
-    ]
-    (only,) = reads
-    assert only["Action"] == "s3:GetObject"
-    assert len(only["Resource"]) == 3
+        for action in listed(statement["Action"])
+        for resource in resources_of(statement)
+        if action.startswith("s3:")
+    }
+    work = next(name for name in dev.resources("AWS::S3::Bucket") if name.startswith("StorageWork"))
+    runs = f"<{work}.Arn>/runs/*"
+    assert rights == {
+        *(("s3:GetObject", f"{runs}/{name}.jsonl") for name in ("scan", "rescan", "plan", "redo")),
+        ("s3:GetObject", f"{runs}/maps/*"),
+        ("s3:PutObject", f"{runs}/maps/*"),
+        ("s3:ListMultipartUploadParts", f"{runs}/maps/*"),
+        ("s3:AbortMultipartUpload", f"{runs}/maps/*"),
+    }
 
 
 def test_state_machine_may_redrive_its_maps(dev: Synthesized) -> None:
     """A redriven run may redrive its map runs."""
     statements = dev.statements("WorkflowRunsDistributedMapPolicy")
-    assert any(statement["Action"] == "states:RedriveExecution" for statement in statements)
+    (redrive,) = (one for one in statements if one["Action"] == "states:RedriveExecution")
+    redriven = json.dumps(redrive["Resource"])
+    assert all(f"/{name}:*" in redriven for name in WORKERS)
 
 
 def test_input_is_bounded() -> None:

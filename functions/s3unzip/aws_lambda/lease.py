@@ -44,7 +44,7 @@ def retry_wait(attempts: int, error: Exception) -> int:
     """
     if isinstance(error, UsageError):
         return USAGE_WAIT
-    wait = min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10))
+    wait = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
     return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
 
