@@ -8,8 +8,8 @@ what the dashboard and the alarms of `infra` use.
 from __future__ import annotations
 
 import os
-import warnings
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics, Tracer
 from aws_lambda_powertools.metrics import MetricUnit
@@ -18,7 +18,13 @@ from s3unzip.model import Report
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from s3unzip.model import PlanSummary, Request, Run, TaskReport
+
+E = TypeVar("E")  # event
+C = TypeVar("C")  # context
+R = TypeVar("R")  # answer
 
 SERVICE = "s3unzip"
 METRICS = {
@@ -35,14 +41,31 @@ METRICS = {
     "PutLatency": MetricUnit.Milliseconds,  # mean of one task
 }
 
-# An invocation that measures nothing is no fault: a run that is known, a report with tasks left.
-warnings.filterwarnings("ignore", "No application metrics to publish")
-
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
 metrics = Metrics(namespace=SERVICE, service=SERVICE)
 metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
 # No auto-patching: a subsegment for each of a task's thousands of calls helps nobody.
 tracer = Tracer(service=SERVICE, auto_patch=False)
+
+
+def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
+    """Write what an invocation measured, whether it ends well or not.
+
+    Unlike ``log_metrics`` of Powertools it does not warn of an invocation that
+    measured nothing: of a run that is known, or a report with tasks left.
+    """
+
+    @wraps(handler)
+    def measured(event: E, context: C) -> R:
+        try:
+            return handler(event, context)
+        finally:
+            if metrics.metric_set:
+                metrics.flush_metrics()
+            else:
+                metrics.clear_metrics()  # the run's id must not go to the next invocation
+
+    return measured
 
 
 def follow(run: Run) -> None:

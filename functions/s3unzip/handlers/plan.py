@@ -22,7 +22,7 @@ from s3unzip.aws_lambda.refusals import note_refusal
 from s3unzip.aws_lambda.telemetry import (
     follow,
     logger,
-    metrics,
+    publish,
     record_archive,
     record_plan,
     tracer,
@@ -90,7 +90,7 @@ def handle_record(record: SQSRecord, lambda_context: LambdaContext, lease: Lease
 
 @logger.inject_lambda_context(clear_state=True)
 @tracer.capture_lambda_handler(capture_response=False)
-@metrics.log_metrics
+@publish
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Take a batch of the queue; say which messages must come again."""
     receipts = [record["receiptHandle"] for record in event["Records"]]

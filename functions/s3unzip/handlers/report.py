@@ -11,7 +11,7 @@ from s3unzip.aws_lambda.endings import is_first_end, note_failure
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import take
-from s3unzip.aws_lambda.telemetry import follow, logger, metrics, record_archive, tracer
+from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive, tracer
 from s3unzip.model import Run, decode
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.retry import run_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context(clear_state=True)
 @tracer.capture_lambda_handler(capture_response=False)
-@metrics.log_metrics
+@publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Settle the run; announce it unless tasks are left that the execution does once more."""
     worker = open_worker()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from s3unzip.aws_lambda.environment import read_worker, take
+from s3unzip.aws_lambda.environment import Trigger, read_worker
 from s3unzip.aws_lambda.events import MESSAGE_CHARACTERS, TITLES, event_detail, read_requests
 from s3unzip.aws_lambda.executions import MOST_INPUT, execution_input
+from s3unzip.aws_lambda.invocation import take
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import (
     Location,
@@ -192,3 +193,17 @@ def test_task_of_an_event() -> None:
         take({}, "task", Task)
     with pytest.raises(UsageError, match="not a Task"):
         take({"task": {**task, "kind": "dance"}}, "task", Task)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.ZIP", "a.Zip", "b/a.zip"])
+def test_the_suffix_is_accepted_in_several_spellings(name: str) -> None:
+    """A trigger covers what the rule's patterns match: as written, upper case, capitalised."""
+    assert Trigger("in", "zips/", ".zip").covers("in", f"zips/{name}")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "key"), [("in", "zips/a.zIp"), ("in", "a.zip"), ("other", "zips/a.zip")]
+)
+def test_other_keys_are_not_covered(bucket: str, key: str) -> None:
+    """What the rule does not match starts nothing, also by reconcile."""
+    assert not Trigger("in", "zips/", ".zip").covers(bucket, key)

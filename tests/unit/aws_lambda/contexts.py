@@ -1,0 +1,21 @@
+"""Lambda's context object, as far as the handlers use it."""
+
+from __future__ import annotations
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+class Invocation(LambdaContext):
+    """An invocation with so many seconds left."""
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self._seconds = seconds
+        self._function_name = "plan"
+        self._function_version = "$LATEST"
+        self._memory_limit_in_mb = 128
+        self._invoked_function_arn = "arn:aws:lambda:us-east-1:000000000000:function:plan"
+        self._aws_request_id = "request-1"
+
+    def get_remaining_time_in_millis(self) -> int:  # type: ignore[override]  # Lambda's is a method
+        """Return the milliseconds that are left; they do not become fewer."""
+        return int(self._seconds * 1_000)
