@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 
 from s3unzip.aws_lambda.environment import Trigger, read_worker
-from s3unzip.aws_lambda.events import MESSAGE_CHARACTERS, TITLES, event_detail, read_requests
+from s3unzip.aws_lambda.events import (
+    MESSAGE_CHARACTERS,
+    TITLES,
+    announce,
+    event_detail,
+    read_requests,
+)
 from s3unzip.aws_lambda.executions import MOST_INPUT, execution_input
 from s3unzip.aws_lambda.invocation import take
 from s3unzip.errors import ScopeError, UsageError
@@ -207,3 +215,32 @@ def test_the_suffix_is_accepted_in_several_spellings(name: str) -> None:
 def test_other_keys_are_not_covered(bucket: str, key: str) -> None:
     """What the rule does not match starts nothing, also by reconcile."""
     assert not Trigger("in", "zips/", ".zip").covers(bucket, key)
+
+
+@pytest.mark.parametrize(
+    ("region", "arn"),
+    [("eu-west-1", "arn:aws:s3:::in/a.zip"), ("cn-north-1", "arn:aws-cn:s3:::in/a.zip")],
+)
+def test_an_event_names_the_archive_in_its_partition(
+    monkeypatch: pytest.MonkeyPatch, region: str, arn: str
+) -> None:
+    """Rules of users match the ARN, which in China is another."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    report = Report(
+        run=RUN.id,
+        verdict=Verdict.COMPLETED,
+        source=Location("s3", "in", "a.zip"),
+        pin=None,
+        destination=RUN.destination,
+        options=RUN.options,
+    )
+    client = boto3.client("events", region_name=region)
+    sent: list[Any] = []
+    with Stubber(client) as stub:
+        stub.add_response("put_events", {"FailedEntryCount": 0, "Entries": [{}]})
+        client.meta.events.register(
+            "provide-client-params.events.PutEvents", lambda params, **_: sent.append(params)
+        )
+        announce(client, read_worker(VARIABLES), report)
+    assert sent[0]["Entries"][0]["Resources"] == [arn]

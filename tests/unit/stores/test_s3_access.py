@@ -1,0 +1,74 @@
+"""Endpoints of S3, and what is said when the end of a failed write fails too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from s3unzip.errors import AccessDeniedError, StorageError
+from s3unzip.stores.s3.run_store import PART, S3Work
+from s3unzip.stores.s3.session import S3Access, Session
+from tests.memory import MemoryBucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s3unzip.model import Part
+    from s3unzip.stores.ports import Buffer, Upload
+
+
+@pytest.fixture(autouse=True)
+def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("us-east-1", "s3.us-east-1.amazonaws.com"),
+        ("eu-west-1", "s3.eu-west-1.amazonaws.com"),
+        ("cn-north-1", "s3.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_requests_go_to_the_region(region: str, host: str) -> None:
+    """No client asks the global endpoint, which answers for us-east-1 from elsewhere."""
+    session = Session(S3Access(region=region))
+    assert session.control.meta.endpoint_url == f"https://{host}"
+    assert session.slow.meta.endpoint_url == f"https://{host}"
+    assert f"bucket.{host}" in str(session.reader("bucket").config)
+
+
+class Refusing(MemoryBucket):
+    """Takes no second part, and does not let an upload be dropped."""
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        """Refuse the second part."""
+        if number == 2:
+            raise StorageError("the part is refused")
+        return super().upload_part(upload, number, offset, body, crc32)
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Refuse."""
+        raise AccessDeniedError("s3:AbortMultipartUpload is missing")
+
+
+def test_the_first_fault_is_the_one_that_is_told() -> None:
+    """A right that the clean-up lacks must not make a fault final that may be tried again."""
+    store: Any = Refusing()
+    session: Any = None  # nothing is read
+    work = S3Work(session, "work", "runs/a/", store)
+
+    def pieces() -> Iterator[bytes]:
+        yield b"x" * PART
+        yield b"y"
+
+    with pytest.raises(StorageError, match="the part is refused") as caught:
+        work.write("members.jsonl", pieces())
+    assert type(caught.value) is StorageError
+    assert "s3:AbortMultipartUpload is missing" in caught.value.__notes__[0]
