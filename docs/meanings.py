@@ -151,7 +151,9 @@ logs (embedded metric format); the run and the archive stand in the same lines.
 """,
     "events": """\
 An archive starts a run when S3 announces `Object Created` through EventBridge and its key begins
-with `ingest.prefix` and ends with `ingest.suffix`. The queue also takes S3's own notifications
+with `ingest.prefix` and ends with `ingest.suffix`: as it is written, in lower case, in upper case
+or capitalised (`.zip`, `.ZIP`, `.Zip`, but not `.zIp`). An event may come twice; the archive is
+extracted once. The queue also takes S3's own notifications
 (`Records`).
 """,
 }
