@@ -84,7 +84,9 @@ def handle_record(record: SQSRecord, lambda_context: LambdaContext, lease: Lease
             plan_archive(request, context)
     except Exception as error:
         attempts = int(record.attributes.approximate_receive_count or 1)
-        lease.release(record.receipt_handle, retry_wait(attempts, error))
+        wait = retry_wait(attempts, error)
+        logger.exception("plan failed", attempts=attempts, next_seconds=wait)
+        lease.release(record.receipt_handle, wait)
         raise
 
 

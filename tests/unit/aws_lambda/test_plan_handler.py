@@ -124,8 +124,10 @@ def receive(aws: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_a_message_that_says_nothing_is_soon_a_dead_letter(aws: dict[str, Any]) -> None:
-    """It comes back at once, not after an hour, and it is no error of the function."""
+def test_a_message_that_says_nothing_is_soon_a_dead_letter(
+    aws: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes back at once, not after an hour; it is logged, and no error of the function."""
     aws["sqs"].send_message(QueueUrl=aws["queue"], MessageBody="no event")
     for _ in range(2):
         event = until(lambda: receive(aws), lambda found: bool(found["Records"]))
@@ -138,6 +140,7 @@ def test_a_message_that_says_nothing_is_soon_a_dead_letter(aws: dict[str, Any]) 
         answer: dict[str, Any] = aws["sqs"].receive_message(QueueUrl=aws["dead"])
         return answer
 
+    assert "the message is not JSON" in caplog.text
     found = until(dead, lambda answer: bool(answer.get("Messages")))
     assert found["Messages"][0]["Body"] == "no event"
 
