@@ -28,7 +28,15 @@ FENCE = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTA
 BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)  # of any kind
 REMARK = re.compile(r"\s+#\s.*$")
 EXIT = re.compile(r"#.*\bexits? (\d+)")
-GLOBAL_OPTIONS = {"query", "output", "region", "profile", "endpoint-url", "no-cli-pager"}
+GLOBAL_OPTIONS = {
+    "cli-binary-format",
+    "query",
+    "output",
+    "region",
+    "profile",
+    "endpoint-url",
+    "no-cli-pager",
+}
 FOREIGN_OPTIONS = {"--check", "--keep", "--require-approval"}  # of other programs
 S3_COMMANDS = {"cp", "ls", "mb", "mv", "rb", "rm", "sync"}  # the CLI's own, in no model
 

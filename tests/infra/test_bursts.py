@@ -1,0 +1,119 @@
+"""Runs with far fewer workers than tasks, walked through the definition."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import convert
+from msgspec.structs import asdict
+
+from s3unzip.runs.rounds import Round, next_round
+from tests.infra.walker import FailedExecutionError, NamedError, Walker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.infra.templates import Synthesized
+    from tests.infra.walker import Payload
+
+THROTTLED = NamedError("Lambda.TooManyRequestsException")
+FAILED = NamedError("ServiceFaultError")
+KEYS = {name: f"{name}.jsonl" for name in ("scan", "rescan", "plan", "redo")}
+
+
+@dataclass(slots=True)
+class Run:
+    """A run's records, and an account where an invocation finds a worker now and then."""
+
+    tasks: int
+    scans: int = 0
+    chance: float = 1.0  # of an invocation to find a worker
+    broken: set[int] = field(default_factory=set)  # tasks and scans that fail
+    done: set[int] = field(default_factory=set)
+    scanned: set[int] = field(default_factory=set)
+    lines: dict[str, list[int]] = field(default_factory=dict)
+    dice: random.Random = field(default_factory=lambda: random.Random(1))
+
+    def walker(self, made: Synthesized) -> Walker:
+        """Return a walker whose functions are this run's."""
+        self.lines |= {"plan.jsonl": list(range(self.tasks)), "scan.jsonl": list(range(self.scans))}
+        functions: dict[str, Callable[[Payload], Payload]] = {
+            "FunctionsScan.Arn": lambda event: self._work(event["scan"], self.scanned),
+            "FunctionsExtract.Arn": lambda event: self._work(event["task"], self.done),
+            "FunctionsLink.Arn": self._link,
+            "FunctionsReport.Arn": self._report,
+        }
+        return Walker(made.definition(), functions, self.lines)
+
+    @property
+    def input(self) -> Payload:
+        """What the plan function hands over."""
+        return {
+            "run": {},
+            "work": KEYS,
+            "tasks": self.tasks,
+            "scans": self.scans,
+            "split_members": self.scans,
+        }
+
+    def _work(self, number: int, done: set[int]) -> Payload:
+        if self.dice.random() > self.chance:
+            raise THROTTLED
+        if number in self.broken:
+            raise FAILED
+        done.add(number)
+        return {}
+
+    def _link(self, event: Payload) -> Payload:
+        left = [] if event.get("anyway") else sorted(set(range(self.scans)) - self.scanned)
+        self.lines["rescan.jsonl"] = left
+        return _round(left, event)
+
+    def _report(self, event: Payload) -> Payload:
+        left = sorted(set(range(self.tasks)) - self.done)
+        self.lines["redo.jsonl"] = left
+        return {"verdict": "FAILED" if left else "COMPLETED", **_round(left, event)}
+
+
+def _round(left: list[int], event: Payload) -> Payload:
+    earlier = convert(event["earlier"], Round) if "earlier" in event else None
+    return asdict(next_round(len(left), earlier))
+
+
+@pytest.mark.parametrize("chance", [1.0, 0.3, 0.02])
+def test_no_task_is_given_up_for_want_of_a_worker(dev: Synthesized, chance: float) -> None:
+    """However few workers there are, the run ends when all its tasks are done."""
+    run = Run(tasks=100, scans=40, chance=chance)
+    walker = run.walker(dev)
+    walker.run(run.input)
+    assert walker.visited[-1] == "Done"
+    assert (len(run.done), len(run.scanned)) == (100, 40)
+    assert ("Redo" in walker.visited) == ("Rescan" in walker.visited) == (chance < 1.0)
+    assert (walker.waited > 0) == (chance < 1.0)
+
+
+def test_a_redrive_repeats_what_failed(dev: Synthesized) -> None:
+    """A task that fails twice fails the run in a Map; after the mend a redrive completes it."""
+    run = Run(tasks=9, broken={4})
+    walker = run.walker(dev)
+    with pytest.raises(FailedExecutionError) as caught:
+        walker.run(run.input)
+    assert caught.value.state == "Redo"
+    assert len(run.done) == 8
+    run.broken.clear()
+    walker.run(caught.value.data, caught.value.state)
+    assert walker.visited[-1] == "Done"
+    assert len(run.done) == 9
+
+
+def test_a_scan_that_fails_is_not_waited_for(dev: Synthesized) -> None:
+    """Its member is streamed: the run goes on with the scans there are."""
+    run = Run(tasks=3, scans=5, broken={4})
+    walker = run.walker(dev)
+    walker.run(run.input)
+    assert walker.visited.count("Rescan") == 1
+    assert "Link anyway" in walker.visited
+    assert len(run.done) == 3
