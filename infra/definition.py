@@ -39,6 +39,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 
 from infra.retries import retry_step, retry_worker
+from s3unzip import run_files
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 # Without this flag CDK drops result_writer_v2 without a word.
 WRITER_FLAG = "@aws-cdk/aws-stepfunctions:useDistributedMapResultWriterV2"
 LINES = ("scan", "rescan", "plan", "redo")  # objects that a Map reads
-RESULTS = "maps"  # the folder of a run that the Maps' results go to
 # What a step returns: how much is left, and how long to wait before it is tried again.
 LINKED = ("left", "wait", "rounds")
 SETTLED = ("verdict", *LINKED)
@@ -162,7 +162,7 @@ class Definition:
             # COMPACT: outputs of children without their inputs, so `{}` a task that succeeded.
             result_writer_v2=ResultWriter(
                 bucket_name_path=sfn.JsonPath.string_at("$.work.bucket"),
-                prefix=sfn.JsonPath.string_at(f"$.work.{RESULTS}"),
+                prefix=sfn.JsonPath.string_at(f"$.work.{run_files.MAPS}"),
                 writer_config=sfn.WriterConfig(
                     output_type=sfn.OutputType.JSONL, transformation=sfn.Transformation.COMPACT
                 ),

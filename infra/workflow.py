@@ -15,7 +15,8 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from infra.definition import LINES, RESULTS, Definition
+from infra.definition import LINES, Definition
+from s3unzip import run_files
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Workflow(Construct):
         """Allow what Maps read, and what they write as their results."""
         runs = f"{environment.work.prefix}runs/*"
         lines = [storage.work.arn_for_objects(f"{runs}/{name}.jsonl") for name in LINES]
-        results = storage.work.arn_for_objects(f"{runs}/{RESULTS}/*")
+        results = storage.work.arn_for_objects(f"{runs}/{run_files.MAPS}/*")
         rights = [
             (["s3:GetObject"], lines),
             # All four are asked for in the developer guide of Step Functions, "IAM policies for

@@ -200,8 +200,9 @@ class DeployedRuns:
         tasks = lines.count(b"\n")
         told = json.loads(self._input(run))
         told["work"]["plan"] = told["work"]["redo"]
-        # Of a run that an older version planned.
-        told["work"].setdefault("maps", told["work"]["redo"].replace("redo.jsonl", "maps"))
+        # The input of a run that an older version planned does not name it.
+        maps = told["work"]["redo"].replace(run_files.REDO, run_files.MAPS)
+        told["work"].setdefault("maps", maps)
         told |= {"tasks": tasks, "scans": 0, "split_members": 0}
         told["concurrency"] = max(1, min(tasks, told["concurrency"]))
         try:

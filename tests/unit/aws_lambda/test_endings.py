@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws_lambda.endings import FAILED, is_first_end, note_failure
+from s3unzip import run_files
+from s3unzip.aws_lambda.endings import is_first_end, note_failure
 from s3unzip.aws_lambda.telemetry import metrics, record_archive
 from s3unzip.model import Location, Options, Report, Verdict
-from s3unzip.runs.stop import STOP
 from tests.memory import MemoryWork
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def test_a_retry_is_never_the_first_end() -> None:
 def test_how_an_execution_failed_is_kept() -> None:
     """Its error is on record without its input, and a redrive may begin."""
     work = MemoryWork()
-    work.write(STOP, [b"{}"])
+    work.write(run_files.STOP, [b"{}"])
     note_failure(work, DETAIL)
-    kept = json.loads(work.read(FAILED))
+    kept = json.loads(work.read(run_files.FAILED))
     assert kept == {"name": "run", "status": "FAILED", "error": "States.Runtime"}
-    assert list(work.names(STOP)) == []
+    assert list(work.names(run_files.STOP)) == []
 
 
 @pytest.mark.parametrize("first", [True, False])
