@@ -11,7 +11,19 @@ from __future__ import annotations
 from importlib import import_module
 
 # In this order; a later rule may wrap what an earlier one installed.
-RULES: tuple[str, ...] = ()
+RULES: tuple[str, ...] = (
+    "lambda_error_names",
+    "stepfunctions_engine",
+    "stepfunctions_errors",
+    "stepfunctions_express",
+    "stepfunctions_history",
+    "stepfunctions_inline_map",
+    "stepfunctions_map",
+    "stepfunctions_payload",
+    "stepfunctions_definition",
+    "stepfunctions_names",
+    "stepfunctions_redrive",
+)
 
 
 def install(rules: tuple[str, ...] = RULES) -> None:
