@@ -80,6 +80,18 @@ def redrive_execution(data: dict[str, Any]) -> Any:
     return sfn.json_response({"redriveDate": date})
 
 
+def tell_redrive(answer: Any, execution: dict[str, Any]) -> Any:
+    """Return the answer to DescribeExecution with what it tells of redrives."""
+    told = json.loads(answer[2])
+    status, reason = redrivability(execution)
+    told |= {"redriveCount": execution.get("redriveCount", 0), "redriveStatus": status}
+    if reason:
+        told["redriveStatusReason"] = reason
+    if execution.get("redriveDate"):
+        told["redriveDate"] = execution["redriveDate"]
+    return sfn.json_response(told)
+
+
 def install() -> None:
     """Add the action, and what DescribeExecution tells of it."""
     names = vars(sfn)
@@ -96,22 +108,14 @@ def install() -> None:
     def describe_execution(data: dict[str, Any]) -> Any:
         answer = describe(data)
         execution = sfn._executions.get(data.get("executionArn"))
-        if execution is None:
-            return answer
-        told = json.loads(answer[2])
-        status, reason = redrivability(execution)
-        told |= {"redriveCount": execution.get("redriveCount", 0), "redriveStatus": status}
-        if reason:
-            told["redriveStatusReason"] = reason
-        if execution.get("redriveDate"):
-            told["redriveDate"] = execution["redriveDate"]
-        return sfn.json_response(told)
+        return answer if execution is None else tell_redrive(answer, execution)
 
     def delete_state_machine(data: dict[str, Any]) -> Any:
         # AWS keeps the records of executions for 90 days; MiniStack drops them.
         kept = list(sfn._executions.items())
         answer = delete(data)
-        sfn._executions.update(kept)
+        for arn, execution in kept:
+            sfn._executions[arn] = execution
         return answer
 
     names["handle_request"] = handle_request
