@@ -86,8 +86,7 @@ class _Children:
         fresh = {**child, "startDate": None}
         for key in ("error", "cause"):
             fresh.pop(key, None)
-        children = self._run.children
-        children[next(at for at, one in enumerate(children) if one is child)] = fresh
+        self._run.children[child["_index"]] = fresh
         return fresh
 
     def settle_one(self) -> None:

@@ -212,6 +212,7 @@ def _child(run: MapRun, index: int, item: Any, effective: Any) -> dict[str, Any]
         "mapRunArn": run.record["mapRunArn"],
         "events": [],
         "redriveCount": 0,
+        "_index": index,
         "_express": run.express_seconds is not None,
         "_role": run.execution.get("_role", ""),
     }
