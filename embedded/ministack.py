@@ -43,7 +43,8 @@ class EmbeddedAws:
     Its objects live in its memory. `auth` makes it check signatures, function
     roles and bucket policies, over TLS, as MiniStack does with ``AUTH`` and
     ``USE_SSL``; without it every credential is good. `strict` adds the rules of
-    `embedded.strict`: what AWS documents and MiniStack lets pass.
+    `embedded.strict`: what AWS documents and MiniStack lets pass. The variable
+    EMBEDDED_STRICT=0 leaves them out everywhere.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class EmbeddedAws:
             "TMPDIR": self._folder.name,
             "AWS_DEFAULT_REGION": REGION,
             "LOG_LEVEL": "WARNING",
-            "EMBEDDED_STRICT": "1" if self._strict else "0",
+            "EMBEDDED_STRICT": os.environ.get("EMBEDDED_STRICT", "1") if self._strict else "0",
         }
         if self._auth:
             variables |= {"AUTH": "true", "USE_SSL": "1"}
