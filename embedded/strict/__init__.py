@@ -18,6 +18,7 @@ RULES: tuple[str, ...] = (
     "stepfunctions_express",
     "stepfunctions_history",
     "stepfunctions_inline_map",
+    "stepfunctions_branches",
     "stepfunctions_map",
     "stepfunctions_payload",
     "stepfunctions_definition",

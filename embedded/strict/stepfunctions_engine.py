@@ -74,12 +74,12 @@ def walk(
     """
     name: str | None = start
     records = not execution.get("_express")  # Express workflows have no history
-    own = ctx["Execution"]["Id"] == execution["executionArn"] and not ctx.get("_branch")
+    places = execution.setdefault("_places", {})
     while name:
         state = states[name]
         kind = state["Type"]
-        if own and not is_over():
-            execution["_at"] = (name, data)
+        if not is_over():
+            places[ctx.get("_branch", ())] = (name, data)
         current()
         ctx["State"] = {"Name": name, "EnteredTime": sfn.now_iso(), "RetryCount": 0}
         text = checked(data, f"input of the state '{name}'")
@@ -112,17 +112,6 @@ def _step(
     else:
         output, following = run(state, data, ctx)
     return output, following
-
-
-def _walk_branch(
-    states: dict[str, Any],
-    start: str,
-    data: Any,
-    execution: dict[str, Any],
-    ctx: dict[str, Any],
-) -> Any:
-    """Replace MiniStack's ``_run_sub_machine``: a branch, or an item of an inline Map."""
-    return walk(states, start, data, execution, {**ctx, "_branch": True})
 
 
 def run_execution(arn: str) -> None:
@@ -239,10 +228,9 @@ def _time_out(execution: dict[str, Any], seconds: float) -> None:
 
 
 def install() -> None:
-    """Put this interpreter in the place of MiniStack's two."""
+    """Put this interpreter in the place of MiniStack's; `stepfunctions_branches` does the rest."""
     names = vars(sfn)
     names["_run_execution"] = run_execution
-    names["_run_sub_machine"] = _walk_branch
     call = names["_invoke_resource"]
 
     def invoke(resource: str, given: Any) -> Any:

@@ -6,8 +6,7 @@ with its unsuccessful children, in the same Map Run; after States.DataLimitExcee
 States.Runtime or a failed ItemReader it is a new Map Run. Not redrivable are executions that
 run or succeeded, ended 14 days ago, have a full history or a deleted state machine, and
 children of a Map Run.
-
-Not as AWS: a Parallel state and an inline Map run again whole, with branches that succeeded.
+A Parallel state or an inline Map goes on as `stepfunctions_branches` says.
 https://docs.aws.amazon.com/step-functions/latest/dg/redrive-executions.html
 https://docs.aws.amazon.com/step-functions/latest/dg/redrive-map-run.html
 https://docs.aws.amazon.com/step-functions/latest/apireference/API_RedriveExecution.html
@@ -75,7 +74,7 @@ def redrive_execution(data: dict[str, Any]) -> Any:
     sfn._add_event(execution, "ExecutionRedriven", details)
     sfn._emit_execution_status_event(execution)
     run = contextvars.copy_context().run  # account and region of the request
-    place = execution["_at"]
+    place = execution["_places"][()]
     threading.Thread(target=run, args=(engine.run_from, execution, *place), daemon=True).start()
     return sfn.json_response({"redriveDate": date})
 

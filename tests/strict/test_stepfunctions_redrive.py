@@ -212,3 +212,30 @@ def test_the_definition_of_the_start_counts(machines: Machines) -> None:
     changed = json.dumps(machine(A={"Type": "Pass", "End": True}))
     machines.states.update_state_machine(stateMachineArn=arn, definition=changed)
     assert redrive(machines, failed)["error"] == "Old"
+
+
+@pytest.mark.parametrize("kind", ["Parallel", "Map"])
+def test_only_branches_that_failed_run_again(machines: Machines, tmp_path: Path, kind: str) -> None:
+    """The branch that succeeded keeps its output; the other goes on at its second state."""
+    mended, note = tmp_path / "mended", tmp_path / "note"
+    function = machines.function()
+    event = {"item.$": "$.item", "note": str(note)}
+    first = {**task(function, Parameters=event, ResultPath=None), "Next": "Last"}
+    del first["End"]
+    last_event = {"fail.$": "$.fail", "give.$": "$.item", "mended": str(mended)}
+    branch = machine(First=first, Last=task(function, Parameters=last_event))
+    items = [{"item": "a", "fail": ""}, {"item": "b", "fail": "FinalError"}]
+    around: dict[str, Any] = {"Type": kind, "End": True}
+    if kind == "Map":
+        around |= {"ItemsPath": "$.items", "ItemProcessor": branch}
+    else:
+        for n in range(2):
+            chosen = json.loads(json.dumps(branch))
+            chosen["States"]["First"]["InputPath"] = f"$.items[{n}]"
+            chosen["States"]["Last"]["InputPath"] = f"$.items[{n}]"
+            around.setdefault("Branches", []).append(chosen)
+    execution = machines.start(machine(A=around), {"items": items})
+    assert machines.wait(execution)["error"] == "FinalError"
+    mended.touch()
+    assert json.loads(redrive(machines, execution)["output"]) == ["a", "b"]
+    assert sorted(calls(note)) == ["a", "b"]
