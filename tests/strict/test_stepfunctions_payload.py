@@ -112,7 +112,10 @@ def test_input_of_a_child(machines: Machines) -> None:
     assert outcome(told) == EXCEEDED
 
 
-def test_ministack_alone_lets_it_pass() -> None:
+@pytest.mark.parametrize("how", ["argument", "variable"])
+def test_ministack_alone_lets_it_pass(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With strict off the rule is gone: it is ours, and what it refuses is no accident."""
-    with EmbeddedAws(strict=False) as aws:
+    if how == "variable":
+        monkeypatch.setenv("EMBEDDED_STRICT", "0")
+    with EmbeddedAws(strict=how == "variable") as aws:
         assert outcome(Machines(aws).run(machine(A=giving(LIMIT + 1)))) == ("SUCCEEDED", None)
