@@ -24,7 +24,10 @@ from s3unzip.model import Verdict
 from s3unzip.settings import Variable
 
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "50000"))
+TASKS = int(os.environ.get("S3UNZIP_BENCH_TASKS", "10000"))  # in one Distributed Map
 RUN_SECONDS = 1_800.0
+# A task a member, and few workers: each is a cold start of its own on this machine.
+ONE_EACH = {"batch_members": 1, "max_workers": 8}
 HANDLERS = ("plan", "scan", "link", "extract", "report")
 
 
@@ -57,6 +60,7 @@ def measure_runs(folder: Path) -> None:
         large = time_run(pipeline, "large.zip", make_archive(MEMBERS), MEMBERS)
         print_figure(f"cloud.put_to_done_{MEMBERS}.s", large, "s")
         print_figure("cloud.input.bytes", largest_input(pipeline), "bytes")
+        print_figure("cloud.map_tasks_survived", survive_tasks(pipeline, TASKS), "tasks")
 
 
 def time_run(pipeline: DeployedPipeline, key: str, archive: bytes, members: int) -> float:
@@ -68,6 +72,27 @@ def time_run(pipeline: DeployedPipeline, key: str, archive: bytes, members: int)
     assert report.verdict is Verdict.COMPLETED, report
     assert (report.extracted, report.missing) == (members, 0), report
     return seconds
+
+
+def survive_tasks(pipeline: DeployedPipeline, tasks: int) -> int:
+    """Let the deployed template run one Map of so many tiny tasks; return how many it had.
+
+    The embedded AWS fails a Map whose result exceeds 256 KiB, as AWS does.
+    """
+    functions = pipeline.client("lambda")
+    names = [one["FunctionName"] for one in functions.list_functions()["Functions"]]
+    (plan,) = [name for name in names if "plan" in name.lower()]
+    told = functions.get_function_configuration(FunctionName=plan)["Environment"]["Variables"]
+    tuning = json.loads(told.get(Variable.TUNING.value, "{}")) | ONE_EACH
+    told[Variable.TUNING.value] = json.dumps(tuning)
+    functions.update_function_configuration(FunctionName=plan, Environment={"Variables": told})
+    time_run(pipeline, "many-tasks.zip", make_archive(tasks), tasks)
+    run = pipeline.find_run("many-tasks.zip")
+    assert run is not None
+    summary = pipeline.summary(run)
+    assert summary is not None
+    assert summary.tasks >= tasks, summary
+    return summary.tasks
 
 
 def largest_input(pipeline: DeployedPipeline) -> int:

@@ -14,6 +14,7 @@ import sys
 import threading
 from http import HTTPStatus
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -57,9 +58,18 @@ def _serve_ranges_of_versions() -> None:
     s3["_get_object"] = get_object
 
 
+def _enforce_what_aws_documents() -> None:
+    """Install the rules of `embedded.strict`, unless the variable EMBEDDED_STRICT is 0."""
+    if os.environ.get("EMBEDDED_STRICT", "1") == "0":
+        return
+    sys.path.append(str(Path(__file__).resolve().parent.parent))  # last: it shadows nothing
+    import_module("embedded.strict").install()
+
+
 if __name__ == "__main__":
     threading.Thread(target=_follow_parent, daemon=True).start()
     _serve_ranges_of_versions()
     _hasten_checksums()
+    _enforce_what_aws_documents()
     sys.argv = ["ministack"]
     runpy.run_module("ministack", run_name="__main__", alter_sys=True)

@@ -42,14 +42,22 @@ class EmbeddedAws:
 
     Its objects live in its memory. `auth` makes it check signatures, function
     roles and bucket policies, over TLS, as MiniStack does with ``AUTH`` and
-    ``USE_SSL``; without it every credential is good.
+    ``USE_SSL``; without it every credential is good. `strict` adds the rules of
+    `embedded.strict`: what AWS documents and MiniStack lets pass. The variable
+    EMBEDDED_STRICT=0 leaves them out everywhere.
     """
 
     def __init__(
-        self, *, port: int = 0, auth: bool = False, variables: Mapping[str, str] | None = None
+        self,
+        *,
+        port: int = 0,
+        auth: bool = False,
+        strict: bool = True,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self._wanted_port = port
         self._auth = auth
+        self._strict = strict
         self._variables = dict(variables or {})
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
@@ -154,6 +162,7 @@ class EmbeddedAws:
             "TMPDIR": self._folder.name,
             "AWS_DEFAULT_REGION": REGION,
             "LOG_LEVEL": "WARNING",
+            "EMBEDDED_STRICT": os.environ.get("EMBEDDED_STRICT", "1") if self._strict else "0",
         }
         if self._auth:
             variables |= {"AUTH": "true", "USE_SSL": "1"}

@@ -16,6 +16,7 @@ from s3unzip.errors import (
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.reporting.retry import run_of
+from s3unzip.runs.watch import Items
 from s3unzip.stores.s3.session import S3Access
 from tests.servers import Asked, HttpServer, Reply
 
@@ -128,3 +129,20 @@ def test_refusals(status: int, code: str, kind: type[S3UnzipError]) -> None:
 def test_the_run_of_an_execution(execution: str, run: str) -> None:
     """A retry's execution is named after its run."""
     assert run_of(execution) == run
+
+
+def test_items_that_wait_for_their_redrive_are_waiting() -> None:
+    """A redriven Map Run counts them apart from those that never began."""
+    listed = {"executionArn": "x", "mapRunArn": "m", "stateMachineArn": MACHINE, "startDate": 1}
+    counts = dict.fromkeys(
+        ("failed", "timedOut", "aborted", "total", "resultsWritten", "failuresNotRedrivable"), 0
+    )
+    counts |= {"pending": 2, "pendingRedrive": 3, "running": 1, "succeeded": 4, "timedOut": 5}
+    run = {"status": "RUNNING", "itemCounts": counts}
+    answers = failed() | {
+        "ListMapRuns": (200, {"mapRuns": [listed]}),
+        "DescribeMapRun": (200, dict(run)),
+    }
+    with HttpServer(Account(answers)) as server:
+        items = runs_at(server).items("run-1")
+    assert items == Items(waiting=5, running=1, succeeded=4, failed=5)

@@ -162,7 +162,8 @@ class DeployedRuns:
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:DescribeMapRun") from None
         lost = told["failed"] + told["timedOut"] + told["aborted"]
-        return Items(told["pending"], told["running"], told["succeeded"], lost)
+        waiting = told["pending"] + told.get("pendingRedrive", 0)
+        return Items(waiting, told["running"], told["succeeded"], lost)
 
     def redrive(self, run: str) -> None:
         """Let the failed execution go on: only what it left is done.

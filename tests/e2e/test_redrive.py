@@ -1,0 +1,115 @@
+"""A run that failed goes on by `s3unzip redrive`, as its operator types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from s3unzip.model import Report, Run, Verdict, decode
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embedded.pipeline import DeployedPipeline
+
+RUN_SECONDS = 150.0
+
+
+def call(pipeline: DeployedPipeline, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``s3unzip`` with `words` and the credentials of the account."""
+    return subprocess.run(
+        [sys.executable, "-m", "s3unzip.cli", *words],
+        env={**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+
+
+def until_status(pipeline: DeployedPipeline, key: str, *wanted: str) -> Run:
+    """Return the run of the archive `key` as soon as its execution has a wanted status."""
+    deadline = time.monotonic() + RUN_SECONDS
+    while time.monotonic() < deadline:
+        run = pipeline.find_run(key)
+        if run is not None and pipeline.status(run) in wanted:
+            return run
+        time.sleep(0.05)
+    raise AssertionError(f"{key} is not {wanted}: {pipeline.logs()[-2_000:]}")
+
+
+def execution_of(pipeline: DeployedPipeline, run: Run) -> dict[str, Any]:
+    """Return what DescribeExecution tells of a run."""
+    arn = pipeline.outputs["StateMachineArn"].replace(":stateMachine:", ":execution:")
+    told: dict[str, Any] = pipeline.client("stepfunctions").describe_execution(
+        executionArn=f"{arn}:{run.id}"
+    )
+    return told
+
+
+def extract_function(pipeline: DeployedPipeline) -> str:
+    """Return the name of the function that extracts."""
+    names = [one["FunctionName"] for one in pipeline.client("lambda").list_functions()["Functions"]]
+    (name,) = [name for name in names if "extract" in name.lower()]
+    return str(name)
+
+
+@pytest.fixture(scope="module")
+def redriven(
+    pipeline: DeployedPipeline, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Run, dict[str, Any]]:
+    """A run whose function was throttled until it failed, then redriven; how it had failed."""
+    functions, name = pipeline.client("lambda"), extract_function(pipeline)
+    functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+    members = [Entry(f"m{n}.json", json.dumps({"n": n}).encode()) for n in range(25)]
+    pipeline.put("redriven.zip", build(*members))
+    run = until_status(pipeline, "redriven.zip", "FAILED")
+    failed = execution_of(pipeline, run)
+    functions.delete_function_concurrency(FunctionName=name)
+    done = call(pipeline, tmp_path_factory.mktemp("home"), "redrive", run.id, "--env", "dev")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"redriven: s3unzip watch {run.id} --env dev\n"
+    return run, failed
+
+
+def test_what_failed_is_redrivable(redriven: tuple[Run, dict[str, Any]]) -> None:
+    """Its Redo tolerates no failure."""
+    _, failed = redriven
+    assert failed["error"] == "States.ExceedToleratedFailureThreshold"
+    assert (failed["redriveStatus"], failed["redriveCount"]) == ("REDRIVABLE", 0)
+
+
+def test_a_redriven_run_completes(
+    pipeline: DeployedPipeline, redriven: tuple[Run, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Every member is there, the report says so, and the Map Run of Redo is the same one."""
+    run, _ = redriven
+    until_status(pipeline, "redriven.zip", "SUCCEEDED")
+    watched = call(pipeline, tmp_path, "watch", run.id, "--env", "dev", "--json")
+    report = decode(watched.stdout, Report)
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 25)
+    assert len(pipeline.members("redriven/")) == 25
+    told = execution_of(pipeline, run)
+    assert told["redriveCount"] == 1
+    states = pipeline.client("stepfunctions")
+    runs = states.list_map_runs(executionArn=told["executionArn"])["mapRuns"]
+    described = [states.describe_map_run(mapRunArn=one["mapRunArn"]) for one in runs]
+    assert sorted(one["redriveCount"] for one in described) == [0, 1]  # Extract, Redo
+
+
+def test_a_run_that_succeeded_cannot_be_redriven(
+    pipeline: DeployedPipeline, redriven: tuple[Run, dict[str, Any]], tmp_path: Path
+) -> None:
+    """The command says so in AWS's words."""
+    run, _ = redriven
+    until_status(pipeline, "redriven.zip", "SUCCEEDED")
+    done = call(pipeline, tmp_path, "redrive", run.id, "--env", "dev")
+    assert done.returncode == 2
+    assert "SUCCEEDED, cannot be redriven" in done.stderr
