@@ -62,13 +62,7 @@ def find_account(environment: Environment) -> Account:
     """
     try:
         session = boto3.Session()
-        asked = os.environ.get("AWS_REGION")  # the CDK CLI knows it, boto3 does not
-        region = environment.stack.region or asked or session.region_name
-        if region is None:
-            raise AccountError(
-                "no AWS region is set: `export AWS_DEFAULT_REGION=eu-west-1`, or set stack.region "
-                f"in infra/environments/{environment.name}.toml"
-            )
+        region = environment.stack.region or _region(session, environment.name)
         account = Account("", region, session)
         found: str = account.client("sts").get_caller_identity()["Account"]
     except (BotoCoreError, ClientError) as error:
@@ -80,6 +74,22 @@ def find_account(environment: Environment) -> Account:
             f"{environment.name} is {wanted}: use credentials of {wanted}, or change the setting"
         )
     return Account(found, region, session)
+
+
+def _region(session: boto3.Session, environment: str) -> str:
+    # boto3, and with it `s3unzip`, does not know AWS_REGION; the CDK CLI and others prefer it.
+    variable, region = os.environ.get("AWS_REGION"), session.region_name
+    if variable and region and variable != region:
+        raise AccountError(
+            f"AWS_REGION is {variable}, but AWS_DEFAULT_REGION or the profile says {region}: "
+            "some programs would go to the one, some to the other; make them the same"
+        )
+    if not variable and not region:
+        raise AccountError(
+            "no AWS region is set: `export AWS_DEFAULT_REGION=eu-west-1`, or set stack.region "
+            f"in infra/environments/{environment}.toml"
+        )
+    return region or variable or ""
 
 
 def explain(error: BotoCoreError | ClientError) -> str:

@@ -64,7 +64,7 @@ def _shim() -> str:
 
 
 def run_cdk(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
-    """Run `cdk` in the project's folder, on this terminal; return its exit code.
+    """Run `cdk` in the current folder, which has cdk.json, on this terminal; return its exit code.
 
     Raises:
         CdkCliError: it is not installed.
@@ -73,7 +73,7 @@ def run_cdk(arguments: Sequence[str], variables: Mapping[str, str] | None = None
         raise CdkCliError("the CDK CLI is not installed: run `make cdk`")
     sys.stdout.flush()
     done = subprocess.run(  # noqa: S603 - our own program
-        [str(COMMAND), *arguments], cwd=ROOT, env={**os.environ, **(variables or {})}, check=False
+        [str(COMMAND), *arguments], env={**os.environ, **(variables or {})}, check=False
     )
     return done.returncode
 
