@@ -36,11 +36,11 @@ def replace_settings(
         SettingError: `model` has no such setting.
     """
     for path, value in settings.items():
+        kind = _kind_of(path, model)
         *sections, name = path.split(".")
         table = values
         for section in sections:
             table = table.setdefault(section, {})
-        kind = _kind_of(path, model)
         table[name] = _read(value) if isinstance(value, str) and not _is_text(kind) else value
 
 
