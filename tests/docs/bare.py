@@ -12,13 +12,19 @@ from tests.docs.commands import ROOT
 # Of the shell and make, and what an activated environment asks for. No uv, node, npm, cdk or aws.
 PROGRAMS = ("bash", "basename", "cat", "dirname", "env", "make", "rm", "sh", "touch", "uname")
 NOT_OF_THE_CHECKOUT = {".git", "cdk.out", "archive.zip"}
+# What make sets the tools up from. Copies that are old: a test must not set up anew the
+# environment that it runs in.
+DECLARATIONS = {"package.json", "package-lock.json", "pyproject.toml", "uv.lock"}
 
 
 def make_checkout(folder: Path) -> Path:
     """Return a folder with links to all of the checkout, where a command may write its own."""
     folder.mkdir()
     for entry in ROOT.iterdir():
-        if entry.name not in NOT_OF_THE_CHECKOUT:
+        if entry.name in DECLARATIONS:
+            shutil.copyfile(entry, folder / entry.name)
+            os.utime(folder / entry.name, (0, 0))
+        elif entry.name not in NOT_OF_THE_CHECKOUT:
             (folder / entry.name).symlink_to(entry)
     return folder
 
