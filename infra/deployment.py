@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-BEGIN_SECONDS = 120.0  # from a put to its run: the event, the queue and a plan, cold
+BEGIN_SECONDS = 300.0  # from a put to its run: event, queue, and the plan of a large archive
 
 
 class RefusedError(Exception):
