@@ -5,12 +5,24 @@ RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test check format bench bench-small bench-plan bench-memory bench-cloud bench-large \
-	bench-verify bench-forecast faults fuzz corpus audit docs dist clean
+	bench-verify bench-forecast faults fuzz corpus audit docs dist clean \
+	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
 	$(RUN) python -m embedded.demo $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(if $(KEEP),--keep)
 
-test: .venv/ready embedded/.venv/ready  ## all tests
+local-aws: .venv/ready embedded/.venv/ready  ## the embedded AWS alone, for the commands of docs/deploy.md
+	@$(RUN) python -m embedded.serve $(if $(PORT),--port $(PORT))
+
+# On AWS. SET="runs.max_workers=50 ..." replaces settings of the environment, YES=1 asks nothing.
+bootstrap synth diff deploy put unprotect destroy: .venv/bin/cdk  ## ENV=dev; docs/deploy.md
+	@$(RUN) python -m infra.deployment $@ --env "$(ENV)" $(if $(SET),--set '$(SET)') \
+		$(if $(YES),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)")
+
+cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
+	@.venv/bin/cdk --version
+
+test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests
 	$(RUN) pytest -n 2 --dist loadscope
 
 check: .venv/ready  ## format, lint, types, layers, docs
@@ -26,6 +38,7 @@ format: .venv/ready
 
 bench: bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast
 
+bench-cloud: .venv/bin/cdk
 bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench.$(subst -,_,$(@:bench-%=%))
 
@@ -49,11 +62,14 @@ dist: .venv/ready  ## build the wheel and the source distribution into dist/
 	$(UV) build --quiet
 
 clean:
-	rm -rf .venv .uv embedded/.venv build cdk.out .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .uv embedded/.venv node_modules build cdk.out .mypy_cache .ruff_cache .pytest_cache
 
 .venv/ready: pyproject.toml uv.lock | $(UV)
 	$(UV) sync --frozen --compile-bytecode --python $(PYTHON)
 	@touch $@
+
+.venv/bin/cdk: package.json package-lock.json .venv/ready
+	$(RUN) python -m infra.cdk_cli
 
 embedded/.venv/ready: embedded/pyproject.toml embedded/uv.lock | $(UV)
 	$(UV) sync --frozen --compile-bytecode --project embedded --python $(PYTHON)

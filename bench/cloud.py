@@ -20,6 +20,7 @@ from embedded.deploy import prepare_dependencies, start_aws, synthesize
 from embedded.ministack import PYTHON
 from embedded.pipeline import DeployedPipeline
 from infra.bundle import build_bundle, copy_package
+from infra.cdk_cli import COMMAND
 from s3unzip.model import Verdict
 from s3unzip.settings import Variable
 
@@ -109,6 +110,14 @@ def measure_asset(folder: Path) -> None:
     print_figure("cloud.asset.mb", build_bundle(folder / "lambda") / 1024**2, "MB")
 
 
+def measure_synthesis(folder: Path) -> None:
+    """Time `cdk synth` of dev with the real CLI, asset built, as every other command begins."""
+    words = [str(COMMAND), "synth", "--quiet", "-c", "env=dev", "--output", str(folder / "cdk.out")]
+    run_command(words)
+    seconds = [run_command(words).wall for _ in range(RUNS)]
+    print_figure("cloud.cdk_synth.s", median(seconds), "s")
+
+
 def measure_imports(folder: Path) -> None:
     """Time the import of each handler in a new process, compiled, beside that of nothing."""
     copy_package(folder / "package")
@@ -137,6 +146,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as scratch:
         folder = Path(scratch)
         measure_asset(folder)
+        measure_synthesis(folder)
         measure_imports(folder)
         measure_runs(folder)
     measure_demo()

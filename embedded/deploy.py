@@ -75,23 +75,29 @@ def prepare_dependencies() -> Path:
     return folder
 
 
+def make_asset(folder: Path) -> dict[str, str]:
+    """Copy the package into `folder`; return the variable that makes it a synthesis' asset."""
+    copy_package(folder)
+    return {"S3UNZIP_ASSET": str(folder)}
+
+
 def synthesize(environment: str, folder: Path) -> Assembly:
     """Synthesize the stack of `environment` into `folder`, with the package as its asset.
+
+    `app.py` is what the CDK CLI runs, and takes the rest of the context from cdk.json itself.
 
     Raises:
         EmbeddedAwsError: synthesis failed; the message is what it said.
     """
-    code = folder / "code"
-    copy_package(code)
     assembly = folder / "cdk.out"
-    context = {"env": environment, "bundle": str(code)}
     done = subprocess.run(  # noqa: S603 - fixed arguments
         [sys.executable, str(ROOT / "app.py")],
         cwd=ROOT,
         env={
             **os.environ,
+            **make_asset(folder / "code"),
             "CDK_OUTDIR": str(assembly),
-            "CDK_CONTEXT_JSON": json.dumps(context),
+            "CDK_CONTEXT_JSON": json.dumps({"env": environment}),
             "CDK_VALIDATION": "false",  # CDK's own linter: `cdk synth` and a test run it
         },
         capture_output=True,

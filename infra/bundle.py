@@ -115,7 +115,7 @@ def _find_uv() -> str:
     """Return uv's path: `uv run` names its own, and the Makefile may have made one."""
     found = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
     if not Path(found).is_file():
-        raise BundleError("uv is not installed: see docs.astral.sh/uv, or run `make`")
+        raise BundleError(f"{found}: there is no uv; `make cdk` installs one")
     return found
 
 

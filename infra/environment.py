@@ -2,7 +2,8 @@
 
 A wrong, missing or unknown setting stops with one line that names the file, the
 setting and what it should be. Names of tuning settings come from
-`s3unzip.settings`; nothing else crosses from the package.
+`s3unzip.settings`; nothing else crosses from the package. `infra.overrides` puts
+settings of the command line in.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import math
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from infra.overrides import SettingError, replace_settings
 from s3unzip.errors import UsageError
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, MIB, make_tuning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FOLDER = Path(__file__).parent / "environments"
 
@@ -261,8 +266,10 @@ def _overlap(one: BucketSection, other: BucketSection) -> bool:
     return one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
 
 
-def load_environment(name: str, folder: Path = FOLDER) -> Environment:
-    """Return the environment `name`.
+def load_environment(
+    name: str, folder: Path = FOLDER, *, settings: Mapping[str, object] | None = None
+) -> Environment:
+    """Return the environment `name`; `settings` replace those of its file, by ``section.setting``.
 
     Raises:
         EnvironmentFileError: there is none, or a setting is wrong, missing or unknown.
@@ -277,9 +284,14 @@ def load_environment(name: str, folder: Path = FOLDER) -> Environment:
     except tomllib.TOMLDecodeError as error:
         raise EnvironmentFileError(f"{shown}: {error}") from error
     try:
+        replace_settings(values, settings or {}, Environment)
         return Environment.model_validate({**values, "name": name})
+    except SettingError as error:
+        raise EnvironmentFileError(str(error)) from error
     except ValidationError as error:
-        raise EnvironmentFileError(f"{shown}: {_first_line(error)}") from error
+        said = _first_line(error)
+        where = "-c" if said.partition(":")[0] in (settings or {}) else f"{shown}:"
+        raise EnvironmentFileError(f"{where} {said}") from error
 
 
 def _first_line(error: ValidationError) -> str:

@@ -76,11 +76,23 @@ def acknowledge_wildcards(stack: cdk.Stack) -> None:
 
 
 def reason_for(actions: list[str], resource: str) -> str | None:
-    """Return why `actions` may have a wildcard in `resource`, None if nothing says so."""
+    """Return why `actions` may have a wildcard in `resource`, None if one action has no reason.
+
+    CDK merges statements of one resource (the feature flag ``minimizePolicies``),
+    so different wildcards may speak for different actions of a statement.
+    """
+    reasons: dict[str, None] = {}  # a set that keeps its order
+    for action in actions:
+        reason = _reason_for_one(action, resource)
+        if reason is None:
+            return None
+        reasons[reason] = None
+    return " ".join(reasons) or None
+
+
+def _reason_for_one(action: str, resource: str) -> str | None:
     for wildcard in WILDCARDS:
-        if re.fullmatch(wildcard.resource, resource) and all(
-            re.fullmatch(wildcard.actions, action) for action in actions
-        ):
+        if re.fullmatch(wildcard.resource, resource) and re.fullmatch(wildcard.actions, action):
             return wildcard.reason
     return None
 

@@ -144,7 +144,7 @@ def check_make(words: list[str]) -> str | None:
 
 def check_cdk(words: list[str]) -> str | None:
     """Say which environment or subcommand there is not."""
-    known = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
+    known = {"bootstrap", "deploy", "destroy", "diff", "synth", "ls"}
     if words and words[0] not in known:
         return f"cdk has no {words[:1]}"
     for word in words:

@@ -27,13 +27,13 @@ FIELD = "zip"
 
 def synthesize(environment: Environment, folder: Path) -> Assembly:
     """Write the cloud assembly of an environment that is in no file."""
-    import aws_cdk as cdk  # noqa: PLC0415 - after `infra`, which says where Node is
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
+    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415 - after `infra`: it names the Node
 
+    from infra.application import Application  # noqa: PLC0415
     from infra.application import build as build_stack  # noqa: PLC0415
 
     copy_package(folder / "code")
-    app = cdk.App(outdir=str(folder / "cdk.out"))
+    app = Application(folder / "cdk.out")
     build_stack(app, environment, lambda_.Code.from_asset(str(folder / "code")))
     return Assembly(folder / "cdk.out", environment.stack.name)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from infra.application import build
+from infra.application import Application, build
 from infra.environment import Environment, load_environment
 from tests.infra.templates import Synthesized
 
@@ -29,12 +29,11 @@ def synthesize(
     asset: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Environment], Synthesized]:
     """Synthesize an environment, cdk-nag included; CDK's own linter has a test of its own."""
-    import aws_cdk as cdk  # noqa: PLC0415 - after `infra`, which says where Node is
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
+    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415 - after `infra`: it names the Node
 
     def run(environment: Environment) -> Synthesized:
         folder = tmp_path_factory.mktemp(environment.name)
-        build(cdk.App(outdir=str(folder)), environment, lambda_.Code.from_asset(str(asset)))
+        build(Application(folder), environment, lambda_.Code.from_asset(str(asset)))
         (path,) = folder.glob("*.template.json")
         template: dict[str, Any] = json.loads(path.read_text())
         return Synthesized(environment, path, template)

@@ -26,7 +26,8 @@ def test_synthesis_is_clean(asset: Path, tmp_path: Path) -> None:
         cwd=ROOT,
         env={
             "CDK_OUTDIR": str(tmp_path),
-            "CDK_CONTEXT_JSON": json.dumps({"env": "prod", "bundle": str(asset)}),
+            "CDK_CONTEXT_JSON": json.dumps({"env": "prod"}),
+            "S3UNZIP_ASSET": str(asset),
             "PATH": os.environ["PATH"],
             "HOME": os.environ["HOME"],  # jsii unpacks CDK once into a cache there
             "AWS_EC2_METADATA_DISABLED": "true",

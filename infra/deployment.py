@@ -1,0 +1,222 @@
+"""`make bootstrap`, `synth`, `diff`, `deploy`, `put`, `unprotect`, `destroy`: cdk with checks.
+
+Before the CLI starts, the environment's file, the credentials, the region and
+the bootstrap stack are checked, so that what is missing is said at once and in
+plain words. `cdk` itself does the rest, with cdk.json, on this terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boto3.exceptions import S3UploadFailedError
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.account import Account, AccountError, check_bootstrap, explain, find_account
+from infra.cdk_cli import CdkCliError, run_cdk
+from infra.deployed import BucketNotEmptiedError, DeployedStack, empty_bucket, find_stack, list_runs
+from infra.environment import (
+    FOLDER,
+    Environment,
+    EnvironmentFileError,
+    load_environment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+BEGIN_SECONDS = 300.0  # from a put to its run: event, queue, and the plan of a large archive
+
+
+class RefusedError(Exception):
+    """The command was not begun; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks for."""
+
+    environment: Environment
+    settings: tuple[str, ...]  # ``section.setting=value``, in place of the file's
+    yes: bool  # ask nothing
+    archive: Path | None
+
+    @property
+    def context(self) -> list[str]:
+        """The context options of the CLI."""
+        pairs = (f"env={self.environment.name}", *self.settings)
+        return [word for pair in pairs for word in ("-c", pair)]
+
+
+def bootstrap(wish: Wish) -> int:
+    """Prepare the account and region for CDK, once."""
+    account = find_account(wish.environment)
+    target = f"aws://{account.id}/{account.region}"
+    return run_cdk(["bootstrap", target, *wish.context], account.variables)
+
+
+def synth(wish: Wish) -> int:
+    """Write the template to cdk.out; it needs no account."""
+    return run_cdk(["synth", "--quiet", *wish.context])
+
+
+def diff(wish: Wish) -> int:
+    """Print what a deployment would change."""
+    account = find_account(wish.environment)
+    check_bootstrap(account, wish.environment.name)
+    return run_cdk(["diff", *wish.context], account.variables)
+
+
+def deploy(wish: Wish) -> int:
+    """Create or update the stack; the CLI prints its outputs."""
+    account = find_account(wish.environment)
+    check_bootstrap(account, wish.environment.name)
+    _say(f"{wish.environment.stack.name}: account {account.id}, region {account.region}")
+    approval = ["--require-approval", "never"] if wish.yes else []
+    code = run_cdk(["deploy", *wish.context, *approval], account.variables)
+    if code == 0:
+        _say(f"\nTry it: make put ENV={wish.environment.name} ARCHIVE=archive.zip")
+    return code
+
+
+def put(wish: Wish) -> int:
+    """Put an archive into the ingest bucket; wait until its run has begun."""
+    archive, name, ingest = wish.archive, wish.environment.name, wish.environment.ingest
+    if archive is None or not archive.is_file():
+        raise RefusedError(f"which archive? make put ENV={name} ARCHIVE=path/to/archive.zip")
+    if not archive.name.endswith(ingest.suffix):
+        raise RefusedError(
+            f"{archive}: only keys that end in {ingest.suffix} start runs: rename the file, "
+            f"or change ingest.suffix in infra/environments/{name}.toml"
+        )
+    account = find_account(wish.environment)
+    stack = _find(account, wish)
+    known = list_runs(account, stack)
+    bucket, key = stack.outputs["IngestBucket"], f"{ingest.prefix}{archive.name}"
+    account.client("s3").upload_file(str(archive), bucket, key)
+    _say(f"put to s3://{bucket}/{key}")
+    deadline = time.monotonic() + BEGIN_SECONDS
+    while not (begun := list_runs(account, stack) - known):
+        if time.monotonic() > deadline:
+            raise RefusedError(
+                f"no run began in {BEGIN_SECONDS:.0f} s: read the log of the function "
+                f"{stack.outputs['PlanFunction']}, and docs/deploy.md, Where to look"
+            )
+        time.sleep(1)
+    _say(f"run {min(begun)} began: .venv/bin/s3unzip watch --env {name}")
+    return 0
+
+
+def unprotect(wish: Wish) -> int:
+    """Switch the stack's termination protection off, until the next deployment."""
+    account = find_account(wish.environment)
+    stack = _find(account, wish)
+    account.client("cloudformation").update_termination_protection(
+        StackName=stack.name, EnableTerminationProtection=False
+    )
+    _say(f"{stack.name} may now be destroyed; the next deployment protects it again")
+    return 0
+
+
+def destroy(wish: Wish) -> int:
+    """Delete the stack, its created buckets and what lies in them."""
+    account = find_account(wish.environment)
+    stack = _find(account, wish)
+    if stack.protected:
+        raise RefusedError(
+            f"{stack.name} is protected against deletion (stack.retain = true): run "
+            f"`make unprotect ENV={wish.environment.name}` first if it is really to go"
+        )
+    _say(
+        f"This deletes the stack {stack.name} of account {account.id} in {account.region}"
+        + (", and with all their objects the buckets" if stack.buckets else "; its buckets stay")
+    )
+    for bucket in stack.buckets:
+        _say(f"  {bucket}")
+    if not wish.yes and _ask(f"Type {stack.name} to go on: ") != stack.name:
+        raise RefusedError("nothing was deleted")
+    for bucket in stack.buckets:
+        _say(f"{bucket}: {empty_bucket(account, bucket):,} objects deleted")
+    return run_cdk(["destroy", *wish.context, "--force"], account.variables)
+
+
+def _find(account: Account, wish: Wish) -> DeployedStack:
+    name = wish.environment.stack.name
+    stack = find_stack(account, name)
+    if stack is None:
+        raise RefusedError(
+            f"there is no stack {name} in account {account.id}, region {account.region}: "
+            f"`make deploy ENV={wish.environment.name}` makes one; if it is elsewhere, check "
+            "AWS_PROFILE and AWS_DEFAULT_REGION"
+        )
+    return stack
+
+
+def _ask(question: str) -> str:
+    try:
+        return input(question).strip()
+    except EOFError:
+        return ""
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+COMMANDS: dict[str, Callable[[Wish], int]] = {
+    one.__name__: one for one in (bootstrap, synth, diff, deploy, put, unprotect, destroy)
+}
+
+
+def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
+    parser = argparse.ArgumentParser(prog="infra.deployment", description=__doc__)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("--env", default="", help="the environment, a file of infra/environments")
+    parser.add_argument("--set", default="", metavar="SETTING=VALUE...", help="space between two")
+    parser.add_argument("--yes", action="store_true", help="ask nothing")
+    parser.add_argument("--archive", type=Path)
+    chosen = parser.parse_args()
+    if not chosen.env:
+        known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
+        raise RefusedError(f"which environment? make {chosen.command} ENV=dev (known: {known})")
+    settings: dict[str, object] = {}
+    for pair in chosen.set.split():
+        setting, equals, value = pair.partition("=")
+        if not equals or "." not in setting:
+            raise RefusedError(f"SET={pair}: write section.setting=value")
+        settings[setting] = value
+    environment = load_environment(chosen.env, settings=settings)
+    return COMMANDS[chosen.command], Wish(
+        environment, tuple(chosen.set.split()), chosen.yes, chosen.archive
+    )
+
+
+def main() -> None:
+    """Run one command; end with its exit code, or with one line on what is wrong."""
+    try:
+        command, wish = _read_arguments()
+        code = command(wish)
+    except (
+        AccountError,
+        BucketNotEmptiedError,
+        CdkCliError,
+        EnvironmentFileError,
+        RefusedError,
+        S3UploadFailedError,
+    ) as error:
+        sys.exit(str(error))
+    except (BotoCoreError, ClientError) as error:
+        sys.exit(explain(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""`make deploy` and its like where something is missing: plain words, and what to do."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+
+from embedded.ministack import PYTHON, EmbeddedAws
+from infra.account import Account
+from infra.cdk_cli import COMMAND
+from infra.deployed import empty_bucket, find_stack
+from tests.docs.bare import make_checkout, make_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+REGION = "eu-west-1"
+SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}  # the discard port: nothing listens
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Run make with some variables on a machine with Python and make; return what it said."""
+    if not COMMAND.is_file():
+        pytest.skip("no CDK CLI: make it with `make cdk`")
+    folder = tmp_path_factory.mktemp("machine")
+    checkout, bare = make_checkout(folder / "checkout"), make_machine(folder / "bin")
+
+    def run(*words: str, **variables: str) -> str:
+        done = subprocess.run(
+            ["make", *words],
+            cwd=checkout,
+            env={**bare, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2, done.stdout + done.stderr  # make's own, for a failed command
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[EmbeddedAws]:
+    """An account in which nothing was ever deployed."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    with EmbeddedAws() as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "said"),
+    [
+        (["deploy"], {}, "which environment? make deploy ENV=dev (known: dev, prod, staging)"),
+        (["deploy", "ENV=qa"], {}, "there is no infra/environments/qa.toml; known: dev, prod"),
+        (["deploy", "ENV=dev"], {}, "no AWS region is set: `export AWS_DEFAULT_REGION="),
+        (
+            ["deploy", "ENV=dev"],
+            {"AWS_DEFAULT_REGION": REGION},
+            "no AWS credentials were found: `export AWS_PROFILE=NAME`",
+        ),
+        (
+            ["diff", "ENV=dev"],
+            {"AWS_DEFAULT_REGION": REGION, "AWS_REGION": "us-east-1", **SOME_CREDENTIALS},
+            "AWS_REGION is us-east-1, but AWS_DEFAULT_REGION or the profile says eu-west-1",
+        ),
+        (
+            ["deploy", "ENV=dev"],
+            {"AWS_REGION": REGION, **SOME_CREDENTIALS, **NOBODY},
+            "AWS does not answer",
+        ),
+        (["destroy", "ENV=dev"], {"AWS_PROFILE": "nope"}, "profile (nope) could not be found"),
+        (["synth", "ENV=dev", "SET=runs.max_wrokers=5"], {}, "-c runs.max_wrokers: there is no"),
+        (["synth", "ENV=dev", "SET=max_workers"], {}, "write section.setting=value"),
+        (["put", "ENV=dev"], {}, "which archive? make put ENV=dev ARCHIVE="),
+        (["put", "ENV=dev", "ARCHIVE=README.md"], {}, "only keys that end in .zip start runs"),
+    ],
+)
+def test_what_is_missing_is_said(
+    machine: Callable[..., str], words: list[str], variables: dict[str, str], said: str
+) -> None:
+    """Nothing is begun: one line says what is missing and what to do."""
+    assert said in machine(*words, **variables)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["deploy", "ENV=dev"],
+            "is not prepared for CDK in us-east-1: run `make bootstrap ENV=dev`",
+        ),
+        (["put", "ENV=dev", "ARCHIVE=a.zip"], "there is no stack s3unzip-dev in account 0000"),
+        (["destroy", "ENV=dev"], "there is no stack s3unzip-dev in account 000000000000, region"),
+        (["unprotect", "ENV=prod"], "there is no stack s3unzip-prod"),
+        (
+            ["deploy", "ENV=dev", "SET=stack.account=111122223333"],
+            "the credentials are of account 000000000000, but stack.account of the environment dev",
+        ),
+    ],
+)
+def test_an_empty_account(
+    machine: Callable[..., str], aws: EmbeddedAws, tmp_path: Path, words: list[str], said: str
+) -> None:
+    """What the account lacks is said before the CLI starts."""
+    archive = tmp_path / "a.zip"
+    archive.write_bytes(b"")
+    words = [word.replace("=a.zip", f"={archive}") for word in words]
+    assert said in machine(*words, **aws.environment)
+
+
+@pytest.fixture
+def account(aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> Account:
+    """The embedded AWS as a deployment sees it."""
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    return Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
+
+
+def test_a_bucket_is_emptied_of_versions(account: Account) -> None:
+    """Old versions and delete markers go too, more than one request takes."""
+    s3 = account.client("s3")
+    s3.create_bucket(Bucket="full")
+    s3.put_bucket_versioning(Bucket="full", VersioningConfiguration={"Status": "Enabled"})
+    for number in range(1_005):
+        s3.put_object(Bucket="full", Key=f"objects/{number:04}", Body=b"x")
+    s3.put_object(Bucket="full", Key="objects/0000", Body=b"newer")
+    s3.delete_object(Bucket="full", Key="objects/0001")
+    assert empty_bucket(account, "full") == 1_007
+    left = s3.list_object_versions(Bucket="full")
+    assert "Versions" not in left
+    assert "DeleteMarkers" not in left
+    assert empty_bucket(account, "full") == 0
+    s3.delete_bucket(Bucket="full")
+    assert empty_bucket(account, "full") == 0
+
+
+def test_only_buckets_that_go_with_the_stack(account: Account) -> None:
+    """A retained bucket of a stack is not among those that may be emptied."""
+    template = """{"Resources": {
+        "Gone": {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Delete"},
+        "Kept": {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Retain"},
+        "Unsaid": {"Type": "AWS::S3::Bucket"}
+    }, "Outputs": {"Name": {"Value": {"Ref": "Gone"}}}}"""
+    assert find_stack(account, "mixed") is None
+    cloudformation = account.client("cloudformation")
+    cloudformation.create_stack(
+        StackName="mixed", TemplateBody=template, EnableTerminationProtection=True
+    )
+    cloudformation.get_waiter("stack_create_complete").wait(StackName="mixed")
+    stack = find_stack(account, "mixed")
+    assert stack is not None
+    assert stack.buckets == (stack.outputs["Name"],)
+    assert stack.protected
