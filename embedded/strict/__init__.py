@@ -12,7 +12,7 @@ from importlib import import_module
 
 # In this order; a later rule may wrap what an earlier one installed.
 RULES: tuple[str, ...] = (
-    "lambda_error_names",
+    "lambda_runtime_client",
     "stepfunctions_engine",
     "stepfunctions_errors",
     "stepfunctions_express",
