@@ -96,7 +96,8 @@ def _needed_below_tmp() -> list[Path]:
     return [
         path
         for path in inside
-        if path.exists() and not any(path != other and path.is_relative_to(other) for other in inside)
+        if path.exists()
+        and not any(path != other and path.is_relative_to(other) for other in inside)
     ]
 
 
