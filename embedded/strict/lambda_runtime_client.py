@@ -118,9 +118,14 @@ class RuntimeClientWorker(_runtime.ProvidedWorker):  # type: ignore[misc]  # Min
         """Run one invocation; its failures have AWS's words."""
         answer: dict[str, Any] = super().invoke(event, request_id, **given)
         failure = answer.get("error_payload")
-        if isinstance(failure, dict) and failure.get("errorType") == "Runtime.ExitError":
+        if not isinstance(failure, dict):
+            return answer
+        kind = failure.get("errorType")
+        if kind == "Runtime.ExitError":
             failure["errorMessage"] = f"RequestId: {request_id} Error: {self._exit_words()}"
-        elif isinstance(failure, dict) and failure.get("errorType") == "Sandbox.Timedout":
+        elif kind == "Function.ResponseSizeTooLarge":
+            self._teardown()  # the runtime client ends when it is told 413
+        elif kind == "Sandbox.Timedout":
             seconds = float(self.config.get("Timeout", 3))
             text = f"Error: Task timed out after {seconds:.2f} seconds"
             failure["errorMessage"] = f"RequestId: {request_id} {text}"

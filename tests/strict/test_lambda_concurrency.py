@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,15 +17,33 @@ from tests.strict.places import Place, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Waits until its queue has a message, so that a test says how long it runs.
+    from tests.strict.places import Queue
+
+# Says that it runs, then waits until its gate, a queue, has a message.
 HELD = (
-    "import botocore.session\n"
+    "import botocore.session, json\n"
+    "sqs = botocore.session.get_session().create_client('sqs')\n"
     "def handler(event, context):\n"
-    "    url = event['Records'][0]['body'] if 'Records' in event else event\n"
-    "    sqs = botocore.session.get_session().create_client('sqs')\n"
-    "    while not sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1).get('Messages'): pass\n"
+    "    told = json.loads(event['Records'][0]['body']) if 'Records' in event else event\n"
+    "    sqs.send_message(QueueUrl=told['started'], MessageBody='started')\n"
+    "    while not sqs.receive_message(QueueUrl=told['gate'], WaitTimeSeconds=1).get('Messages'):\n"
+    "        pass\n"
     "    return 'done'\n"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An invocation that runs until its gate is opened."""
+
+    thread: threading.Thread
+    gate: Queue
+
+    def finish(self) -> None:
+        """Let it end and wait for it."""
+        self.gate.send("go")
+        self.thread.join(60)
+        assert not self.thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -35,38 +54,36 @@ def small() -> Iterator[Place]:
         yield Place(aws)
 
 
-def start(place: Place, function: str, event: Any) -> threading.Thread:
-    """Invoke a function in the background and return once it runs."""
+def start(place: Place, function: str) -> Held:
+    """Invoke a `HELD` function in the background and return once it runs."""
+    gate, started = place.queue(VisibilityTimeout="60"), place.queue()
+    event = {"gate": gate.url, "started": started.url}
     thread = threading.Thread(target=place.invoke, args=(function, event), daemon=True)
     thread.start()
-    return thread
+    until(lambda: started.receive(1), "the invocation to begin")
+    return Held(thread, gate)
 
 
-def throttled(place: Place, function: str) -> Any:
-    """Invoke a function that needs a queue it has not; return the answer if it is throttled."""
-    try:
-        place.invoke(function, "no queue")
-    except ClientError as error:
-        return error.response
-    return None
+def throttle(place: Place, function: str) -> Any:
+    """Invoke a function that has no room; return the answer."""
+    with pytest.raises(ClientError) as refused:
+        place.invoke(function)
+    assert refused.value.response["Error"]["Code"] == "TooManyRequestsException"
+    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
+    return refused.value.response
 
 
 def test_reserved_concurrency_throttles(place: Place) -> None:
     """One more invocation than reserved is answered with 429 and the reason; later it runs."""
-    queue = place.queue(VisibilityTimeout="60")
     name = place.function(HELD, Timeout=60)
     place.client("lambda").put_function_concurrency(
         FunctionName=name, ReservedConcurrentExecutions=1
     )
-    held = start(place, name, queue.url)
-    error = until(lambda: throttled(place, name), "a throttled invocation")
-    assert error["Error"]["Code"] == "TooManyRequestsException"
-    assert error["ResponseMetadata"]["HTTPStatusCode"] == 429
-    assert error["Reason"] == "ReservedFunctionConcurrentInvocationLimitExceeded"
-    queue.send("go")
-    held.join(60)
-    queue.send("go")
-    assert place.invoke(name, queue.url).payload == "done"
+    held = start(place, name)
+    answer = throttle(place, name)
+    assert answer["Reason"] == "ReservedFunctionConcurrentInvocationLimitExceeded"
+    held.finish()
+    start(place, name).finish()
 
 
 def test_the_account_has_a_thousand(place: Place, small: Place) -> None:
@@ -120,19 +137,14 @@ def events_of(formation: Any, stack: str) -> str:
 
 def test_what_is_reserved_is_nobody_elses(small: Place) -> None:
     """A function without a reservation finds only what is left of the account."""
-    gate = small.queue(VisibilityTimeout="60")
     common, reserving = small.function(HELD, Timeout=60), small.function(HELD, Timeout=60)
     small.client("lambda").put_function_concurrency(
         FunctionName=reserving, ReservedConcurrentExecutions=1
     )
-    held = start(small, common, gate.url)
-    error = until(lambda: throttled(small, common), "a throttled invocation")
-    assert error["Reason"] == "ConcurrentInvocationLimitExceeded"
-    other = small.queue()
-    other.send("go")
-    assert small.invoke(reserving, other.url).payload == "done"
-    gate.send("go")
-    held.join(60)
+    held = start(small, common)
+    assert throttle(small, common)["Reason"] == "ConcurrentInvocationLimitExceeded"
+    start(small, reserving).finish()
+    held.finish()
 
 
 def test_a_throttled_queue_tries_again(place: Place) -> None:
@@ -170,23 +182,20 @@ def metric(place: Place, function: str, name: str) -> float:
 def test_an_event_source_has_its_maximum(place: Place) -> None:
     """No more batches are at work at once than MaximumConcurrency."""
     queue, gate = place.queue(VisibilityTimeout="60"), place.queue(VisibilityTimeout="60")
+    started = place.queue()
     name = place.function(HELD, Timeout=60)
     for _ in range(3):
-        queue.send(gate.url)
+        queue.send(json.dumps({"gate": gate.url, "started": started.url}))
     place.client("lambda").create_event_source_mapping(
         FunctionName=name,
         EventSourceArn=queue.arn,
         BatchSize=1,
         ScalingConfig={"MaximumConcurrency": 2},
     )
-
-    def in_flight() -> int:
-        shown = "ApproximateNumberOfMessagesNotVisible"
-        got = queue.sqs.get_queue_attributes(QueueUrl=queue.url, AttributeNames=[shown])
-        return int(got["Attributes"][shown])
-
-    until(lambda: in_flight() == 2, "two batches at work")
-    assert queue.count() == 3
+    until(lambda: started.count() == 2, "two batches at work")
+    assert started.receive(3)  # long enough for a third to begin
+    assert (started.count(), queue.count()) == (2, 3)
     for _ in range(3):
         gate.send("go")
     until(lambda: queue.count() == 0, "all done")
+    assert started.count() == 3
