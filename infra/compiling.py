@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VERSION = "3.13"
 MAGIC = "f30d0d0a"  # of the byte code of every release of CPython 3.13
 TASK = "/var/task"
-# Where interpreters stand that are on nobody's PATH: pyenv, GitHub's runners, python.org, deadsnakes.
+# Where interpreters stand that are on nobody's PATH: pyenv, GitHub's runners, python.org.
 PLACES = (
     "~/.pyenv/versions/3.13*/bin/python3.13",
     "/opt/hostedtoolcache/Python/3.13*/*/bin/python3.13",

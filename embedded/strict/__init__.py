@@ -13,8 +13,6 @@ from importlib import import_module
 # In this order; a later rule may wrap what an earlier one installed.
 RULES: tuple[str, ...] = (
     "lambda_runtime_client",
-RULES: tuple[str, ...] = (
-    "lambda_runtime_client",
     "lambda_concurrency",
     "lambda_payloads",
     "lambda_variables",
@@ -33,7 +31,7 @@ RULES: tuple[str, ...] = (
     "stepfunctions_definition",
     "stepfunctions_names",
     "stepfunctions_redrive",
-)
+    "stepfunctions_roles",
 )
 
 

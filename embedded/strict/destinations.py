@@ -38,9 +38,9 @@ def send(target: str, record: dict[str, Any], config: dict[str, Any], *, good: b
         sns.publish_internal(target, json.dumps(record), "AWS Lambda invocation record")
     elif service == "lambda":
         functions: Any = import_module("ministack.services.lambda_svc")
-        found, of, _name = functions._get_func_record_for_ref(target)  # noqa: SLF001 - pinned
+        found, of, _name = functions._get_func_record_for_ref(target)
         if found:
-            run = functions._execution_record_for_config(found, of)  # noqa: SLF001
+            run = functions._execution_record_for_config(found, of)
             functions.invoke_async_with_retry(run, record)
     elif service == "events":
         _put_event(target, record, good=good)
@@ -77,17 +77,17 @@ def _put_event(bus: str, record: dict[str, Any], *, good: bool) -> None:
         "Detail": json.dumps(record),
         "EventBusName": bus.rsplit("/", 1)[-1],
     }
-    events._put_events({"Entries": [entry]}, allow_aws_source=True)  # noqa: SLF001
+    events._put_events({"Entries": [entry]}, allow_aws_source=True)
 
 
 def put_message(queue_arn: str, body: str, attributes: dict[str, str]) -> bool:
     """Put a message into a queue, as a service of AWS does, over TLS; False if there is none."""
-    if _sqs._queue_by_arn(queue_arn) is None:  # noqa: SLF001
+    if _sqs._queue_by_arn(queue_arn) is None:
         _log.warning("no queue %s", queue_arn)
         return False
     name = queue_arn.rsplit(":", 1)[-1]
     message = {
-        "QueueUrl": _sqs._queue_url(name),  # noqa: SLF001
+        "QueueUrl": _sqs._queue_url(name),
         "MessageBody": body,
         "MessageAttributes": {
             key: {"DataType": "String", "StringValue": value}
@@ -98,7 +98,7 @@ def put_message(queue_arn: str, body: str, attributes: dict[str, str]) -> bool:
 
     def put() -> None:
         _evaluator.pin_request_origin("127.0.0.1", True)  # noqa: FBT003 - of MiniStack
-        _sqs._act_send_message(message, message["QueueUrl"])  # noqa: SLF001
+        _sqs._act_send_message(message, message["QueueUrl"])
 
     contextvars.copy_context().run(put)
     return True

@@ -29,7 +29,7 @@ _log = logging.getLogger("strict")
 
 def install() -> None:
     """Ask before each delivery."""
-    deliver = _events._invoke_target  # noqa: SLF001 - MiniStack is pinned
+    deliver = _events._invoke_target
 
     def invoke_target(
         target: dict[str, Any], event: dict[str, Any], rule: dict[str, Any], view: Any = None
@@ -48,9 +48,9 @@ def problem_of(target: dict[str, Any], rule: str) -> tuple[str, str] | None:
     arn = str(target.get("Arn", ""))
     service = arn.split(":")[2] if arn.count(":") > 2 else ""
     there = {
-        "sqs": lambda: _sqs._queue_by_arn(arn),  # noqa: SLF001
-        "lambda": lambda: _lambda._get_func_record_for_ref(arn)[0],  # noqa: SLF001
-        "states": lambda: _states._resolve_state_machine_arn(arn),  # noqa: SLF001
+        "sqs": lambda: _sqs._queue_by_arn(arn),
+        "lambda": lambda: _lambda._get_func_record_for_ref(arn)[0],
+        "states": lambda: _states._resolve_state_machine_arn(arn),
     }
     if service not in there:
         return None
@@ -81,7 +81,7 @@ def _give_up(
     _log.warning("%s cannot deliver: %s", arn, message)
     if not queue or rights.policy_refuses(SERVICE, "sqs:SendMessage", queue, arn):
         return
-    whole = _events._pattern_event_view(event).event_with_detail()  # noqa: SLF001
+    whole = _events._pattern_event_view(event).event_with_detail()
     attributes = {
         "RULE_ARN": arn,
         "TARGET_ARN": str(target.get("Arn", "")),

@@ -69,15 +69,15 @@ def invoke(function: dict[str, Any], event: Any) -> None:
 
 
 def _from_eventbridge(arn: str, payload: str) -> None:
-    record, config, _name = _lambda._get_func_record_for_ref(arn)  # noqa: SLF001 - pinned
+    record, config, _name = _lambda._get_func_record_for_ref(arn)
     if record and config:
-        run = _lambda._execution_record_for_config(record, config)  # noqa: SLF001
+        run = _lambda._execution_record_for_config(record, config)
         invoke(run, json.loads(payload))
 
 
 def _configured(function: dict[str, Any], event: Any) -> Invocation:
     config = function.get("config") or function
-    base = _lambda._functions.get(config.get("FunctionName", "")) or function  # noqa: SLF001
+    base = _lambda._functions.get(config.get("FunctionName", "")) or function
     configured = base.get("event_invoke_configs") or {}
     arn = str(config.get("FunctionArn", ""))
     qualifier = arn.split(":")[7] if arn.count(":") == 7 else "$LATEST"
@@ -104,7 +104,7 @@ def _work(queued: Invocation) -> None:
         if time.monotonic() >= expires:
             _finish(queued, "EventAgeExceeded", tries, result)
             return
-        result = _lambda._execute_function(queued.function, queued.event)  # noqa: SLF001
+        result = _lambda._execute_function(queued.function, queued.event)
         if result.get("throttle"):
             time.sleep(backoff * minute / 60)
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)

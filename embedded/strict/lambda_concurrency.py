@@ -37,7 +37,7 @@ def install() -> None:
     acquire, put = names["_acquire_execution_slot"], names["_put_function_concurrency"]
 
     def acquire_slot(func: dict[str, Any], config: dict[str, Any]) -> tuple[str | None, Any]:
-        if _lambda._reserved_concurrency(func, config) is None and not _unreserved_left():  # noqa: SLF001
+        if _lambda._reserved_concurrency(func, config) is None and not _unreserved_left():
             return None, "account"
         key, limit = acquire(func, config)
         return key, limit
@@ -54,7 +54,7 @@ def install() -> None:
         problem = None if value is None else _problem(physical_id, value)
         if problem:
             raise ValueError(problem)
-        _lambda._functions[physical_id]["concurrency"] = value  # noqa: SLF001
+        _lambda._functions[physical_id]["concurrency"] = value
 
     def pollers(esm: dict[str, Any], *_given: Any) -> int:
         return int((esm.get("ScalingConfig") or {}).get("MaximumConcurrency") or POLLERS)
@@ -67,7 +67,7 @@ def install() -> None:
 
 def _reservations() -> dict[str, int]:
     """Return what each function that has a reservation holds back."""
-    functions = _lambda._functions  # noqa: SLF001
+    functions = _lambda._functions
     found = {name: functions[name].get("concurrency") for name in list(functions.keys())}
     return {name: int(value) for name, value in found.items() if value is not None}
 
@@ -76,15 +76,15 @@ def _unreserved_left() -> bool:
     reserved = _reservations()
     busy = _lambda.executions_in_flight()[1]
     free = sum(count for key, count in busy.items() if key.rsplit(":", 1)[-1] not in reserved)
-    quota: int = _lambda._ACCOUNT_CONCURRENCY_CAP  # noqa: SLF001
+    quota: int = _lambda._ACCOUNT_CONCURRENCY_CAP
     return bool(free < quota - sum(reserved.values()))
 
 
 def _problem(name: str, wanted: int | None) -> str | None:
     """Return AWS's sentence if so much cannot be reserved."""
-    if wanted is None or name not in _lambda._functions:  # noqa: SLF001
+    if wanted is None or name not in _lambda._functions:
         return None
-    quota: int = _lambda._ACCOUNT_CONCURRENCY_CAP  # noqa: SLF001
+    quota: int = _lambda._ACCOUNT_CONCURRENCY_CAP
     wanted_free = int(os.environ.get("LAMBDA_UNRESERVED_CONCURRENCY", UNRESERVED))
     least = min(wanted_free, quota)
     others = sum(value for other, value in _reservations().items() if other != name)

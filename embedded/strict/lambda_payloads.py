@@ -22,7 +22,7 @@ RESPONSE_BYTES = REQUEST_BYTES + 100  # AWS's message has this figure
 
 def install() -> None:
     """Measure requests where they arrive and responses where the runtime client posts them."""
-    handle, build = _lambda.handle_request, RuntimeClientWorker._build_handler_class  # noqa: SLF001
+    handle, build = _lambda.handle_request, RuntimeClientWorker._build_handler_class
 
     async def handle_request(
         method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
@@ -38,7 +38,7 @@ def install() -> None:
         return _limited(build(worker, generation, pending), worker, generation)
 
     vars(_lambda)["handle_request"] = handle_request
-    RuntimeClientWorker._build_handler_class = build_handler_class  # type: ignore[method-assign,assignment]  # noqa: SLF001
+    RuntimeClientWorker._build_handler_class = build_handler_class  # type: ignore[method-assign,assignment]
 
 
 def _request_problem(size: int, *, waits: bool) -> str | None:
@@ -71,7 +71,7 @@ def _limited(stock: Any, worker: Any, generation: int) -> type:
                 "errorMessage": "Response payload size exceeded maximum allowed payload size "
                 f"({RESPONSE_BYTES} bytes).",
             }
-            worker._record_result(generation, request, "error", failure)  # noqa: SLF001
+            worker._record_result(generation, request, "error", failure)
             self._respond(413)
 
     return Limited

@@ -153,9 +153,9 @@ def install() -> None:
     if find_spec("awslambdaric") is None:
         import_module("embedded.strict.lambda_error_names").install()
         return
-    stock_class = _runtime._worker_class_for  # noqa: SLF001 - MiniStack is pinned
-    stock_environment = _lambda._provided_worker_env  # noqa: SLF001
-    stock_warm = _lambda._execute_function_warm  # noqa: SLF001
+    stock_class = _runtime._worker_class_for
+    stock_environment = _lambda._provided_worker_env
+    stock_warm = _lambda._execute_function_warm
 
     def worker_class(config: dict[str, Any]) -> Any:
         return RuntimeClientWorker if _is_python(config) else stock_class(config)
@@ -167,15 +167,13 @@ def install() -> None:
 
     def execute(func: dict[str, Any], event: Any, request_id: str) -> Any:
         python = _is_python(func.get("config") or func)
-        run = _lambda._execute_function_provided_warm if python else stock_warm  # noqa: SLF001
+        run = _lambda._execute_function_provided_warm if python else stock_warm
         return run(func, event, request_id)
 
     vars(_runtime)["_worker_class_for"] = worker_class
     vars(_lambda)["_provided_worker_env"] = environment
     vars(_lambda)["_execute_function_warm"] = execute
-    vars(_lambda)["_provided_runtime_code_dir"] = _add_bootstrap(
-        _lambda._provided_runtime_code_dir  # noqa: SLF001
-    )
+    vars(_lambda)["_provided_runtime_code_dir"] = _add_bootstrap(_lambda._provided_runtime_code_dir)
 
 
 def _is_python(config: dict[str, Any]) -> bool:
@@ -201,7 +199,7 @@ def _add_bootstrap(stock: Callable[[bytes], str]) -> Callable[[bytes], str]:
 
 def function_variables(config: dict[str, Any], port: int) -> dict[str, str]:
     """Return a function's variables: its own, Lambda's, and how to reach this AWS."""
-    _account, region = _lambda._account_region_from_function_config(config)  # noqa: SLF001
+    _account, region = _lambda._account_region_from_function_config(config)
     name = config.get("FunctionName", "")
     logging = config.get("LoggingConfig") or {}
     variables = {name: os.environ[name] for name in KEPT if name in os.environ}
@@ -218,7 +216,7 @@ def function_variables(config: dict[str, Any], port: int) -> dict[str, str]:
         "AWS_LAMBDA_LOG_LEVEL": logging.get("ApplicationLogLevel") or "",
         _lambda.HOST_PREFIX_ENV: "true",
         **_endpoint(),
-        **_lambda._runtime_env_vars(config),  # noqa: SLF001
+        **_lambda._runtime_env_vars(config),
         "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[$LATEST]{_hex()}",
         "AWS_LAMBDA_FUNCTION_NAME": name,
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(config.get("MemorySize", 128)),

@@ -37,11 +37,11 @@ def refusal(role_arn: str, action: str, resource: str, session: str) -> str | No
         region=_responses.get_region(),
         secure_transport=True,
     )
-    roles = import_module("ministack.services.iam")._roles  # noqa: SLF001 - MiniStack is pinned
-    policies = _evaluator._gather_role_policies(role, account)  # noqa: SLF001
-    limits = _evaluator._permissions_boundary(roles, role, account)  # noqa: SLF001
+    roles = import_module("ministack.services.iam")._roles
+    policies = _evaluator._gather_role_policies(role, account)
+    limits = _evaluator._permissions_boundary(roles, role, account)
     result = _evaluator.evaluate(context, policies, *limits)
-    found = _evaluator._resource_policy(action.partition(":")[0], resource)  # noqa: SLF001
+    found = _evaluator._resource_policy(action.partition(":")[0], resource)
     if found is not None:
         result = _evaluator.combine_resource_policy(result, context, *found, limits=limits)
     if result.decision == "Allow":
@@ -60,7 +60,7 @@ def policy_refuses(service: str, action: str, resource: str, source: str) -> boo
     """
     if not are_checked():
         return False
-    found = _evaluator._resource_policy(action.partition(":")[0], resource)  # noqa: SLF001
+    found = _evaluator._resource_policy(action.partition(":")[0], resource)
     context = _evaluator.EvalContext(
         principal_arn="*",
         principal_type="Service",

@@ -45,7 +45,7 @@ def install() -> None:
 
 def _poll_with_rights(names: dict[str, Any]) -> None:
     iterate, run = names["_iter_all_esms"], names["_run_sqs_batch"]
-    delete = _sqs._delete_messages_for_esm  # noqa: SLF001 - MiniStack is pinned
+    delete = _sqs._delete_messages_for_esm
 
     def allowed_esms() -> Iterator[tuple[str, str, dict[str, Any]]]:
         for account, region, esm in iterate():
@@ -77,7 +77,7 @@ def problem_of(settings: dict[str, Any]) -> str | None:
         return None
     for action in _refused(name, arn, ACTIONS):
         return f"The function execution role does not have permissions to call {action} on SQS"
-    queue = _sqs._queue_by_arn(arn)  # noqa: SLF001 - MiniStack is pinned
+    queue = _sqs._queue_by_arn(arn)
     visible = int(queue["attributes"].get("VisibilityTimeout", "30")) if queue else None
     timeout = int((function.get("config") or {}).get("Timeout", 3))
     if visible is not None and visible < timeout:
@@ -89,13 +89,13 @@ def problem_of(settings: dict[str, Any]) -> str | None:
 
 
 def _function(reference: str) -> tuple[dict[str, Any] | None, str]:
-    name, _qualifier = _lambda._resolve_name_and_qualifier(reference)  # noqa: SLF001
-    return _lambda._functions.get(name), name  # noqa: SLF001
+    name, _qualifier = _lambda._resolve_name_and_qualifier(reference)
+    return _lambda._functions.get(name), name
 
 
 def _refused(name: str, queue: str, actions: tuple[str, ...]) -> list[str]:
     """Return those of the actions that the function's role may not do on the queue."""
-    function = _lambda._functions.get(name)  # noqa: SLF001
+    function = _lambda._functions.get(name)
     role = str(((function or {}).get("config") or {}).get("Role", ""))
     if not role or not rights.are_checked():
         return []

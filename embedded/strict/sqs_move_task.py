@@ -22,8 +22,8 @@ _tasks: dict[str, list[dict[str, Any]]] = {}  # by the source's ARN, newest firs
 
 def install() -> None:
     """Add StartMessageMoveTask and ListMessageMoveTasks."""
-    _sqs._HANDLERS["StartMessageMoveTask"] = start  # noqa: SLF001 - MiniStack is pinned
-    _sqs._HANDLERS["ListMessageMoveTasks"] = listed  # noqa: SLF001
+    _sqs._HANDLERS["StartMessageMoveTask"] = start
+    _sqs._HANDLERS["ListMessageMoveTasks"] = listed
 
 
 def start(data: dict[str, Any], _url: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def start(data: dict[str, Any], _url: str) -> dict[str, Any]:
     arn, wanted = str(data.get("SourceArn", "")), str(data.get("DestinationArn") or "")
     source = _queue(arn)
     if not any(_dead_letters_of(queue) == arn for queue in _queues()):
-        raise _sqs._Err(  # noqa: SLF001
+        raise _sqs._Err(
             "InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue."
         )
     if wanted:
@@ -64,10 +64,10 @@ def listed(data: dict[str, Any], _url: str) -> dict[str, Any]:
 
 
 def _move(source: dict[str, Any], wanted: str, task: dict[str, Any]) -> None:
-    with _sqs._queues_lock:  # noqa: SLF001
+    with _sqs._queues_lock:
         for message in list(source["messages"]):
             origin = wanted or message.get("sys", {}).get("DeadLetterQueueSourceArn", "")
-            queue = _sqs._queue_by_arn(origin) if origin else None  # noqa: SLF001
+            queue = _sqs._queue_by_arn(origin) if origin else None
             if queue is None:
                 task["Status"] = "FAILED"
                 task["FailureReason"] = "CouldNotDetermineMessageSource"
@@ -95,9 +95,9 @@ def _renewed(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _queue(arn: str) -> dict[str, Any]:
-    found: dict[str, Any] | None = _sqs._queue_by_arn(arn)  # noqa: SLF001
+    found: dict[str, Any] | None = _sqs._queue_by_arn(arn)
     if found is None:
-        raise _sqs._Err(  # noqa: SLF001
+        raise _sqs._Err(
             "ResourceNotFoundException",
             "The resource that you specified for the SourceArn parameter doesn't exist.",
         )
@@ -105,7 +105,7 @@ def _queue(arn: str) -> dict[str, Any]:
 
 
 def _queues() -> list[dict[str, Any]]:
-    return list(_sqs._queues.values())  # noqa: SLF001
+    return list(_sqs._queues.values())
 
 
 def _dead_letters_of(queue: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ def _around(
     check: Callable[[dict[str, Any]], str | None],
     finish: Callable[[str, dict[str, Any]], None],
 ) -> None:
-    handlers = _provisioners._RESOURCE_HANDLERS[kind]  # noqa: SLF001 - MiniStack is pinned
+    handlers = _provisioners._RESOURCE_HANDLERS[kind]
     create, update = handlers["create"], handlers["update"]
 
     def around_create(logical_id: str, properties: dict[str, Any], stack: str) -> Any:

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FAILS = "def handler(event, context): raise ValueError('no')\n"
+# What CDK grants a state machine that logs; the page cw-logs.html names the same.
+LOG_DELIVERY = (
+    *(f"logs:{verb}LogDelivery" for verb in ("Create", "Get", "Update", "Delete")),
+    *("logs:ListLogDeliveries", "logs:PutResourcePolicy"),
+    *("logs:DescribeResourcePolicies", "logs:DescribeLogGroups"),
+)
 POLLING = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 
 
@@ -192,3 +198,55 @@ def test_a_state_machine_needs_the_targets_role(guarded: Place) -> None:
     put_event(guarded, "to-machine")
     found = until(lambda: states.list_executions(stateMachineArn=machine)["executions"], "a run")
     assert len(found) == 1
+
+
+def test_a_task_needs_the_machines_right(guarded: Place) -> None:
+    """A state machine invokes a function as its own role, which must be allowed to."""
+    role = make_role(guarded, "invoking", "states.amazonaws.com", allow("*", "logs:*"))
+    own = make_role(guarded, "task", "lambda.amazonaws.com", allow("*", "logs:*"))
+    function = guarded.function_arn(
+        guarded.function("def handler(event, context): return 'done'\n", Role=own)
+    )
+    task = {"Type": "Task", "Resource": function, "End": True}
+    states = guarded.client("stepfunctions")
+    machine = states.create_state_machine(
+        name="invoking",
+        definition=json.dumps({"StartAt": "Task", "States": {"Task": task}}),
+        roleArn=role,
+    )["stateMachineArn"]
+
+    def run() -> Any:
+        arn = states.start_execution(stateMachineArn=machine)["executionArn"]
+        until(lambda: states.describe_execution(executionArn=arn)["status"] != "RUNNING", "its end")
+        return states.describe_execution(executionArn=arn)
+
+    refused_run = run()
+    assert refused_run["status"] == "FAILED"
+    assert "lambda:InvokeFunction" in refused_run["cause"]
+    set_rights(guarded, "invoking", allow(function, "lambda:InvokeFunction"))
+    assert json.loads(run()["output"]) == "done"
+
+
+def test_a_machine_that_logs_needs_log_delivery(guarded: Place) -> None:
+    """CreateStateMachine with a log level is refused without the log delivery rights."""
+    guarded.client("logs").create_log_group(logGroupName="/aws/vendedlogs/states/test")
+    group = "arn:aws:logs:us-east-1:000000000000:log-group:/aws/vendedlogs/states/test:*"
+    definition = {"StartAt": "End", "States": {"End": {"Type": "Succeed"}}}
+    settings = {
+        "name": "logging",
+        "definition": json.dumps(definition),
+        "roleArn": make_role(guarded, "logging", "states.amazonaws.com", allow("*", "xray:*")),
+        "loggingConfiguration": {
+            "level": "ALL",
+            "destinations": [{"cloudWatchLogsLogGroup": {"logGroupArn": group}}],
+        },
+    }
+    create = guarded.client("stepfunctions").create_state_machine
+    with pytest.raises(ClientError, match="not authorized to access the Log Destination"):
+        create(**settings)
+    rest = [one for one in LOG_DELIVERY if one != "logs:PutResourcePolicy"]
+    set_rights(guarded, "logging", allow("*", *rest))
+    with pytest.raises(ClientError, match="not authorized to access the Log Destination"):
+        create(**settings)
+    set_rights(guarded, "logging", allow("*", *LOG_DELIVERY))
+    create(**settings)
