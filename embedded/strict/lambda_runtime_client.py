@@ -176,6 +176,15 @@ def install() -> None:
     vars(_lambda)["_provided_runtime_code_dir"] = _add_bootstrap(_lambda._provided_runtime_code_dir)
 
 
+def interpreter() -> list[str]:
+    """Return the Python of the functions: MiniStack's, or the one ``EMBEDDED_PYTHON`` names.
+
+    The latter gets none of its own packages: ``PYTHONPATH`` has the runtime client.
+    """
+    chosen = os.environ.get("EMBEDDED_PYTHON")
+    return [chosen, "-S", "-s"] if chosen else [sys.executable]
+
+
 def _is_python(config: dict[str, Any]) -> bool:
     return str(config.get("Runtime", "python3.12")).startswith("python")
 
@@ -187,7 +196,7 @@ def _add_bootstrap(stock: Callable[[bytes], str]) -> Callable[[bytes], str]:
         folder = Path(stock(code_zip))
         bootstrap = folder / "bootstrap"
         if not bootstrap.exists():
-            command = [sys.executable, "-P", str(SANDBOX), str(folder)]
+            command = [*interpreter(), "-P", str(SANDBOX), str(folder)]
             scratch = folder / f".bootstrap-{threading.get_ident()}"
             scratch.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
             scratch.chmod(0o755)
