@@ -83,7 +83,9 @@ def less(document: dict[str, Any], action: str) -> list[dict[str, Any]]:
         actions = statement["Action"]
         actions = actions if isinstance(actions, list) else [actions]
         rest = [one for one in actions if one != action]
-        found += [{**statement, "Action": rest if len(rest) > 1 else rest[0]}] if rest else []
+        found += [statement if action not in actions else {**statement, "Action": rest}] * bool(
+            rest
+        )
     return found
 
 
