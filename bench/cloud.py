@@ -16,11 +16,16 @@ import zipfile
 from pathlib import Path
 
 from bench.measure import RUNS, median, print_figure, run_command
-from embedded.deploy import prepare_dependencies, start_aws, synthesize
-from embedded.ministack import PYTHON
+from embedded.deploy import (
+    prepare_dependencies,
+    prepare_runtime_client,
+    start_aws,
+    synthesize,
+)
 from embedded.pipeline import DeployedPipeline
-from infra.bundle import build_bundle, copy_package
+from infra.bundle import Target, build_bundle, find_uv
 from infra.cdk_cli import COMMAND
+from infra.compiling import find_python
 from s3unzip.model import Verdict
 from s3unzip.settings import Variable
 
@@ -107,7 +112,8 @@ def largest_input(pipeline: DeployedPipeline) -> int:
 
 def measure_asset(folder: Path) -> None:
     """Build the asset as `cdk deploy` does."""
-    print_figure("cloud.asset.mb", build_bundle(folder / "lambda") / 1024**2, "MB")
+    built = build_bundle(folder / "lambda")
+    print_figure("cloud.asset.mb", built.size_bytes / 1024**2, "MB")
 
 
 def measure_synthesis(folder: Path) -> None:
@@ -119,24 +125,26 @@ def measure_synthesis(folder: Path) -> None:
 
 
 def measure_imports(folder: Path) -> None:
-    """Time the import of each handler in a new process, compiled, beside that of nothing."""
-    copy_package(folder / "package")
-    path = f"{folder / 'package'}{os.pathsep}{prepare_dependencies()}"
+    """Time the import of each handler in a new process: built asset, 3.13, runtime client."""
+    python = find_python(find_uv())
+    if python is None:
+        sys.exit("cloud.import.*.ms: no CPython 3.13: install one with `uv python install 3.13`")
+    asset = folder / "asset"
+    build_bundle(asset, Target(python))
     variables = {
-        "PYTHONPATH": path,
+        "PYTHONPATH": f"{asset}{os.pathsep}{prepare_runtime_client(python)}",
         Variable.ENVIRONMENT.value: "bench",
         "PYTHONWARNINGS": "ignore",
         # As Lambda sets it: elsewhere the X-Ray SDK makes two clients when it is imported.
-        "LAMBDA_TASK_ROOT": str(folder / "package"),
+        "LAMBDA_TASK_ROOT": str(asset),
     }
     for name in HANDLERS:
         code = (
-            "import time; t = time.perf_counter(); "
+            "import time, awslambdaric.bootstrap; t = time.perf_counter(); "
             f"import s3unzip.handlers.{name}; print(time.perf_counter() - t)"
         )
-        # Without the packages of MiniStack itself: a Lambda has only its asset.
-        command = [str(PYTHON), "-S", "-c", code]
-        run_command(command, variables)  # compiles the package
+        command = [python, "-S", "-s", "-B", "-c", code]  # the asset and the client, no more
+        run_command(command, variables)  # reads the files for the first time
         times = [float(run_command(command, variables).output) for _ in range(2 * RUNS + 1)]
         print_figure(f"cloud.import.{name}.ms", median(times) * 1_000, "ms")
 

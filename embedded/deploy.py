@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.config import Config
 
-from embedded.ministack import PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
-from infra.bundle import ROOT, Target, copy_package, install_dependencies
+from embedded.ministack import HOME, PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
+from infra.bundle import ROOT, Target, copy_package, find_uv, install_dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,8 +81,11 @@ def make_asset(folder: Path) -> dict[str, str]:
     return {"S3UNZIP_ASSET": str(folder)}
 
 
-def synthesize(environment: str, folder: Path) -> Assembly:
-    """Synthesize the stack of `environment` into `folder`, with the package as its asset.
+def synthesize(environment: str, folder: Path, asset: Path | None = None) -> Assembly:
+    """Synthesize the stack of `environment` into `folder`.
+
+    Its asset is the folder `asset`, or the package alone: then the dependencies
+    lie beside it, as `start_aws` places them.
 
     `app.py` is what the CDK CLI runs, and takes the rest of the context from cdk.json itself.
 
@@ -95,7 +98,7 @@ def synthesize(environment: str, folder: Path) -> Assembly:
         cwd=ROOT,
         env={
             **os.environ,
-            **make_asset(folder / "code"),
+            **({"S3UNZIP_ASSET": str(asset)} if asset else make_asset(folder / "code")),
             "CDK_OUTDIR": str(assembly),
             "CDK_CONTEXT_JSON": json.dumps({"env": environment}),
             "CDK_VALIDATION": "false",  # CDK's own linter: `cdk synth` and a test run it
@@ -117,6 +120,49 @@ def start_aws(*, auth: bool = False, port: int = 0, wait_scale: float = 1.0) -> 
     """
     variables = {"PYTHONPATH": str(prepare_dependencies()), "SFN_WAIT_SCALE": str(wait_scale)}
     return EmbeddedAws(auth=auth, port=port, variables=variables)
+
+
+def start_like_lambda(python: str) -> EmbeddedAws:
+    """Return a MiniStack whose functions have a built asset and AWS's runtime client, no more.
+
+    `python` is a CPython 3.13 without packages; not started yet.
+    """
+    variables = {"EMBEDDED_PYTHON": python, "PYTHONPATH": str(prepare_runtime_client(python))}
+    return EmbeddedAws(variables=variables | {"SFN_WAIT_SCALE": "0.02"})
+
+
+def prepare_runtime_client(python: str) -> Path:
+    """Install awslambdaric, as MiniStack's lock file has it, for `python`; at once if it is there.
+
+    Raises:
+        EmbeddedAwsError: uv failed.
+    """
+    lock = (HOME / "uv.lock").read_bytes()
+    folder = BUILT / f"runtime-{hashlib.sha256(lock + python.encode()).hexdigest()[:16]}"
+    if folder.exists():
+        return folder
+    scratch = BUILT / f".making-runtime-{os.getpid()}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    wanted = scratch / "requirements.txt"
+    uv = find_uv()
+    others = ("--prune", "ministack", "--prune", "awscrt")
+    commands = (
+        (
+            *(uv, "export", "--color", "never", "--quiet", "--frozen", "--project", str(HOME)),
+            *("--no-emit-project", *others, "--output-file", str(wanted)),
+        ),
+        (
+            *(uv, "pip", "install", "--color", "never", "--quiet", "--python", python),
+            *("--target", str(scratch), "--no-deps", "--require-hashes", "--compile-bytecode"),
+            *("--only-binary", ":all:", "--requirements", str(wanted)),
+        ),
+    )
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
+        if done.returncode != 0:
+            raise EmbeddedAwsError(f"`{' '.join(command)}` failed:\n{done.stderr.strip()}")
+    scratch.rename(folder)
+    return folder
 
 
 def make_client(service: str, variables: Mapping[str, str]) -> Any:

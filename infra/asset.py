@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-from typing import TYPE_CHECKING
+import os
+import sys
+from pathlib import Path
 
-from infra import bundle
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from infra import bundle, compiling
 
 
 def ensure_asset(folder: Path = bundle.BUILT) -> Path:
@@ -30,7 +29,8 @@ def ensure_asset(folder: Path = bundle.BUILT) -> Path:
         stamp.seek(0)
         if stamp.read() != _describe(folder):
             stamp.truncate(0)
-            bundle.build_bundle(folder)
+            if bundle.build_bundle(folder).compiled_by is None:
+                sys.stderr.write(f"warning: {compiling.NONE_FOUND}\n")
             stamp.write(_describe(folder))
     return folder
 
@@ -44,14 +44,16 @@ def _describe(folder: Path) -> str:
 def fingerprint() -> str:
     """Return a digest of all that decides the asset's bytes: lock file, builder, package."""
     files = [bundle.ROOT / "uv.lock", bundle.ROOT / "pyproject.toml"]
-    files += sorted(bundle.ROOT.glob("infra/bundle*.py"))
+    files += [Path(bundle.__file__), Path(compiling.__file__)]
     files += sorted(
         file
         for file in bundle.PACKAGE.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     )
-    digest = hashlib.sha256()
+    # With byte code or without: a 3.13 may have been installed since.
+    compiled = compiling.MAGIC if compiling.find_python(bundle.find_uv()) else "no byte code"
+    digest = hashlib.sha256(compiled.encode())
     for file in files:
-        digest.update(f"{file.relative_to(bundle.ROOT)}\0".encode())
+        digest.update(f"{os.path.relpath(file, bundle.ROOT)}\0".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()

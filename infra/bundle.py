@@ -2,7 +2,7 @@
 
 ``python -m infra.bundle`` writes `BUILT` for Lambda (arm64, Python 3.13). The
 same inputs give the same bytes: wheels come from the lock file, installer
-metadata is left out, and CDK's asset hash sees content only.
+metadata is left out, byte code has no times, and CDK's asset hash sees content only.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.compiling import NONE_FOUND, CompileError, compile_folder, find_python
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "functions" / "s3unzip"
 BUILT = ROOT / "build" / "lambda"
-MOST_BYTES = 130 * 1024**2  # unpacked; Lambda takes 250 MiB, a cold start pays for each
+MOST_BYTES = 140 * 1024**2  # unpacked; Lambda takes 250 MiB, a cold start pays for each
 
 # The command line is not in the asset, nor what only it needs.
 CLI_ONLY = ("typer", "rich")
@@ -32,12 +34,21 @@ UNUSED = (
     "numpy/_core/include",
     "numpy/_core/lib",
     "numpy/f2py",
+    "Crypto/SelfTest",
     "**/*.pyi",
 )
 
 
 class BundleError(Exception):
     """The asset could not be built; the message names the command and its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What was built: its size unpacked, and the interpreter that compiled it, if any."""
+
+    size_bytes: int
+    compiled_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +63,20 @@ class Target:
 LAMBDA = Target("3.13", "aarch64-manylinux_2_28")
 
 
-def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> int:
-    """Write the asset into `folder`, whole or not at all; return its size in bytes.
+def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
+    """Write the asset into `folder`, whole or not at all.
+
+    It has byte code where this machine has a CPython 3.13 to write it.
 
     Raises:
-        BundleError: uv failed, or the asset is too large.
+        BundleError: uv or the compilation failed, or the asset is too large.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
         made = Path(scratch) / "asset"
         install_dependencies(made, target)
         copy_package(made)
+        python = _compile(made)
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
         if size > MOST_BYTES:
             raise BundleError(
@@ -72,7 +86,17 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> int:
         if folder.exists():
             shutil.rmtree(folder)
         made.rename(folder)
-    return size
+    return Bundle(size, python)
+
+
+def _compile(made: Path) -> str | None:
+    python = find_python(find_uv())
+    if python is not None:
+        try:
+            compile_folder(made, python)
+        except CompileError as error:
+            raise BundleError(str(error)) from error
+    return python
 
 
 def copy_package(folder: Path) -> None:
@@ -95,7 +119,7 @@ def install_dependencies(folder: Path, target: Target) -> None:
 
 def _install(made: Path, target: Target, requirements: Path) -> None:
     # --color never: the CDK CLI forces colour, and uv would write it into the requirements.
-    uv = _find_uv()
+    uv = find_uv()
     export = [uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
     prune = [option for name in CLI_ONLY for option in ("--prune", name)]
     _run([*export, "--no-emit-project", *prune, "--output-file", str(requirements)])
@@ -111,8 +135,12 @@ def _install(made: Path, target: Target, requirements: Path) -> None:
     )
 
 
-def _find_uv() -> str:
-    """Return uv's path: `uv run` names its own, and the Makefile may have made one."""
+def find_uv() -> str:
+    """Return uv's path: `uv run` names its own, and the Makefile may have made one.
+
+    Raises:
+        BundleError: there is none.
+    """
     found = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
     if not Path(found).is_file():
         raise BundleError(f"{found}: there is no uv; `make cdk` installs one")
@@ -140,10 +168,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=BUILT)
     folder: Path = parser.parse_args().folder
     try:
-        size = build_bundle(folder)
+        built = build_bundle(folder)
     except BundleError as error:
         sys.exit(str(error))
-    sys.stderr.write(f"{folder}: {size / 1024**2:.1f} MiB unpacked\n")
+    how = NONE_FOUND if built.compiled_by is None else f"byte code by {built.compiled_by}"
+    sys.stderr.write(f"{folder}: {built.size_bytes / 1024**2:.1f} MiB unpacked; {how}\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,14 @@ from importlib import import_module
 
 # In this order; a later rule may wrap what an earlier one installed.
 RULES: tuple[str, ...] = (
-    "lambda_error_names",
+    "lambda_runtime_client",
+    "lambda_concurrency",
+    "lambda_payloads",
+    "lambda_variables",
+    "lambda_async",
+    "sqs_event_source",
+    "sqs_move_task",
+    "events_targets",
     "stepfunctions_engine",
     "stepfunctions_errors",
     "stepfunctions_express",
@@ -24,6 +31,7 @@ RULES: tuple[str, ...] = (
     "stepfunctions_definition",
     "stepfunctions_names",
     "stepfunctions_redrive",
+    "stepfunctions_roles",
 )
 
 

@@ -17,9 +17,10 @@ class Builder:
 
     def __init__(self) -> None:
         self.built = 0
+        self.python: str | None = "python3.13"
         self.fails = False
 
-    def __call__(self, folder: Path) -> int:
+    def __call__(self, folder: Path) -> bundle.Bundle:
         """Make the folder anew."""
         if self.fails:
             raise bundle.BundleError("uv failed")
@@ -29,7 +30,7 @@ class Builder:
         folder.mkdir()
         (folder / "asset").write_text("the asset")
         self.built += 1
-        return 9
+        return bundle.Bundle(9, self.python)
 
 
 @pytest.fixture
@@ -91,3 +92,14 @@ def test_a_failed_build_leaves_no_promise(builder: Builder, tmp_path: Path) -> N
     builder.fails = False
     asset.ensure_asset(folder)
     assert builder.built == 1
+
+
+def test_an_asset_without_byte_code_is_said(
+    builder: Builder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cold starts would be slower: the person who deploys is told, and told what to install."""
+    asset.ensure_asset(tmp_path / "build" / "compiled")
+    assert capsys.readouterr().err == ""
+    builder.python = None
+    asset.ensure_asset(tmp_path / "build" / "plain")
+    assert "uv python install 3.13" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""What a service role or a resource's policy allows, by MiniStack's own evaluator.
+
+Everything is allowed unless MiniStack runs with ``AUTH=true``, as for all else it checks.
+docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_evaluator: Any = import_module("ministack.core.iam_evaluator")
+_responses: Any = import_module("ministack.core.responses")
+
+
+def are_checked() -> bool:
+    """Say whether this MiniStack checks rights."""
+    return bool(import_module("ministack.app").AUTH)
+
+
+def refusal(role_arn: str, action: str, resource: str, session: str) -> str | None:
+    """Return AWS's sentence if the role may not do `action` on `resource`, else None.
+
+    `session` is the name under which the service assumes the role. The policies
+    of the role, its boundary and the policy of the resource count.
+    """
+    if not are_checked():
+        return None
+    account, role = role_arn.split(":")[4], role_arn.rsplit("/", 1)[-1]
+    principal = f"arn:aws:sts::{account}:assumed-role/{role}/{session}"
+    context = _evaluator.EvalContext(
+        principal_arn=principal,
+        principal_type="AssumedRole",
+        principal_account=account,
+        action=action,
+        resource_arn=resource,
+        region=_responses.get_region(),
+        secure_transport=True,
+    )
+    roles = import_module("ministack.services.iam")._roles
+    policies = _evaluator._gather_role_policies(role, account)
+    limits = _evaluator._permissions_boundary(roles, role, account)
+    result = _evaluator.evaluate(context, policies, *limits)
+    found = _evaluator._resource_policy(action.partition(":")[0], resource)
+    if found is not None:
+        result = _evaluator.combine_resource_policy(result, context, *found, limits=limits)
+    if result.decision == "Allow":
+        return None
+    return (
+        f"User: {principal} is not authorized to perform: {action} on resource: {resource} "
+        f"because no identity-based policy allows the {action} action"
+    )
+
+
+def policy_refuses(service: str, action: str, resource: str, source: str) -> bool:
+    """Say whether the policy of `resource` keeps an AWS service out.
+
+    `service` is its principal, as events.amazonaws.com; `source` the ARN for
+    which it acts. A service needs an explicit Allow, also in its own account.
+    """
+    if not are_checked():
+        return False
+    found = _evaluator._resource_policy(action.partition(":")[0], resource)
+    context = _evaluator.EvalContext(
+        principal_arn="*",
+        principal_type="Service",
+        principal_account="",
+        action=action,
+        resource_arn=resource,
+        region=_responses.get_region(),
+        secure_transport=True,
+        service_context={"aws:sourcearn": source, "aws:sourceaccount": source.split(":")[4]},
+    )
+    policy = found[0] if found else None
+    decision = _evaluator.evaluate_resource_policy(policy, context, service=service).decision
+    return bool(decision != "Allow")

@@ -1,0 +1,72 @@
+"""The asset's bytes: the same each time, with byte code that is used."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from infra.bundle import Target, build_bundle
+from infra.compiling import compile_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.asset.conftest import Asset
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.timeout(400)
+def test_the_same_bytes_each_time(asset: Asset, tmp_path: Path) -> None:
+    """Built again elsewhere, later, with other times on the files, the asset is the same."""
+    again = tmp_path / "elsewhere" / "deeper" / "lambda"
+    assert build_bundle(again, Target(asset.python)) == asset.built
+    assert digest(again) == digest(asset.folder)
+
+
+def test_every_module_has_byte_code(asset: Asset) -> None:
+    """No module that a function may import is left to be compiled at a cold start."""
+    assert asset.built.compiled_by == asset.python
+    for path in (asset.folder / "s3unzip").rglob("*.py"):
+        assert (path.parent / "__pycache__" / f"{path.stem}.cpython-313.pyc").is_file(), path
+
+
+def test_imports_use_the_byte_code(asset: Asset, tmp_path: Path) -> None:
+    """A module whose source is changed after the build is imported as it was built."""
+    copy = tmp_path / "s3unzip"
+    shutil.copytree(asset.folder / "s3unzip", copy)
+    errors = copy / "errors.py"
+    errors.write_text(errors.read_text() + "\nCHANGED = True\n")
+
+    def is_changed() -> str:
+        code = "import s3unzip.errors as e; print(hasattr(e, 'CHANGED'), e.__doc__ is not None)"
+        done = subprocess.run(
+            [asset.python, "-S", "-B", "-c", code],
+            env={"PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    assert is_changed() == "False True"
+    compile_folder(copy, asset.python)
+    assert is_changed() == "True True"
+
+
+def test_tracebacks_name_the_path_on_lambda(asset: Asset) -> None:
+    """The byte code says /var/task, not the folder it was compiled in."""
+    compiled = asset.folder / "s3unzip" / "__pycache__" / "errors.cpython-313.pyc"
+    assert b"/var/task/s3unzip/errors.py" in compiled.read_bytes()
+    assert str(asset.folder).encode() not in compiled.read_bytes()
