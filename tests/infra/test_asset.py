@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra import asset, bundle
+from infra import asset, bundle, compiling
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +46,8 @@ def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Builder:
     monkeypatch.setattr(bundle, "ROOT", tmp_path)
     monkeypatch.setattr(bundle, "PACKAGE", package)
     monkeypatch.setattr(bundle, "build_bundle", made)
+    monkeypatch.setattr(bundle, "find_uv", lambda: "uv")
+    monkeypatch.setattr(compiling, "find_python", lambda _: made.python)
     return made
 
 
@@ -103,3 +105,6 @@ def test_an_asset_without_byte_code_is_said(
     builder.python = None
     asset.ensure_asset(tmp_path / "build" / "plain")
     assert "uv python install 3.13" in capsys.readouterr().err
+    builder.python = "python3.13"  # installed meanwhile
+    asset.ensure_asset(tmp_path / "build" / "plain")
+    assert (builder.built, capsys.readouterr().err) == (3, "")
