@@ -18,7 +18,7 @@ settings.load_profile("suite")
 # With this variable a tool that is missing is a failure: a hosted run must not stay green
 # because its browser or its servers went away.
 REQUIRE_TOOLS = "S3UNZIP_REQUIRE_TOOLS"
-MISSING = ("not installed", "no embedded AWS")
+MISSING = ("not installed", "no embedded AWS", "no CDK CLI", "no CPython")
 
 
 @pytest.hookimpl(wrapper=True)
