@@ -13,6 +13,7 @@ from infra.intake import Intake
 from infra.queues import keep_failed_reports
 from infra.storage import Storage
 from infra.workflow import Workflow
+from s3unzip.fingerprint import package_version, source_fingerprint
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -78,6 +79,12 @@ class S3UnzipStack(cdk.Stack):
             "FailedReportsUrl": failed_reports.queue_url,
             "ReportFunction": functions.report.function_name,
             "DashboardName": dashboard.name,
+            # What `s3unzip doctor` compares: with the bucket, and with the package it is part of.
+            "IngestVersioned": str(
+                environment.ingest.existing is None or environment.ingest.versioned
+            ).lower(),
+            "Version": package_version(),
+            "Fingerprint": source_fingerprint(),
         }
         if environment.work.prefix:
             outputs["WorkPrefix"] = environment.work.prefix

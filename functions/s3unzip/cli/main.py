@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from s3unzip.cli.commands import archive, operate, reconcile, run, verify, watch
+from s3unzip.cli.commands import archive, doctor, operate, reconcile, run, verify, watch
 from s3unzip.cli.figures import printable
 from s3unzip.errors import S3UnzipError
 
@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for commands in (run, verify, archive, watch, operate, reconcile):
+for commands in (run, verify, archive, watch, operate, reconcile, doctor):
     commands.register(app)
 
 

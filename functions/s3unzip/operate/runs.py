@@ -22,7 +22,7 @@ from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.refusals import FOLDER, list_refusals
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
-from s3unzip.operate.stack import find_outputs
+from s3unzip.operate.stack import find_stack
 from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.watch import Items, RunEntry
 from s3unzip.stores.s3.stores import S3Stores
@@ -60,7 +60,8 @@ class DeployedRuns:
             self._states: SFNClient = self.client("stepfunctions")
         except BotoCoreError as error:
             raise read_fault(error, f"environment {environment}") from None
-        self.outputs = find_outputs(stacks, environment)
+        self.stack = find_stack(stacks, environment)
+        self.outputs = self.stack.outputs
         self._machine = self.outputs["StateMachineArn"]
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -21,8 +21,16 @@ if TYPE_CHECKING:
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
 
 
-def find_outputs(stacks: CloudFormationClient, environment: str) -> dict[str, str]:
-    """Return what the stack of `environment` tells: by our name for it, or by its own.
+class Stack(NamedTuple):
+    """A deployed stack."""
+
+    name: str
+    status: str  # of CloudFormation: CREATE_COMPLETE, UPDATE_ROLLBACK_COMPLETE, ...
+    outputs: dict[str, str]
+
+
+def find_stack(stacks: CloudFormationClient, environment: str) -> Stack:
+    """Return the stack of `environment`: by our name for it, or by its own.
 
     Raises:
         NotFoundError: there is no such stack, or it is not s3unzip's.
@@ -37,7 +45,7 @@ def find_outputs(stacks: CloudFormationClient, environment: str) -> dict[str, st
             raise read_fault(error, "cloudformation:DescribeStacks") from None
         outputs = {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", ())}
         if {"StateMachineArn", "WorkBucket"} <= outputs.keys():
-            return outputs
+            return Stack(name, found["StackStatus"], outputs)
         raise NotFoundError(f"stack {name}: has not the outputs of s3unzip; is it deployed?")
     raise NotFoundError(
         f"environment {environment}: no stack {STACK.format(environment)} here; "

@@ -1,0 +1,73 @@
+"""``doctor``: check a deployed environment."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3unzip.cli import options as o
+from s3unzip.cli.figures import printable
+from s3unzip.model import encode
+from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
+
+if TYPE_CHECKING:
+    from s3unzip.operate.doctor.results import CheckResult
+
+INDENT = " " * 9  # the width of the status
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("doctor")(doctor_command)
+
+
+def doctor_command(
+    env: Annotated[
+        str,
+        typer.Option("--env", metavar="NAME", help="The environment: its stack is s3unzip-NAME."),
+    ],
+    canary: Annotated[
+        bool,
+        typer.Option(
+            "--canary/--no-canary",
+            help="Extract, verify and remove an archive of five small members.",
+        ),
+    ] = True,
+    wait: Annotated[
+        float, typer.Option("--wait", min=1.0, help="Seconds to wait for the canary's run.")
+    ] = 180.0,
+    json: o.Json = False,
+    endpoint_url: o.EndpointUrl = None,
+    region: o.Region = None,
+    profile: o.Profile = None,
+) -> int:
+    """Check a deployed environment: each check is a line, with what to do.
+
+    Exit code: 0 all is well or there are only warnings, 1 a check failed.
+    """
+    from s3unzip.cli.runs import open_deployed
+    from s3unzip.operate.doctor.deployment import Deployment
+    from s3unzip.operate.doctor.diagnosis import examine
+
+    deployment = Deployment(open_deployed(env, o.store_config(endpoint_url, region, profile)))
+    found: list[CheckResult] = []
+    for result in examine(deployment, canary_seconds=wait if canary else None):
+        found.append(result)
+        if not json:
+            sys.stdout.write(_lines(result))
+            sys.stdout.flush()
+    diagnosis = Diagnosis(env, tuple(found))
+    sys.stdout.write(encode(diagnosis).decode() + "\n" if json else _total(diagnosis))
+    return diagnosis.exit_code
+
+
+def _lines(result: CheckResult) -> str:
+    advice = f"{INDENT}-> {printable(result.advice)}\n" if result.advice else ""
+    return f"{result.status:8} {result.name:19} {printable(result.message)}\n{advice}"
+
+
+def _total(diagnosis: Diagnosis) -> str:
+    counts = {status: diagnosis.count(status) for status in CheckStatus}
+    return ", ".join(f"{count} {status}" for status, count in counts.items()) + "\n"

@@ -1,0 +1,40 @@
+"""What the code of the functions is: its version, and a hash of its source files.
+
+The stack carries both as outputs, and `s3unzip doctor` compares them with the package that it
+is part of. So a reader learns whether what is deployed is what is checked out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+# No function imports these: a change in them does not make a deployed function stale.
+NOT_DEPLOYED = ("cli", "local", "operate")
+UNKNOWN = "unknown"
+
+
+def package_version() -> str:
+    """Return the version of the installed package; `UNKNOWN` where only its files are there."""
+    try:
+        return version("s3unzip")
+    except PackageNotFoundError:
+        return UNKNOWN
+
+
+def source_fingerprint(package: Path = PACKAGE) -> str:
+    """Return 16 hexadecimal digits that change when a file changes that the functions use.
+
+    Paths and contents count; times, compiled files and the folders `NOT_DEPLOYED` do not.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        parts = path.relative_to(package).parts
+        if not path.is_file() or "__pycache__" in parts or parts[0] in NOT_DEPLOYED:
+            continue
+        body = path.read_bytes()
+        digest.update(f"{'/'.join(parts)}\0{len(body)}\0".encode())
+        digest.update(body)
+    return digest.hexdigest()[:16]

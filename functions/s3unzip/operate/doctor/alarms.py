@@ -1,0 +1,83 @@
+"""Alarms: do they tell somebody, and is one of them on?"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from s3unzip.operate.doctor.asking import ask
+from s3unzip.operate.doctor.deployment import ALARM
+from s3unzip.operate.doctor.results import CheckResult
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_cloudwatch.type_defs import MetricAlarmTypeDef
+    from mypy_boto3_sns import SNSClient
+
+    from s3unzip.operate.doctor.deployment import Deployment
+
+ALARMS = "alarms"
+SUBSCRIPTIONS = "subscriptions"
+MOST_NAMES = 100  # that one DescribeAlarms takes
+SET_EMAIL = "set alarms.email in the environment's file and deploy, or add an action of your own"
+
+
+def check_alarms(deployment: Deployment) -> CheckResult:
+    """Has every alarm of the stack an action, and is none in ALARM?"""
+    alarms = _read_alarms(deployment)
+    if not alarms:
+        return CheckResult.warning(ALARMS, "the stack has no alarms", "deploy the stack again")
+    silent = [
+        one["AlarmName"]
+        for one in alarms
+        if not one.get("AlarmActions") or not one.get("ActionsEnabled", True)
+    ]
+    if silent:
+        whose = "no alarm tells" if len(silent) == len(alarms) else f"{', '.join(silent)}: tells no"
+        message = f"{whose} anybody: {len(silent)} of {len(alarms)} have no action"
+        return CheckResult.warning(ALARMS, message, SET_EMAIL)
+    on = [one["AlarmName"] for one in alarms if one.get("StateValue") == "ALARM"]
+    if on:
+        return CheckResult.warning(
+            ALARMS, f"in ALARM: {', '.join(on)}", "docs/howto/alarms.md says what to do for each"
+        )
+    return CheckResult.ok(ALARMS, f"{len(alarms)} alarms, each with an action, none in ALARM")
+
+
+def check_subscriptions(deployment: Deployment) -> CheckResult:
+    """Has somebody confirmed a subscription to each topic that the alarms publish to?
+
+    https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.confirm.html: until then nothing
+    is delivered, and after two days the subscription is gone.
+    """
+    client: SNSClient = deployment.client("sns")
+    topics = sorted(
+        {
+            action
+            for one in _read_alarms(deployment)
+            for action in one.get("AlarmActions", ())
+            if ":sns:" in action
+        }
+    )
+    if not topics:
+        return CheckResult.warning(SUBSCRIPTIONS, "the alarms publish to no topic", SET_EMAIL)
+    for topic in topics:
+        call = partial(client.list_subscriptions_by_topic, TopicArn=topic)
+        found = ask("sns:ListSubscriptionsByTopic", call)["Subscriptions"]
+        if not any(one["SubscriptionArn"].startswith("arn:") for one in found):
+            waiting = "has a subscription that is not confirmed" if found else "has no subscription"
+            return CheckResult.warning(
+                SUBSCRIPTIONS,
+                f"{topic} {waiting}: nobody is told",
+                "follow the link in the message of AWS Notifications, or subscribe again",
+            )
+    return CheckResult.ok(SUBSCRIPTIONS, f"confirmed for {', '.join(topics)}")
+
+
+def _read_alarms(deployment: Deployment) -> list[MetricAlarmTypeDef]:
+    client: CloudWatchClient = deployment.client("cloudwatch")
+    names = deployment.names(ALARM)[:MOST_NAMES]
+    if not names:
+        return []
+    call = partial(client.describe_alarms, AlarmNames=names, MaxRecords=MOST_NAMES)
+    return ask("cloudwatch:DescribeAlarms", call)["MetricAlarms"]

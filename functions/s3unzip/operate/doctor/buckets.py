@@ -1,0 +1,143 @@
+"""The three buckets: there, ours and in the stack's region; versions as declared; the key."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from s3unzip.operate.doctor.asking import ask, error_code
+from s3unzip.operate.doctor.results import CheckResult
+from s3unzip.settings import Variable
+
+if TYPE_CHECKING:
+    from mypy_boto3_kms import KMSClient
+    from mypy_boto3_kms.type_defs import KeyMetadataTypeDef
+    from mypy_boto3_s3 import S3Client
+
+    from s3unzip.operate.doctor.deployment import Deployment
+
+VERSIONING = "versioning"
+KMS = "kms key"
+
+
+def check_bucket(deployment: Deployment, role: str) -> CheckResult:
+    """Is the bucket there, in the stack's region, and in the account that should own it?
+
+    Args:
+        deployment: the environment.
+        role: ingest, destination or work.
+    """
+    name, bucket = f"{role} bucket", bucket_of(deployment, role)
+    s3: S3Client = deployment.client("s3")
+    region = ask("s3:ListBucket", partial(_find_region, s3, bucket, deployment.region))
+    if region is None:
+        advice = "create it, or deploy with another bucket"
+        return CheckResult.failure(name, f"{bucket} does not exist", advice)
+    if region != deployment.region:
+        return CheckResult.failure(
+            name,
+            f"{bucket} is in {region}, the stack in {deployment.region}",
+            f"use a bucket in {deployment.region}, or deploy the stack in {region}",
+        )
+    owner = deployment.account
+    advice = "use a bucket of the stack's account"
+    if role == "destination":
+        owner = deployment.variables.get(Variable.DESTINATION_OWNER) or owner
+        advice = "set destination.owner to the account that owns it, if that is meant"
+    if not ask("s3:ListBucket", partial(_is_owner, s3, bucket, owner)):
+        return CheckResult.failure(name, f"{bucket} is not owned by account {owner}", advice)
+    return CheckResult.ok(name, f"{bucket} is in {region}, owned by account {owner}")
+
+
+def check_versioning(deployment: Deployment) -> CheckResult:
+    """Is the ingest bucket's versioning what ``ingest.versioned`` says?
+
+    With versions a worker reads one by its id, which needs s3:GetObjectVersion instead of
+    s3:GetObject: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
+    """
+    declared = deployment.stack.outputs.get("IngestVersioned")
+    bucket = bucket_of(deployment, "ingest")
+    s3: S3Client = deployment.client("s3")
+    answer = ask("s3:GetBucketVersioning", partial(s3.get_bucket_versioning, Bucket=bucket))
+    status = answer.get("Status", "never enabled").lower()
+    if declared is None:
+        return CheckResult.warning(
+            VERSIONING,
+            f"{bucket}: versioning is {status}; the stack does not tell what it expects",
+            f"deploy again: make deploy ENV={deployment.runs.environment}",
+        )
+    if (status == "enabled") is not (declared == "true"):
+        return CheckResult.failure(
+            VERSIONING,
+            f"{bucket}: versioning is {status}, but ingest.versioned is {declared}: the functions "
+            "have rights for the other case",
+            "set ingest.versioned to what the bucket has, and deploy again",
+        )
+    return CheckResult.ok(VERSIONING, f"{bucket}: versioning is {status}, as declared")
+
+
+def check_key(deployment: Deployment) -> CheckResult:
+    """Can the KMS key of written objects be used?
+
+    Key states: https://docs.aws.amazon.com/kms/latest/developerguide/key-state.html
+    """
+    key = deployment.variables.get(Variable.DESTINATION_KMS_KEY)
+    if not key:
+        return CheckResult.ok(KMS, "none is set: objects are encrypted as their bucket says")
+    client: KMSClient = deployment.client("kms")
+    try:
+        found = ask("kms:DescribeKey", partial(_describe_key, client, key))
+    except LookupError:
+        return CheckResult.failure(KMS, f"{key} does not exist", "set kms_key to a key that does")
+    state, usage = found["KeyState"], found["KeyUsage"]
+    if state != "Enabled":
+        advice = "enable the key, or cancel its deletion: every PUT and GET fails without it"
+        return CheckResult.failure(KMS, f"{key} is {state}", advice)
+    if usage != "ENCRYPT_DECRYPT":
+        advice = "set kms_key to a symmetric key for encryption"
+        return CheckResult.failure(KMS, f"{key} is a key for {usage}", advice)
+    return CheckResult.ok(KMS, f"{key} is enabled; the canary tries the functions' rights to it")
+
+
+def bucket_of(deployment: Deployment, role: str) -> str:
+    """Return the name of the bucket with this role."""
+    return deployment.stack.outputs[f"{role.capitalize()}Bucket"]
+
+
+def _find_region(s3: S3Client, bucket: str, ours: str) -> str | None:
+    """Return the bucket's region, None where there is no such bucket.
+
+    HeadBucket tells it with any status but 404, in a header: an answer of 301 has no body.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
+    """
+    try:
+        answer = s3.head_bucket(Bucket=bucket)
+    except ClientError as error:
+        headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
+        region: str | None = headers.get("x-amz-bucket-region")
+        if error_code(error) == "404":
+            return None
+        if region is None or region == ours:
+            raise
+        return region
+    return answer.get("BucketRegion") or ours  # some emulators do not tell
+
+
+def _is_owner(s3: S3Client, bucket: str, owner: str) -> bool:
+    """Say whether the account `owner` owns a bucket that may be listed."""
+    try:
+        s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
+    except ClientError as error:
+        if error_code(error) == "403":
+            return False
+        raise
+    return True
+
+
+def _describe_key(client: KMSClient, key: str) -> KeyMetadataTypeDef:
+    try:
+        return client.describe_key(KeyId=key)["KeyMetadata"]
+    except client.exceptions.NotFoundException:
+        raise LookupError(key) from None

@@ -1,0 +1,242 @@
+"""The canary: a small archive through the whole pipeline, then nothing of it is left.
+
+It tries the functions' rights, the key and the secret for real, and the operator's own right
+to read what was written. Where its run does not end well, the run's records stay to be read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import secrets
+import time
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import NotFoundError, S3UnzipError
+from s3unzip.model import Location, Request, Status, Verdict, run_id
+from s3unzip.operate.doctor.asking import ask, not_checked
+from s3unzip.operate.doctor.canary_archive import build_canary, canary_members
+from s3unzip.operate.doctor.removal import remove_versions
+from s3unzip.operate.doctor.results import CheckResult, CheckStatus
+from s3unzip.operate.doctor.secret import read_password
+from s3unzip.operate.runs import RUNNING
+from s3unzip.planning.keys import parse_template
+from s3unzip.reporting.settle import MARKER, each_outcome, read_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_s3 import S3Client
+
+    from s3unzip.model import Report
+    from s3unzip.operate.doctor.deployment import Deployment
+
+CANARY = "canary"
+REMOVAL = "canary removal"
+POLL_SECONDS = 0.5
+
+
+def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
+    """Extract the canary, verify and remove it; yield what each came to.
+
+    Args:
+        deployment: the environment.
+        seconds: how long to wait for the run's report.
+    """
+    try:
+        canary = Canary(deployment)
+        if canary.replaces_marker:
+            yield CheckResult.warning(
+                CANARY,
+                "not tried: options.marker and the key template would replace a _SUCCESS object "
+                "that other archives share",
+                "put {archive_stem} into options.key_template, or pass --no-canary",
+            )
+            return
+        canary.put()
+    except S3UnzipError as error:
+        yield not_checked(CANARY, error)
+        return
+    try:
+        result = canary.judge(seconds)
+    except S3UnzipError as error:
+        result = not_checked(CANARY, error)
+    yield result
+    try:
+        yield canary.remove(keep_run=result.status is CheckStatus.FAILURE)
+    except S3UnzipError as error:
+        yield canary.left_behind(error)
+
+
+class Canary:
+    """One canary: its archive, its keys, its run.
+
+    Raises:
+        S3UnzipError: the environment cannot be read.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
+        trigger = deployment.orders.trigger
+        self._archive = Location(
+            "s3", trigger.bucket, trigger.prefix + self._token + trigger.suffix
+        )
+        self._request = Request(
+            self._archive, deployment.orders.destination, deployment.orders.options
+        )
+        self._template = parse_template(self._request)
+
+    @property
+    def replaces_marker(self) -> bool:
+        """Whether its run would write a marker that is not its own."""
+        return self._request.options.marker and self._token not in self._template.prefix
+
+    def put(self) -> None:
+        """Put the archive; its last member is encrypted where the password can be read.
+
+        Raises:
+            AccessDeniedError: s3:PutObject is missing.
+        """
+        try:
+            password = read_password(self._deployment)
+        except S3UnzipError:  # the check of the secret tells it
+            password = None
+        body = build_canary(self._token, password)
+        where = self._archive
+        put = partial(self._s3.put_object, Bucket=where.bucket, Key=where.key, Body=body)
+        ask("s3:PutObject", put)
+
+    def judge(self, seconds: float) -> CheckResult:
+        """Wait for the run's report, and compare what it wrote with what was put.
+
+        Raises:
+            S3UnzipError: something cannot be read.
+        """
+        began = time.monotonic()
+        report = self._await_report(began + seconds)
+        took = time.monotonic() - began
+        if report is None:
+            return self._late(seconds)
+        if report.verdict is not Verdict.COMPLETED:
+            first = report.failures[0] if report.failures else None
+            why = report.message or report.reason or (first and f"{first.reason}: {first.message}")
+            return CheckResult.failure(
+                CANARY,
+                f"its run is {report.verdict}: {why}",
+                f"s3unzip show {report.run} --env {self._deployment.runs.environment}",
+            )
+        if not report.extracted:
+            return CheckResult.warning(
+                CANARY,
+                f"its run ended in {took:.1f} s, but options.include, exclude or others select "
+                "none of its members",
+                "put an archive with members that they select, and look at its run",
+            )
+        return self._compare(report, took)
+
+    def remove(self, *, keep_run: bool) -> CheckResult:
+        """Delete archive, members and the run's records, all versions of each.
+
+        Args:
+            keep_run: leave the records, which tell why the run did not end well.
+
+        Raises:
+            AccessDeniedError: a right to list or delete versions is missing.
+        """
+        s3, where, run = self._s3, self._archive, self._run
+        count = remove_versions(s3, where.bucket, where.key)
+        target = self._request.destination.bucket
+        for key in self._keys:
+            count += remove_versions(s3, target, key, key.__eq__)
+        work = self._deployment.runs.work_location
+        if keep_run or run is None:
+            kept = f"; runs/{run}/ stays to be read" if run is not None else ""
+            return CheckResult.ok(REMOVAL, f"{count} objects deleted{kept}")
+        count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
+        return CheckResult.ok(REMOVAL, f"{count} objects deleted, nothing is left")
+
+    def left_behind(self, error: S3UnzipError) -> CheckResult:
+        """Return the warning of a removal that `error` ended."""
+        where = f"{self._archive} and {self._request.destination}"
+        return CheckResult.warning(
+            REMOVAL,
+            f"not everything could be deleted: {error}",
+            f"delete by hand what has {self._token} in its key, in {where}",
+        )
+
+    @property
+    def _s3(self) -> S3Client:
+        client: S3Client = self._deployment.client("s3")
+        return client
+
+    @cached_property
+    def _run(self) -> str | None:
+        """The run's id as the planner computes it; None: the archive was gone before."""
+        source = self._deployment.runs.stores.source(self._archive)
+        try:
+            return run_id(self._request, source.head(self._archive))
+        except NotFoundError:
+            return None
+
+    @property
+    def _keys(self) -> list[str]:
+        """The keys that the run may write."""
+        key_of = self._template.key_of()
+        keys = [key_of(member.path) for member in canary_members(self._token)]
+        if self._request.options.marker:
+            keys.append(self._template.prefix + MARKER)
+        return keys
+
+    def _await_report(self, until: float) -> Report | None:
+        """Return the report once the run's execution has ended too; None: it is not in time."""
+        runs, run = self._deployment.runs, self._run
+        while run is not None and time.monotonic() < until:
+            report = read_report(runs.work(run))
+            if report is not None and runs.state(run) != RUNNING:
+                return report
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def _late(self, seconds: float) -> CheckResult:
+        run, environment = self._run, self._deployment.runs.environment
+        state = self._deployment.runs.state(run) if run is not None else None
+        if run is None or state is None:
+            return CheckResult.failure(
+                CANARY,
+                f"no run of it began in {seconds:.0f} s",
+                "follow its event: the checks above of events, rules, queue and trigger, then the "
+                "plan function's log",
+            )
+        return CheckResult.failure(
+            CANARY,
+            f"its run is {state} after {seconds:.0f} s and has no report",
+            f"s3unzip watch {run} --env {environment}; or wait longer with --wait",
+        )
+
+    def _compare(self, report: Report, took: float) -> CheckResult:
+        """Read every object that the run says it wrote."""
+        key_of = self._template.key_of()
+        contents = {key_of(one.path): one.content for one in canary_members(self._token)}
+        work = self._deployment.runs.work(report.run)
+        keys = [one.key for _, one in each_outcome(work) if one.status is Status.EXTRACTED]
+        wrong = [key for key in keys if self._read(key) != contents.get(key)]
+        if wrong:
+            return CheckResult.failure(
+                CANARY,
+                f"{len(wrong)} of {len(keys)} objects are not what was put: {wrong[0]}",
+                "report this: the run says that it verified them",
+            )
+        said = f"{len(keys)} of 5 members extracted and verified in {took:.1f} s"
+        return CheckResult.ok(CANARY, said)
+
+    def _read(self, key: str) -> bytes:
+        """Return the plain content of a member's object."""
+        bucket = self._request.destination.bucket
+
+        def get() -> bytes:
+            return self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+        body = ask("s3:GetObject", get)
+        is_gzip = self._request.options.as_gzip is not None and body.startswith(b"\x1f\x8b")
+        return gzip.decompress(body) if is_gzip else body

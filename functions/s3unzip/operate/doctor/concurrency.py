@@ -1,0 +1,66 @@
+"""Lambda's concurrency: what the account gives against what the environment asks for."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from s3unzip.operate.doctor.asking import ask
+from s3unzip.operate.doctor.deployment import FUNCTION
+from s3unzip.operate.doctor.results import CheckResult
+
+if TYPE_CHECKING:
+    from s3unzip.operate.doctor.deployment import Deployment
+
+NAME = "concurrency"
+SHARE = 0.9  # of what there is; more leaves too little to the other functions
+QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
+
+
+class Limits(NamedTuple):
+    """Invocations at once."""
+
+    account: int
+    unreserved: int  # shared by all functions of the account without a reservation
+    reserved: int | None  # for the extract function alone
+
+
+def check_concurrency(deployment: Deployment) -> CheckResult:
+    """Can as many workers run at once as ``runs.max_workers`` allows?
+
+    An account has 1,000, a new one 10. Reserving leaves at least 100 unreserved:
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
+    """
+    limits = _read_limits(deployment)
+    wanted = deployment.scale.tuning.max_workers
+    available = limits.unreserved if limits.reserved is None else limits.reserved
+    whose = "unreserved" if limits.reserved is None else "reserved for extract"
+    said = (
+        f"runs.max_workers is {wanted:,}; {available:,} are {whose}, "
+        f"{limits.unreserved:,} of the account's {limits.account:,} are unreserved"
+    )
+    if wanted > available:
+        if limits.reserved is not None:
+            advice = "raise functions.extract.reserved_concurrency or lower runs.max_workers"
+        else:
+            advice = f"lower runs.max_workers, or {QUOTA}"
+        return CheckResult.failure(NAME, f"{said}: Lambda will refuse workers", advice)
+    if limits.reserved is None and wanted > SHARE * available:
+        return CheckResult.warning(
+            NAME,
+            f"{said}: one run leaves too few to plan, report and other functions",
+            f"lower runs.max_workers below {SHARE:.0%} of it, or {QUOTA}",
+        )
+    return CheckResult.ok(NAME, said)
+
+
+def _read_limits(deployment: Deployment) -> Limits:
+    client = deployment.client("lambda")
+    found = ask("lambda:GetAccountSettings", client.get_account_settings)["AccountLimit"]
+    reserved = None
+    for one in deployment.resources:
+        if one.kind == FUNCTION and one.logical.startswith("FunctionsExtract"):
+            call = partial(client.get_function_concurrency, FunctionName=one.physical)
+            answer = ask("lambda:GetFunctionConcurrency", call)
+            reserved = answer.get("ReservedConcurrentExecutions")
+    return Limits(found["ConcurrentExecutions"], found["UnreservedConcurrentExecutions"], reserved)

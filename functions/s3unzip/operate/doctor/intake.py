@@ -1,0 +1,128 @@
+"""From a put archive to the planner: events, rules, queue, trigger and dead letters."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from s3unzip.operate.doctor.asking import ask
+from s3unzip.operate.doctor.buckets import bucket_of
+from s3unzip.operate.doctor.deployment import QUEUE, RULE
+from s3unzip.operate.doctor.results import CheckResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+    from s3unzip.operate.doctor.deployment import Deployment
+
+EVENTS = "events"
+RULES = "rules"
+QUEUE_NAME = "queue"
+TRIGGER = "trigger"
+DEAD_LETTERS = "dead letters"
+VISIBLE: Final = "ApproximateNumberOfMessages"
+IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
+
+
+def check_events(deployment: Deployment) -> CheckResult:
+    """Does the ingest bucket send its events to EventBridge?
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/enable-event-notifications-eventbridge.html
+    """
+    bucket = bucket_of(deployment, "ingest")
+    s3: S3Client = deployment.client("s3")
+    answer: Mapping[str, object] = ask(
+        "s3:GetBucketNotification",
+        partial(s3.get_bucket_notification_configuration, Bucket=bucket),
+    )
+    if "EventBridgeConfiguration" not in answer:  # present and empty where it is on
+        return CheckResult.failure(
+            EVENTS,
+            f"{bucket} does not send events to EventBridge: no archive will start a run",
+            "switch it on: the bucket's properties, Event notifications, Amazon EventBridge",
+        )
+    return CheckResult.ok(EVENTS, f"{bucket} sends its events to EventBridge")
+
+
+def check_rules(deployment: Deployment) -> CheckResult:
+    """Are the EventBridge rules of the stack enabled?"""
+    client: EventBridgeClient = deployment.client("events")
+    states = {
+        name: ask("events:DescribeRule", partial(client.describe_rule, Name=name)).get("State")
+        for name in deployment.names(RULE)
+    }
+    if not states:
+        advice = "deploy the stack again"
+        return CheckResult.failure(RULES, "the stack has no EventBridge rule", advice)
+    off = [name for name, state in states.items() if state != "ENABLED"]
+    if off:
+        return CheckResult.failure(
+            RULES,
+            f"{', '.join(off)}: not enabled, so its events go nowhere",
+            f"aws events enable-rule --name {off[0]}",
+        )
+    return CheckResult.ok(RULES, f"{len(states)} EventBridge rules are enabled")
+
+
+def check_trigger(deployment: Deployment) -> CheckResult:
+    """Does the queue invoke the plan function?"""
+    client: LambdaClient = deployment.client("lambda")
+    function = deployment.stack.outputs["PlanFunction"]
+    answer = ask(
+        "lambda:ListEventSourceMappings",
+        partial(client.list_event_source_mappings, FunctionName=function),
+    )
+    states = [one.get("State", "unknown") for one in answer["EventSourceMappings"]]
+    if not states:
+        advice = "deploy the stack again"
+        return CheckResult.failure(TRIGGER, f"no queue invokes {function}", advice)
+    if states != ["Enabled"] * len(states):
+        return CheckResult.failure(
+            TRIGGER,
+            f"the queue's trigger of {function} is {', '.join(states)}",
+            "enable it: the function's configuration, Triggers",
+        )
+    return CheckResult.ok(TRIGGER, f"the queue invokes {function}")
+
+
+def check_queue(deployment: Deployment) -> CheckResult:
+    """Tell how many archives wait to be planned."""
+    visible, in_flight = _depth(deployment, deployment.stack.outputs["QueueUrl"])
+    said = f"{visible:,} events wait, {in_flight:,} are being planned"
+    return CheckResult.ok(QUEUE_NAME, said)
+
+
+def check_dead_letters(deployment: Deployment) -> CheckResult:
+    """Is every queue of the stack but the intake, which are its dead-letter queues, empty?"""
+    intake = deployment.stack.outputs["QueueUrl"]
+    queues = [url for url in deployment.names(QUEUE) if url != intake]
+    if not queues:
+        advice = "deploy the stack again: a failed event would be lost"
+        return CheckResult.failure(DEAD_LETTERS, "the stack has no dead-letter queue", advice)
+    depths = {url: sum(_depth(deployment, url)) for url in queues}
+    full = [url for url, depth in depths.items() if depth]
+    if full:
+        return CheckResult.warning(
+            DEAD_LETTERS,
+            f"{sum(depths.values()):,} messages lie in {', '.join(_name(url) for url in full)}",
+            "read them and the functions' logs, mend the cause, then redrive them: "
+            "docs/howto/alarms.md, DeadLetters",
+        )
+    return CheckResult.ok(DEAD_LETTERS, f"none in {', '.join(_name(url) for url in queues)}")
+
+
+def _depth(deployment: Deployment, url: str) -> tuple[int, int]:
+    """Return how many messages of a queue wait, and how many are in flight."""
+    client: SQSClient = deployment.client("sqs")
+    call = partial(client.get_queue_attributes, QueueUrl=url, AttributeNames=[VISIBLE, IN_FLIGHT])
+    told = ask("sqs:GetQueueAttributes", call)["Attributes"]
+    return int(told.get(VISIBLE, "0")), int(told.get(IN_FLIGHT, "0"))
+
+
+def _name(url: str) -> str:
+    return url.rsplit("/", 1)[-1]

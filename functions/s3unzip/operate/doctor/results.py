@@ -1,0 +1,55 @@
+"""What the checks of a deployed environment say: values only."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class CheckStatus(StrEnum):
+    """How serious a result is."""
+
+    OK = "ok"
+    WARNING = "warning"  # it works, or it could not be checked
+    FAILURE = "failure"  # archives are not extracted, or will not be
+
+
+class CheckResult(Struct, frozen=True):
+    """What one check found."""
+
+    name: str  # of the check: "concurrency"
+    status: CheckStatus
+    message: str  # the fact, one line
+    advice: str = ""  # what to do; empty where nothing is to be done
+
+    @classmethod
+    def ok(cls, name: str, message: str) -> CheckResult:
+        """Return a result without advice."""
+        return cls(name, CheckStatus.OK, message)
+
+    @classmethod
+    def warning(cls, name: str, message: str, advice: str) -> CheckResult:
+        """Return a result that does not stop archives."""
+        return cls(name, CheckStatus.WARNING, message, advice)
+
+    @classmethod
+    def failure(cls, name: str, message: str, advice: str) -> CheckResult:
+        """Return a result that stops archives, now or soon."""
+        return cls(name, CheckStatus.FAILURE, message, advice)
+
+
+class Diagnosis(Struct, frozen=True):
+    """All results of one environment: what ``s3unzip doctor --json`` prints."""
+
+    environment: str
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a check failed, else 0."""
+        return 1 if self.count(CheckStatus.FAILURE) else 0
+
+    def count(self, status: CheckStatus) -> int:
+        """Return how many checks have this status."""
+        return sum(1 for one in self.checks if one.status is status)

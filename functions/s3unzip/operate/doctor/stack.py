@@ -1,0 +1,49 @@
+"""The stack itself: is it whole, and is its code the code that is here?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip.fingerprint import package_version, source_fingerprint
+from s3unzip.operate.doctor.results import CheckResult
+
+if TYPE_CHECKING:
+    from s3unzip.operate.doctor.deployment import Deployment
+
+DEPLOY = "deploy again: make deploy ENV={}"
+
+
+def check_stack(deployment: Deployment) -> CheckResult:
+    """Is the last deployment complete?
+
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html
+    """
+    stack = deployment.stack
+    said = f"{stack.name} is {stack.status} in {deployment.region}, account {deployment.account}"
+    if stack.status in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE"}:
+        return CheckResult.ok("stack", said)
+    if stack.status.endswith("IN_PROGRESS"):
+        return CheckResult.warning("stack", said, "wait for its end, then run this command again")
+    if stack.status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update is whole
+        return CheckResult.warning(
+            "stack", said, "the last update was undone: read the stack's events, then deploy again"
+        )
+    return CheckResult.failure("stack", said, "read the stack's events, mend the cause, deploy")
+
+
+def check_version(deployment: Deployment) -> CheckResult:
+    """Do the functions run the code of this package?"""
+    outputs = deployment.stack.outputs
+    deploy = DEPLOY.format(deployment.runs.environment)
+    there, here = outputs.get("Version"), package_version()
+    if there is None:
+        return CheckResult.warning(
+            "version", "the stack does not tell its version: it is older than this command", deploy
+        )
+    if there != here:
+        message = f"version {there} is deployed, this is {here}"
+        return CheckResult.warning("version", message, deploy)
+    if outputs.get("Fingerprint") != source_fingerprint():
+        message = f"version {there} is deployed from other source files than those here"
+        return CheckResult.warning("version", message, f"{deploy}; or check out what is deployed")
+    return CheckResult.ok("version", f"version {there}, the same source files as here")
