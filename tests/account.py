@@ -1,0 +1,193 @@
+"""An AWS account of moto behind a real HTTP port, with one environment deployed in it.
+
+moto's ``mock_aws`` stands in front of botocore only; members and runs' records go through
+obstore, which is not Python. A server answers both. What moto does not do: run the state
+machine's Maps, and check rights.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.request
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+from s3unzip.settings import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REGION = "us-east-1"
+ACCOUNT = "123456789012"  # moto's
+BUS = "verdicts"
+PASS = {"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}
+TRUST = {"Version": "2012-10-17", "Statement": []}
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@dataclass(slots=True)
+class Account:
+    """One account; `deploy` makes the environment ``dev`` in it."""
+
+    url: str
+    variables: dict[str, str] = field(default_factory=dict)  # of its plan function
+    outputs: dict[str, str] = field(default_factory=dict)
+    _clients: dict[str, Any] = field(default_factory=dict)
+
+    def client(self, service: str) -> Any:
+        """Return the boto3 client of a service."""
+        if service not in self._clients:
+            self._clients[service] = boto3.client(
+                service,  # type: ignore[call-overload]  # the stubs want each name spelt out
+                endpoint_url=self.url,
+                region_name=REGION,
+                aws_access_key_id="test",
+                aws_secret_access_key="test",
+            )
+        return self._clients[service]
+
+    def reset(self) -> None:
+        """Forget everything in the account."""
+        request = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")  # noqa: S310 - ours
+        urllib.request.urlopen(request).close()  # noqa: S310 - ours
+        self.variables.clear()
+        self.outputs.clear()
+
+    def deploy(self, **variables: str) -> None:
+        """Make buckets, queues, the state machine, the plan function and the stack.
+
+        Args:
+            variables: of the functions, besides those that name the resources.
+        """
+        for bucket in ("arrivals", "members", "work"):
+            self.client("s3").create_bucket(Bucket=bucket)
+        machine = self.client("stepfunctions").create_state_machine(
+            name="runs", definition=json.dumps(PASS), roleArn=self._role()
+        )["stateMachineArn"]
+        queue, dead = self.make_queue("intake"), self.make_queue("dead")
+        self.client("events").create_event_bus(Name=BUS)
+        self.variables |= {
+            Variable.ENVIRONMENT: "dev",
+            Variable.WORK_BUCKET: "work",
+            Variable.DESTINATION: "s3://members/out/",
+            Variable.TRIGGER_BUCKET: "arrivals",
+            Variable.TRIGGER_SUFFIX: ".zip",
+            Variable.STATE_MACHINE: machine,
+            Variable.QUEUE: queue,
+            Variable.EVENT_BUS: BUS,
+            **variables,
+        }
+        self.outputs |= {
+            "IngestBucket": "arrivals",
+            "DestinationBucket": "members",
+            "WorkBucket": "work",
+            "StateMachineArn": machine,
+            "PlanFunction": self._make_function(),
+            "QueueUrl": queue,
+            "DeadLettersUrl": dead,
+        }
+        self.make_stack("s3unzip-dev", self.outputs)
+
+    def make_stack(self, name: str, outputs: dict[str, str]) -> None:
+        """Create a stack that has these outputs."""
+        template = {
+            "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},  # a stack needs one
+            "Outputs": {key: {"Value": value} for key, value in outputs.items()},
+        }
+        client = self.client("cloudformation")
+        client.create_stack(StackName=name, TemplateBody=json.dumps(template))
+
+    def make_queue(self, name: str) -> str:
+        """Create a queue; return its URL."""
+        url: str = self.client("sqs").create_queue(QueueName=name)["QueueUrl"]
+        return url
+
+    def queue_arn(self, url: str) -> str:
+        """Return a queue's ARN."""
+        told = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+        arn: str = told["Attributes"]["QueueArn"]
+        return arn
+
+    def listen(self) -> str:
+        """Send every event that s3unzip puts to a new queue; return its URL."""
+        url = self.make_queue("heard")
+        client = self.client("events")
+        pattern = json.dumps({"source": ["s3unzip"]})
+        client.put_rule(Name="heard", EventBusName=BUS, EventPattern=pattern)
+        target = {"Id": "queue", "Arn": self.queue_arn(url)}
+        client.put_targets(Rule="heard", EventBusName=BUS, Targets=[target])
+        return url
+
+    def receive(self, url: str) -> list[dict[str, Any]]:
+        """Return the bodies of the messages in a queue, and delete them."""
+        client = self.client("sqs")
+        bodies = []
+        while messages := client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
+            "Messages"
+        ):
+            for message in messages:
+                bodies.append(json.loads(message["Body"]))
+                client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return bodies
+
+    def put(self, key: str, body: bytes, bucket: str = "arrivals") -> None:
+        """Put an object."""
+        self.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
+
+    def objects(self, bucket: str, prefix: str = "") -> dict[str, bytes]:
+        """Return the objects below a prefix, whole."""
+        s3 = self.client("s3")
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+
+    def executions(self) -> list[str]:
+        """Return the names of all executions, the latest first."""
+        found = self.client("stepfunctions").list_executions(
+            stateMachineArn=self.outputs["StateMachineArn"]
+        )
+        return [one["name"] for one in found["executions"]]
+
+    def _role(self) -> str:
+        arn: str = self.client("iam").create_role(
+            RoleName="any", AssumeRolePolicyDocument=json.dumps(TRUST)
+        )["Role"]["Arn"]
+        return arn
+
+    def _make_function(self) -> str:
+        code = io.BytesIO()
+        with zipfile.ZipFile(code, "w") as archive:
+            archive.writestr("nothing.py", "")
+        role = self.client("iam").get_role(RoleName="any")["Role"]["Arn"]
+        name: str = self.client("lambda").create_function(
+            FunctionName="plan",
+            Runtime="python3.13",
+            Role=role,
+            Handler="nothing.handler",
+            Code={"ZipFile": code.getvalue()},
+            Environment={"Variables": self.variables},
+        )["FunctionName"]
+        return name
+
+
+@contextmanager
+def run_account() -> Iterator[Account]:
+    """Run moto's server in this process; yield the account behind it."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield Account(f"http://{host}:{port}")
+    finally:
+        server.stop()

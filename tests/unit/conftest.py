@@ -1,0 +1,37 @@
+"""The moto account of the tests of handlers, of `operate` and of `aws_lambda`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.aws_lambda.environment import open_client, open_worker
+from tests.account import CREDENTIALS, Account, run_account
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def moto_account() -> Iterator[Account]:
+    """One server a session: it takes longer to start than most tests."""
+    with run_account() as account:
+        yield account
+
+
+@pytest.fixture
+def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    """An empty account, which boto3 and obstore reach by the process's environment."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_account.url)
+    monkeypatch.setenv("POWERTOOLS_TRACE_DISABLED", "true")
+    moto_account.reset()
+    for cached in (open_client, open_worker):
+        cached.cache_clear()
+    yield moto_account
+    for cached in (open_client, open_worker):
+        cached.cache_clear()

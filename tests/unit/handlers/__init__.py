@@ -1,0 +1,1 @@
+"""The functions, called as Lambda calls them."""

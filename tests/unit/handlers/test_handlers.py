@@ -1,0 +1,228 @@
+"""Every function with real events, over moto's S3, SQS, Step Functions and EventBridge."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws_lambda.events import NESTED
+from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.handlers import extract, link, scan
+from s3unzip.model import Report, Verdict, decode
+from s3unzip.reporting.settle import read_report
+from s3unzip.settings import MIB, Variable
+from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.handlers.pipeline import Functions, object_created
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.account import Account
+
+MEMBERS = {f"d/f{n}.txt": b"%d" % n * 100 for n in range(20)}
+
+
+@pytest.fixture
+def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Functions]:
+    """A function that deploys the account with these variables, and returns its functions."""
+
+    def make(**variables: str) -> Functions:
+        account.deploy(**variables)
+        for name, value in account.variables.items():
+            monkeypatch.setenv(name, value)
+        return Functions(account, Invocation())
+
+    return make
+
+
+def archive(*more: Entry) -> bytes:
+    """Return an archive of small members, and more of them."""
+    return build(*(Entry(name, body, DEFLATE) for name, body in MEMBERS.items()), *more)
+
+
+def test_an_archive_from_event_to_verdict(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Plan, extract and report of one archive: members, verdict and event are there."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("a b.zip", archive())
+    assert functions.plan(object_created("a b.zip")) == []
+    (run,) = account.executions()
+    assert all(answer["failed"] == 0 for answer in functions.extract(run))
+    assert functions.report(run)["verdict"] == "COMPLETED"
+    members = account.objects("members")
+    assert members == {f"out/a b/{name}": body for name, body in MEMBERS.items()}
+    (event,) = account.receive(heard)
+    assert event["detail-type"] == "Archive Extracted"
+    assert (event["detail"]["run"], event["detail"]["extracted"]) == (run, 20)
+    assert event["resources"] == ["arn:aws:s3:::arrivals/a b.zip"]
+
+
+def test_an_event_that_comes_twice(deploy: Callable[..., Functions], account: Account) -> None:
+    """The second one starts nothing."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    assert functions.plan(object_created("a.zip")) == []
+    assert len(account.executions()) == 1
+
+
+def test_an_archive_that_is_gone(deploy: Callable[..., Functions], account: Account) -> None:
+    """Its message is consumed: nobody can plan what is not there."""
+    assert deploy().plan(object_created("gone.zip")) == []
+    assert account.executions() == []
+
+
+def test_a_message_without_sense_comes_back_alone(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Of a batch only the message that failed must come again."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    assert functions.plan(object_created("a.zip"), '{"Hello": 1}') == ['{"Hello": 1}']
+    assert len(account.executions()) == 1
+
+
+def test_a_rejected_archive(deploy: Callable[..., Functions], account: Account) -> None:
+    """It has a report, an event and a place in the list of refusals, and no execution."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("bad.zip", b"no archive at all")
+    assert functions.plan(object_created("bad.zip")) == []
+    assert account.executions() == []
+    (event,) = account.receive(heard)
+    assert (event["detail-type"], event["detail"]["verdict"]) == ("Archive Rejected", "REJECTED")
+    assert read_report(functions.work(event["detail"]["run"])) is not None
+    (noted,) = account.objects("work", "runs/-refused/")
+    assert noted.endswith(event["detail"]["run"])
+
+
+@pytest.mark.parametrize(
+    ("limit", "started"), [("0.0000001", False), ("1000", True), ("", True)]
+)
+def test_the_cost_limit(
+    deploy: Callable[..., Functions], account: Account, limit: str, *, started: bool
+) -> None:
+    """A run above runs.max_cost is refused before its first PUT, others are not."""
+    functions = deploy(**{Variable.MAX_COST: limit})
+    heard = account.listen()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    assert bool(account.executions()) is started
+    if started:
+        assert account.receive(heard) == []
+        return
+    (event,) = account.receive(heard)
+    assert event["detail"]["reason"] == "budget"
+    assert "raise runs.max_cost of the environment dev" in event["detail"]["message"]
+    assert account.objects("members") == {}
+
+
+def test_an_execution_that_failed_is_settled(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """EventBridge tells its name; the report says what is missing, and a redrive may begin."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    (run,) = account.executions()
+    functions.work(run).write("stop.json", [b'{"verdict":"FAILED","reason":"x","message":"y"}'])
+    assert functions.report_failure(run)["verdict"] == "FAILED"
+    report = decode(functions.work(run).read("report.json"), Report)
+    assert (report.verdict, report.missing) == (Verdict.FAILED, 20)
+    with pytest.raises(NotFoundError):  # or no task of a redrive would begin
+        functions.work(run).read("stop.json")
+    (event,) = account.receive(heard)
+    assert event["detail-type"] == "Archive Failed"
+
+
+def test_a_run_with_tasks_left_is_not_announced(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """The state machine does them once more; then the verdict is told."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    (run,) = account.executions()
+    first = functions.report(run)
+    assert first["left"] > 0
+    assert account.receive(heard) == []
+    functions.extract(run, "redo")
+    again = functions.report(
+        run, earlier={name: first[name] for name in ("left", "wait", "rounds")}
+    )
+    assert (again["left"], again["verdict"]) == (0, "COMPLETED")
+    assert len(account.receive(heard)) == 1
+
+
+def test_nested_archives_are_queued(deploy: Callable[..., Functions], account: Account) -> None:
+    """The report queues the archives among the members, and the planner takes them."""
+    functions = deploy(**{Variable.OPTIONS: '{"nested_depth": 1}'})
+    account.put("a.zip", archive(Entry("in.zip", build(Entry("deep.txt", b"deep")))))
+    functions.plan(object_created("a.zip"))
+    (run,) = account.executions()
+    functions.extract(run)
+    functions.report(run)
+    (message,) = account.receive(account.variables[Variable.QUEUE])
+    assert functions.plan(message) == []
+    assert NESTED in message
+    (inner,) = set(account.executions()) - {run}
+    functions.extract(inner)
+    functions.report(inner)
+    assert account.objects("members", "out/a/in/") == {"out/a/in/deep.txt": b"deep"}
+
+
+def test_a_huge_member_is_scanned_linked_and_extracted(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """All five functions take part in a member that several workers extract."""
+    tuning = {"split_from": 6 * MIB, "segment_bytes": 3 * MIB, "part_bytes": 5 * MIB}
+    functions = deploy(**{Variable.TUNING: json.dumps(tuning)})
+    content = random.Random(1).randbytes(8 * MIB).hex().encode()
+    account.put("huge.zip", build(Entry("huge.txt", content, DEFLATE)))
+    functions.plan(object_created("huge.zip"))
+    (run,) = account.executions()
+    assert functions.link(run)["left"] > 0  # nothing is scanned yet
+    answers = functions.scan(run)
+    assert len(answers) > 1
+    assert all(answer["found"] for answer in answers[1:])
+    assert functions.link(run)["left"] == 0
+    functions.extract(run)
+    assert functions.report(run)["verdict"] == "COMPLETED"
+    assert account.objects("members") == {"out/huge/huge.txt": content}
+
+
+@pytest.mark.parametrize(("handler", "name"), [(extract, "task"), (scan, "scan"), (link, "run")])
+def test_an_event_that_lacks_something(
+    deploy: Callable[..., Functions], handler: object, name: str
+) -> None:
+    """A function that is called by hand says what it wants."""
+    deploy()
+    event = {} if name == "run" else {"run": RUN}
+    with pytest.raises(UsageError, match=f"the event has no '{name}'"):
+        handler.handler(event, Invocation())  # type: ignore[attr-defined]  # a module
+
+
+RUN = {
+    "id": "a-0",
+    "source": {"scheme": "s3", "bucket": "arrivals", "key": "a.zip"},
+    "pin": {"size": 1},
+    "destination": {"scheme": "s3", "bucket": "members", "key": "out/"},
+    "options": {},
+    "key_prefix": "out/a/",
+    "created": 1.0,
+}
+
+
+def test_a_worker_is_made_once(deploy: Callable[..., Functions]) -> None:
+    """The environment is read at the first call only."""
+    deploy()
+    assert open_worker() is open_worker()
