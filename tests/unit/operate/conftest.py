@@ -1,0 +1,32 @@
+"""The runs of an environment that is deployed in moto's account."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.operate.runs import DeployedRuns
+from s3unzip.stores.s3.session import S3Access
+from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.handlers.pipeline import Functions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.account import Account
+
+
+@pytest.fixture
+def functions(account: Account, monkeypatch: pytest.MonkeyPatch) -> Functions:
+    """The functions of the environment dev, deployed."""
+    account.deploy()
+    for name, value in account.variables.items():
+        monkeypatch.setenv(name, value)
+    return Functions(account, Invocation())
+
+
+@pytest.fixture
+def open_runs(account: Account) -> Callable[[], DeployedRuns]:
+    """A function that opens the runs of the environment dev."""
+    return lambda: DeployedRuns("dev", S3Access(endpoint_url=account.url))

@@ -1,0 +1,1 @@
+"""The checks of `s3unzip doctor`, one by one."""

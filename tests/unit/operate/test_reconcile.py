@@ -1,0 +1,109 @@
+"""Archives without a verdict are found by comparing the bucket with the runs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import StorageError
+from s3unzip.operate.reconcile import reconcile, start
+from tests.unit.handlers.pipeline import Functions, object_created
+from tests.unit.operate.test_runs import end, put
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s3unzip.operate.runs import DeployedRuns
+
+ARCHIVE = build(Entry("a", b"a" * 50))
+
+
+def test_every_archive_has_its_verdict(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """Of a run that ended nothing is told; one that goes on is counted."""
+    done = put(functions, "done.zip")
+    functions.extract(done)
+    functions.report(done)
+    put(functions, "going.zip")
+    functions.account.put("other.txt", b"starts nothing")
+    found = reconcile(open_runs(), 0.0)
+    assert (found.archives, found.running, found.unsettled) == (2, 1, ())
+
+
+def test_a_lost_event_is_queued_again(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """The planner takes what `start` queues, and then the archive has a run."""
+    functions.account.put("lost.zip", ARCHIVE)
+    runs = open_runs()
+    found = reconcile(runs, 0.0)
+    (lost,) = found.unsettled
+    assert (lost.source.key, lost.state, lost.size) == ("lost.zip", "no run", len(ARCHIVE))
+    assert start(runs, found.unsettled) == 1
+    assert functions.plan() == []
+    assert functions.account.executions() == [lost.run]
+
+
+def test_a_run_that_did_not_end(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """An execution that ended without a report wants a redrive, not another event."""
+    run = put(functions, "a.zip")
+    end(functions, run)
+    (found,) = reconcile(open_runs(), 0.0).unsettled
+    assert (found.run, found.state) == (run, "not finished")
+
+
+def test_a_plan_that_never_started(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """Records without an execution are of a planner that was killed."""
+    functions.account.put("a.zip", ARCHIVE)
+    runs = open_runs()
+    (lost,) = reconcile(runs, 0.0).unsettled
+    runs.work(lost.run).write("plan.jsonl", [b""])
+    (found,) = reconcile(runs, 0.0).unsettled
+    assert found.state == "not finished"
+
+
+def test_only_what_was_put_since(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """Older archives are not looked at."""
+    functions.account.put("old.zip", ARCHIVE)
+    assert reconcile(open_runs(), time.time() + 3_600).archives == 0
+
+
+def test_an_ingest_bucket_that_is_gone(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """The call that was refused is named."""
+    functions.account.client("s3").delete_bucket(Bucket="arrivals")
+    with pytest.raises(StorageError, match="s3:ListBucket: NoSuchBucket"):
+        reconcile(open_runs(), 0.0)
+
+
+def test_a_queue_that_is_gone(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """What cannot be queued is an error, not a number."""
+    functions.account.put("lost.zip", ARCHIVE)
+    runs = open_runs()
+    found = reconcile(runs, 0.0)
+    functions.account.client("sqs").delete_queue(QueueUrl=runs.outputs["QueueUrl"])
+    with pytest.raises(StorageError, match="sqs:SendMessage"):
+        start(runs, found.unsettled)
+
+
+def test_an_archive_deleted_meanwhile(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """A run whose archive was deleted after its event asks for nothing."""
+    put(functions, "a.zip")
+    functions.account.client("s3").delete_object(Bucket="arrivals", Key="a.zip")
+    assert functions.plan(object_created("a.zip")) == []
+    assert reconcile(open_runs(), 0.0).archives == 0
