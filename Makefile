@@ -4,8 +4,8 @@ PYTHON ?= python3
 RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: demo test check format bench bench-small bench-plan bench-memory bench-cloud bench-large \
-	bench-verify bench-forecast faults fuzz corpus audit docs dist clean \
+.PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
+	bench-large bench-verify bench-forecast faults fuzz corpus audit docs dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
@@ -24,6 +24,11 @@ cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 
 test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests
 	$(RUN) pytest -n 2 --dist loadscope
+
+coverage: .venv/ready  ## branches of the control plane that its tests run, without the embedded AWS
+	$(RUN) pytest tests/unit/aws_lambda tests/unit/handlers tests/unit/operate \
+		tests/contract/test_deployed_runs.py --cov --cov-report=json:build/coverage.json
+	$(RUN) python -m tests.branches build/coverage.json
 
 check: .venv/ready  ## format, lint, types, layers, docs
 	$(RUN) ruff format --check

@@ -122,6 +122,59 @@ def test_refusals(status: int, code: str, kind: type[S3UnzipError]) -> None:
         list(runs_at(server).recent(1))
 
 
+def answers(operation: str, status: int, answer: dict[str, object]) -> States:
+    """Return the answers of an account whose run goes on, but for one operation."""
+    running = failed()["DescribeExecution"][1] | {"status": "RUNNING", "input": "{}"}
+    return {"DescribeExecution": (200, running), operation: (status, answer)}
+
+
+def test_items_are_those_of_the_latest_map() -> None:
+    """A run has several Maps one after the other; what was lost is counted together."""
+    counts = {"pending": 1, "running": 2, "succeeded": 3, "failed": 4, "timedOut": 5, "aborted": 6}
+    maps: dict[str, object] = {
+        "mapRuns": [
+            {"mapRunArn": "old", "executionArn": "x", "stateMachineArn": "x", "startDate": 1},
+            {"mapRunArn": "new", "executionArn": "x", "stateMachineArn": "x", "startDate": 2},
+        ]
+    }
+    described: dict[str, object] = {"itemCounts": counts}
+    account = Account(answers("ListMapRuns", 200, maps) | {"DescribeMapRun": (200, described)})
+    with HttpServer(account) as server:
+        assert runs_at(server).items("run-1") == Items(1, 2, 3, 15)
+        assert server.asked[-1].body == b'{"mapRunArn": "new"}'
+
+
+def test_no_map_has_begun() -> None:
+    """Between two Maps, and before the first, there is nothing to count."""
+    with HttpServer(Account(answers("ListMapRuns", 200, {"mapRuns": []}))) as server:
+        assert runs_at(server).items("run-1") is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "call", "action"),
+    [
+        ("ListMapRuns", "items", "states:DescribeMapRun"),
+        ("StopExecution", "stop", "states:StopExecution"),
+        ("RedriveExecution", "redrive", "states:RedriveExecution"),
+        ("DescribeExecution", "state", "states:DescribeExecution"),
+    ],
+)
+def test_a_call_that_is_refused(operation: str, call: str, action: str) -> None:
+    """The action that is missing is named, whatever the command."""
+    refusal: dict[str, object] = {"__type": "AccessDeniedException", "message": "no"}
+    account = Account(answers(operation, 400, refusal))
+    with HttpServer(account) as server, pytest.raises(AccessDeniedError, match=action):
+        getattr(runs_at(server), call)("run-1")
+
+
+def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a minute it is an error, not a wait without end."""
+    monkeypatch.setattr("s3unzip.operate.runs.STOP_SECONDS", 0.0)
+    account = Account(answers("StopExecution", 200, {"stopDate": 1}))
+    with HttpServer(account) as server, pytest.raises(ServiceFaultError, match="still running"):
+        runs_at(server).stop("run-1")
+
+
 @pytest.mark.parametrize(
     ("execution", "run"),
     [("a-1f", "a-1f"), ("a-1f-retry-0002", "a-1f"), ("a-retry-x", "a-retry-x")],

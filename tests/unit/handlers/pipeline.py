@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.handlers import extract, link, plan, report, scan
-from tests.unit.aws_lambda.contexts import Invocation
 
 if TYPE_CHECKING:
     from s3unzip.stores.ports import Work
     from tests.account import Account
+    from tests.unit.aws_lambda.contexts import Invocation
 
 
 def object_created(key: str, bucket: str = "arrivals") -> dict[str, Any]:

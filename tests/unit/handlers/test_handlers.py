@@ -103,9 +103,7 @@ def test_a_rejected_archive(deploy: Callable[..., Functions], account: Account) 
     assert noted.endswith(event["detail"]["run"])
 
 
-@pytest.mark.parametrize(
-    ("limit", "started"), [("0.0000001", False), ("1000", True), ("", True)]
-)
+@pytest.mark.parametrize(("limit", "started"), [("0.0000001", False), ("1000", True), ("", True)])
 def test_the_cost_limit(
     deploy: Callable[..., Functions], account: Account, limit: str, *, started: bool
 ) -> None:

@@ -87,9 +87,7 @@ def test_an_ingest_bucket_that_is_gone(
         reconcile(open_runs(), 0.0)
 
 
-def test_a_queue_that_is_gone(
-    functions: Functions, open_runs: Callable[[], DeployedRuns]
-) -> None:
+def test_a_queue_that_is_gone(functions: Functions, open_runs: Callable[[], DeployedRuns]) -> None:
     """What cannot be queued is an error, not a number."""
     functions.account.put("lost.zip", ARCHIVE)
     runs = open_runs()

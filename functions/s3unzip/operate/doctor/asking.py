@@ -22,6 +22,7 @@ T = TypeVar("T")
 # What emulators answer to an operation that they do not have; AWS itself has them all.
 _UNKNOWN_CODES = frozenset(
     {
+        "404",  # there is no such path; a HEAD of what is not there, the checks themselves take
         "InvalidAction",
         "NotImplemented",
         "NotImplementedException",

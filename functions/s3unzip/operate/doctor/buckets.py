@@ -91,7 +91,8 @@ def check_key(deployment: Deployment) -> CheckResult:
         found = ask("kms:DescribeKey", partial(_describe_key, client, key))
     except LookupError:
         return CheckResult.failure(KMS, f"{key} does not exist", "set kms_key to a key that does")
-    state, usage = found["KeyState"], found["KeyUsage"]
+    state = found.get("KeyState", "Unknown")
+    usage = found.get("KeyUsage", "ENCRYPT_DECRYPT")
     if state != "Enabled":
         advice = "enable the key, or cancel its deletion: every PUT and GET fails without it"
         return CheckResult.failure(KMS, f"{key} is {state}", advice)

@@ -44,6 +44,8 @@ def answering(
         for service in services:
             deployment._clients[service] = make_client(service, server.url)
         yield
+    for service in services:
+        del deployment._clients[service]  # the account's own is made when it is next asked for
 
 
 def make_client(service: str, url: str) -> Any:

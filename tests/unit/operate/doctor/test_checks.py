@@ -79,25 +79,24 @@ def test_version(
 
 
 @pytest.mark.parametrize(
-    ("account", "unreserved", "reserved", "workers", "expected", "word"),
+    ("limits", "workers", "expected", "word"),
     [
-        (1_000, 1_000, None, 800, OK, "800"),
-        (1_000, 1_000, None, 950, WARNING, "leaves too few"),
-        (10, 10, None, 100, FAILURE, "L-B99A9384"),
-        (1_000, 600, 400, 400, OK, "400 are reserved for extract"),
-        (1_000, 600, 300, 400, FAILURE, "raise functions.extract.reserved_concurrency"),
+        ((1_000, 1_000, None), 800, OK, "800"),
+        ((1_000, 1_000, None), 950, WARNING, "leaves too few"),
+        ((10, 10, None), 100, FAILURE, "L-B99A9384"),
+        ((1_000, 600, 400), 400, OK, "400 are reserved for extract"),
+        ((1_000, 600, 300), 400, FAILURE, "raise functions.extract.reserved_concurrency"),
     ],
 )
 def test_concurrency(
     deployment: Deployment,
-    account: int,
-    unreserved: int,
-    reserved: int | None,
+    limits: tuple[int, int, int | None],
     workers: int,
     expected: CheckStatus,
     word: str,
 ) -> None:
-    """What the account gives is held against runs.max_workers."""
+    """What the account gives is compared with runs.max_workers."""
+    account, unreserved, reserved = limits
     deployment.resources = RESOURCES
     deployment.variables = {
         **deployment.variables,
@@ -107,8 +106,8 @@ def test_concurrency(
     def answer(asked: Asked) -> Reply:
         told: dict[str, Any] = {}
         if "account-settings" in asked.path:
-            limits = {"ConcurrentExecutions": account, "UnreservedConcurrentExecutions": unreserved}
-            told = {"AccountLimit": limits}
+            names = ("ConcurrentExecutions", "UnreservedConcurrentExecutions")
+            told = {"AccountLimit": dict(zip(names, (account, unreserved), strict=True))}
         elif reserved is not None:
             assert "/functions/extract/" in asked.path
             told = {"ReservedConcurrentExecutions": reserved}
@@ -119,7 +118,7 @@ def test_concurrency(
 
 
 def test_a_service_that_an_emulator_lacks(deployment: Deployment) -> None:
-    """moto has no GetAccountSettings: that is a warning, not a failure."""
+    """Moto has no GetAccountSettings: that is a warning, not a failure."""
     check(deployment, "concurrency", WARNING, "does not have lambda:GetAccountSettings")
 
 
@@ -238,7 +237,7 @@ def test_key(
         made = kms.create_key()
     arn = made["KeyMetadata"]["Arn"]
     if state == "disabled":
-        kms.disable_key(KeyId=arn)
+        kms.disable_key(KeyId=made["KeyMetadata"]["KeyId"])
     if state == "missing":
         arn = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
     deployment.variables = {**deployment.variables, Variable.DESTINATION_KMS_KEY: arn}
@@ -272,13 +271,18 @@ def test_secret(
     check(deployment, "password secret", expected, word)
 
 
-def test_events(deployment: Deployment, account: Account) -> None:
-    """Without EventBridge no archive starts a run."""
-    check(deployment, "events", FAILURE, "no archive will start a run", "switch it on")
-    account.client("s3").put_bucket_notification_configuration(
-        Bucket="arrivals", NotificationConfiguration={"EventBridgeConfiguration": {}}
-    )
-    check(deployment, "events", OK, "arrivals sends")
+@pytest.mark.parametrize(
+    ("inside", "expected", "word"),
+    [
+        ("<EventBridgeConfiguration/>", OK, "arrivals sends"),
+        ("", FAILURE, "no archive will start a run"),
+    ],
+)
+def test_events(deployment: Deployment, inside: str, expected: CheckStatus, word: str) -> None:
+    """Without EventBridge no archive starts a run; moto does not keep this setting."""
+    body = f"<NotificationConfiguration>{inside}</NotificationConfiguration>"
+    with answering(deployment, lambda _: Reply(200, body.encode()), "s3"):
+        check(deployment, "events", expected, word)
 
 
 def test_rules(deployment: Deployment, account: Account) -> None:
@@ -365,8 +369,13 @@ def test_some_alarms_without_action(deployment: Deployment, account: Account) ->
     deployment.resources = (*RESOURCES, Resource("AlarmsOther1", ALARM, "Other"))
     put_alarm(account, "arn:aws:sns:us-east-1:123456789012:wake")
     account.client("cloudwatch").put_metric_alarm(
-        **{"AlarmName": "Other", "MetricName": "m", "Namespace": "n", "Period": 60},
-        **{"Statistic": "Sum", "EvaluationPeriods": 1, "Threshold": 1.0},
+        AlarmName="Other",
+        MetricName="m",
+        Namespace="n",
+        Period=60,
+        Statistic="Sum",
+        EvaluationPeriods=1,
+        Threshold=1.0,
         ComparisonOperator="GreaterThanThreshold",
     )
     check(deployment, "alarms", WARNING, "Other", "1 of 2")
@@ -387,12 +396,10 @@ def test_subscriptions(
     expected: CheckStatus,
     word: str,
 ) -> None:
-    """moto confirms e-mail at once, AWS when somebody follows the link."""
+    """Moto confirms e-mail at once, AWS when somebody follows the link."""
     deployment.resources = RESOURCES
     put_alarm(account, "arn:aws:sns:us-east-1:123456789012:wake")
-    members = "".join(
-        f"<member><SubscriptionArn>{arn}</SubscriptionArn></member>" for arn in arns
-    )
+    members = "".join(f"<member><SubscriptionArn>{arn}</SubscriptionArn></member>" for arn in arns)
     body = (
         "<ListSubscriptionsByTopicResponse><ListSubscriptionsByTopicResult>"
         f"<Subscriptions>{members}</Subscriptions>"

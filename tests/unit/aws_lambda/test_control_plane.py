@@ -1,0 +1,306 @@
+"""Executions, events, secrets, refusals and metrics over moto's control plane."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
+from moto.events.models import EventPattern
+from msgspec.structs import replace
+
+from infra.environment import load_environment
+from infra.intake import _patterns
+from s3unzip.aws_lambda.environment import open_client, open_worker, read_scale
+from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.events import announce, queue_nested, read_requests
+from s3unzip.aws_lambda.executions import is_started, start_execution
+from s3unzip.aws_lambda.refusals import list_refusals, note_refusal
+from s3unzip.aws_lambda.secrets import open_secrets, read_secret
+from s3unzip.aws_lambda.telemetry import (
+    SERVICE,
+    metrics,
+    record_archive,
+    record_plan,
+    record_task,
+)
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+    ThrottledError,
+    UsageError,
+)
+from s3unzip.model import (
+    Budget,
+    Location,
+    Options,
+    Pin,
+    PlanSummary,
+    Report,
+    Request,
+    Requests,
+    Run,
+    TaskKind,
+    TaskReport,
+    Verdict,
+)
+from s3unzip.settings import Variable
+from tests.servers import HttpServer, Reply
+from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.handlers.pipeline import object_created
+
+if TYPE_CHECKING:
+    from s3unzip.aws_lambda.environment import Worker
+    from tests.account import Account
+
+RUN = Run(
+    id="a-0",
+    source=Location("s3", "arrivals", "a.zip"),
+    pin=Pin(1),
+    destination=Location("s3", "members", "out/"),
+    options=Options(),
+    key_prefix="out/a/",
+    created=1.0,
+)
+PLAN = PlanSummary(run=RUN, members=1, selected=1, tasks=1, concurrency=1)
+REPORT = Report(
+    run="a-0",
+    verdict=Verdict.COMPLETED,
+    source=RUN.source,
+    pin=RUN.pin,
+    destination=RUN.destination,
+    options=RUN.options,
+    started=100.0,
+    finished=110.0,
+)
+
+
+@pytest.fixture
+def worker(account: Account, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """A function of the environment dev."""
+    account.deploy(**{Variable.OPTIONS: '{"nested_depth": 1}'})
+    for name, value in account.variables.items():
+        monkeypatch.setenv(name, value)
+    return open_worker()
+
+
+def test_an_execution_is_started_once(worker: Worker) -> None:
+    """The name is the run's id: another input is no other run."""
+    client = open_client("stepfunctions")
+    assert not is_started(client, worker, RUN.id)
+    assert start_execution(client, worker, PLAN) is True
+    assert is_started(client, worker, RUN.id)
+    assert start_execution(client, worker, replace(PLAN, tasks=2)) is False
+
+
+def test_the_event_of_a_run_arrives(worker: Worker, account: Account) -> None:
+    """On the environment's bus, with the archive as its resource."""
+    heard = account.listen()
+    announce(open_client("events"), worker, replace(REPORT, message="x", event_time=50.0))
+    (event,) = account.receive(heard)
+    assert event["source"] == "s3unzip"
+    assert event["detail"]["seconds"] == 60.0
+    assert event["detail"]["environment"] == "dev"
+    assert event["detail"]["version_id"] is None
+
+
+def test_an_event_that_is_not_taken(worker: Worker) -> None:
+    """PutEvents answers 200 with a failure inside; the report is tried again."""
+    refusal = {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "Busy", "ErrorMessage": "later"}]}
+    with HttpServer(lambda _: Reply(200, json.dumps(refusal).encode())) as server:
+        client = boto3.client("events", endpoint_url=server.url)
+        with pytest.raises(ServiceFaultError, match="Busy, later"):
+            announce(client, worker, REPORT)
+
+
+def test_nested_requests_go_through_the_queue(worker: Worker, account: Account) -> None:
+    """What is queued is what the planner reads; it asks for no metric or event of its own."""
+    nested = Request(
+        Location("s3", "members", "out/a/in.zip"),
+        Location("s3", "members", "out/a/in/"),
+        Options(nested_depth=0, nested_budget=Budget(1, 2, 3)),
+    )
+    assert queue_nested(open_client("sqs"), worker, [nested, nested]) == 2
+    bodies = account.receive(worker.queue)
+    assert [list(read_requests(json.dumps(body), worker, 7.0)) for body in bodies] == [
+        [replace(nested, received_time=7.0)]
+    ] * 2
+
+
+def test_refusals_are_listed_latest_first(worker: Worker) -> None:
+    """Their time is in the key, so one LIST finds the latest."""
+    context = worker.context(Invocation())
+    for number, started in enumerate((100.0, 300.0, 200.0)):
+        note_refusal(worker, replace(REPORT, run=f"r-{number}", started=started), context)
+    client = worker.stores.session.control
+    found = list_refusals(client, worker.work, 2)
+    assert [(one.id, one.started, one.state) for one in found] == [
+        ("r-1", 300.0, "REFUSED"),
+        ("r-2", 200.0, "REFUSED"),
+    ]
+    with pytest.raises(StorageError, match="s3:ListBucket"):
+        list_refusals(client, Location("s3", "no-such-bucket", ""), 2)
+
+
+def test_the_context_of_an_invocation(worker: Worker) -> None:
+    """Time is what Lambda says is left."""
+    context = worker.context(Invocation(12.0))
+    assert context.clock.remaining() == 12.0
+    context.clock.sleep(0.0)
+    assert context.clock.now() > 0
+
+
+def test_secrets(account: Account) -> None:
+    """Text, bytes and a field; one that is deleted is not found."""
+    client = account.client("secretsmanager")
+    client.create_secret(Name="text", SecretString="word")
+    client.create_secret(Name="bytes", SecretBinary=b"\x00\xff")
+    client.create_secret(Name="fields", SecretString='{"zip": "inner"}')
+    client.create_secret(Name="gone", SecretString="word")
+    client.delete_secret(SecretId="gone")
+    secrets = open_secrets()
+    assert read_secret("secretsmanager:text", secrets) == b"word"
+    assert read_secret("secretsmanager:bytes", secrets) == b"\x00\xff"
+    assert read_secret("secretsmanager:fields#zip", secrets) == b"inner"
+    for name in ("gone", "never"):
+        with pytest.raises(NotFoundError):
+            read_secret(f"secretsmanager:{name}", secrets)
+
+
+def test_a_secret_when_nobody_answers(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network fault is tried again later."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    del account
+    with pytest.raises(ServiceFaultError, match="EndpointConnectionError"):
+        read_secret("secretsmanager:text", open_secrets())
+
+
+@pytest.mark.parametrize("name", ["dev", "staging", "prod"])
+@pytest.mark.parametrize(
+    ("key", "taken"),
+    [
+        ("a.zip", True),
+        ("deep/in a folder/\u00fc+b.zip", True),
+        ("A.ZIP", True),
+        ("a.zip.tmp", False),
+        ("a.txt", False),
+        ("zip", False),
+    ],
+)
+def test_the_rule_takes_what_the_functions_take(name: str, key: str, *, taken: bool) -> None:
+    """The pattern of the rule and the trigger of the functions agree, key by key."""
+    environment = load_environment(name)
+    pattern = {
+        "source": ["aws.s3"],
+        "detail-type": ["Object Created"],
+        "detail": {"bucket": {"name": ["arrivals"]}, "object": {"key": _patterns(environment)}},
+    }
+    rule = EventPattern.load(json.dumps(pattern))
+    assert rule.matches_event(object_created(key)) is taken
+    assert not rule.matches_event(object_created(key, "another"))
+    assert not rule.matches_event({**object_created(key), "detail-type": "Object Deleted"})
+
+
+def measured(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return the metrics that were added, as CloudWatch reads them from the log."""
+    metrics.flush_metrics()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+    (line,) = lines
+    names = [one["Name"] for one in line["_aws"]["CloudWatchMetrics"][0]["Metrics"]]
+    return {name: line[name] for name in names}
+
+
+@pytest.mark.parametrize(("puts", "latency"), [(0, None), (4, [500.0])])
+def test_metrics_of_a_task(
+    capsys: pytest.CaptureFixture[str], puts: int, latency: list[float] | None
+) -> None:
+    """The latency is the mean of the task's PUTs, parts and copies; without any there is none."""
+    task = TaskReport(
+        task="batch-0",
+        kind=TaskKind.BATCH,
+        members=3,
+        extracted=2,
+        failed=1,
+        seconds=4.0,
+        put_seconds=2.0,
+        requests=Requests(put=puts, throttled=5),
+    )
+    record_task(task)
+    found = measured(capsys)
+    assert (found["MembersExtracted"], found["PutThrottles"]) == ([2.0], [5.0])
+    assert found.get("PutLatency") == latency
+
+
+def test_metrics_of_a_run(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The duration counts from the event, and the failures are logged by reason."""
+    caplog.set_level(logging.INFO, SERVICE)
+    record_archive(replace(REPORT, event_time=60.0, reasons={"crc-mismatch": 2}))
+    record_archive(REPORT)  # started by hand: no event, no duration
+    record_archive(replace(REPORT, event_time=60.0))
+    record_archive(replace(REPORT, event_time=60.0), first=False)  # redriven: no duration
+    assert caplog.messages == ["archive", "failures", "archive", "archive", "archive"]
+    assert measured(capsys)["ArchiveDuration"] == [50.0, 50.0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({"event_time": 1.0}, {"PlanDuration", "BytesRead", "MembersFailed", "QueueDelay"}),
+        ({}, {"PlanDuration", "BytesRead", "MembersFailed"}),
+    ],
+)
+@pytest.mark.parametrize("plan", [PLAN, REPORT])
+def test_metrics_of_a_plan(
+    capsys: pytest.CaptureFixture[str],
+    plan: PlanSummary | Report,
+    fields: dict[str, float],
+    names: set[str],
+) -> None:
+    """A plan that was refused counts as one; without an event nothing waited in the queue."""
+    record_plan(plan, Request(RUN.source, RUN.destination, **fields))  # type: ignore[arg-type]  # event_time alone
+    assert set(measured(capsys)) == names
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (NoCredentialsError(), AccessDeniedError),
+        (EndpointConnectionError(endpoint_url="x"), ServiceFaultError),
+        (("AccessDenied", 403), AccessDeniedError),
+        (("UnauthorizedOperation", 403), AccessDeniedError),
+        (("ExpiredToken", 400), AccessDeniedError),
+        (("ThrottlingException", 400), ThrottledError),
+        (("TooManyRequestsException", 429), ThrottledError),
+        (("InternalFailure", 500), ServiceFaultError),
+        (("NoSuchBucket", 404), StorageError),
+    ],
+)
+def test_what_an_answer_means(error: Exception | tuple[str, int], kind: type[S3UnzipError]) -> None:
+    """The action that was refused is named, and what can be tried again is told apart."""
+    if isinstance(error, tuple):
+        answer: Any = {
+            "Error": {"Code": error[0], "Message": "because"},
+            "ResponseMetadata": {"HTTPStatusCode": error[1]},
+        }
+        error = ClientError(answer, "Anything")
+    found = read_fault(error, "service:Action")
+    assert type(found) is kind
+    assert str(found).startswith("service:Action: ")
+
+
+def test_the_scale_of_an_environment() -> None:
+    """Without memory and limit there are defaults; a number that is none is named."""
+    scale = read_scale({})
+    assert scale.max_cost is None
+    assert read_scale({Variable.MAX_COST: "2.5"}).max_cost == 2.5
+    with pytest.raises(UsageError, match="S3UNZIP_WORKER_MEMORY is no number"):
+        read_scale({Variable.WORKER_MEMORY: "much"})
