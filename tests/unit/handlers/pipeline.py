@@ -98,11 +98,17 @@ class Functions:
 
     def link(self, run: str, **more: object) -> dict[str, Any]:
         """Call the link function as its state does."""
-        return link.handler({"run": self.told(run)["run"], **more}, self.invocation)
+        answer: dict[str, Any] = link.handler(
+            {"run": self.told(run)["run"], **more}, self.invocation
+        )
+        return answer
 
     def report(self, run: str, **more: object) -> dict[str, Any]:
         """Call the report function as its state does."""
-        return report.handler({"run": self.told(run)["run"], **more}, self.invocation)
+        answer: dict[str, Any] = report.handler(
+            {"run": self.told(run)["run"], **more}, self.invocation
+        )
+        return answer
 
     def report_failure(self, execution: str, status: str = "FAILED") -> dict[str, Any]:
         """Call the report function as EventBridge does after an execution failed.
@@ -111,7 +117,8 @@ class Functions:
         """
         detail = {"name": execution, "status": status, "startDate": 1, "stopDate": 2}
         event = {"source": "aws.states", "detail-type": "Step Functions Execution Status Change"}
-        return report.handler({**event, "detail": detail}, self.invocation)
+        answer: dict[str, Any] = report.handler({**event, "detail": detail}, self.invocation)
+        return answer
 
 
 def _record(message: dict[str, Any]) -> dict[str, Any]:
