@@ -5,7 +5,7 @@ RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
-	bench-large bench-verify bench-forecast faults fuzz corpus audit docs dist clean \
+	bench-large bench-verify bench-forecast acceptance faults fuzz corpus audit docs dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
@@ -46,6 +46,10 @@ bench: bench-small bench-plan bench-memory bench-large bench-verify bench-cloud 
 bench-cloud: .venv/bin/cdk
 bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench.$(subst -,_,$(@:bench-%=%))
+
+acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set against a deployed environment
+	$(RUN) python -m acceptance --env $(or $(ENV),dev) --scale $(or $(SCALE),small) \
+		$(if $(YES),--yes) $(foreach case,$(ONLY),--only $(case)) $(if $(JSON),--json "$(JSON)")
 
 faults: .venv/ready  ## the fault-injection harness, its long form
 	$(RUN) python -m tests.faults

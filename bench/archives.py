@@ -42,6 +42,8 @@ class Content:
     chunks: tuple[bytes, ...]
     rounds: int = 1  # how often the chunks are repeated
     end: bytes = b""
+    flags: int = 0  # general purpose bits, APPNOTE 4.4.4
+    extra: bytes = b""  # extra fields besides the ZIP64 one
 
     @property
     def compressed_size(self) -> int:
@@ -88,33 +90,31 @@ def inflate_once(content: Content) -> int:
     return size
 
 
-class ArchiveFile:
-    """A ZIP64 archive that is written to a file (APPNOTE 4.3.7, 4.3.12, 4.3.14 to 4.3.16)."""
+class ArchiveLayout:
+    """The records of a ZIP64 archive, made while its members are written one after the other.
 
-    def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("wb")
+    APPNOTE 4.3.7, 4.3.12, 4.3.14 to 4.3.16. It holds the central directory in memory, about 100
+    bytes a member, and no member data.
+    """
+
+    def __init__(self) -> None:
         self._directory = bytearray()
         self._members = 0
+        self._offset = 0
 
-    def __enter__(self) -> Self:
-        return self
+    def open_member(self, name: str, content: Content) -> bytes:
+        """Return the local header; the data of `content` follows it at once.
 
-    def __exit__(self, *_: object) -> None:
-        self._finish()
-        self._file.close()
-
-    def add(self, name: str, content: Content) -> None:
-        """Write one member; its sizes are in ZIP64 fields whatever they are."""
-        offset = self._file.tell()
+        The sizes are in ZIP64 fields whatever they are.
+        """
         raw = name.encode()
-        extra = struct.pack("<2H2Q", 1, 16, content.size, content.compressed_size)
+        zip64 = struct.pack("<2H2Q", 1, 16, content.size, content.compressed_size)
         sizes = (content.crc32, SENTINEL, SENTINEL, len(raw))
-        common = (VERSION, 0, content.method, 0, 0x5C21)
-        self._file.write(struct.pack("<I5H3I2H", 0x04034B50, *common, *sizes, len(extra)))
-        self._file.write(raw + extra)
-        for piece in content.pieces():
-            self._file.write(piece)
-        extra = struct.pack("<2H3Q", 1, 24, content.size, content.compressed_size, offset)
+        common = (VERSION, content.flags, content.method, 0, 0x5C21)
+        extra = zip64 + content.extra
+        header = struct.pack("<I5H3I2H", 0x04034B50, *common, *sizes, len(extra)) + raw + extra
+        zip64 = struct.pack("<2H3Q", 1, 24, content.size, content.compressed_size, self._offset)
+        extra = zip64 + content.extra
         self._directory += struct.pack(
             "<I6H3I5H2I",
             *(0x02014B50, 0x0300 | VERSION, *common, *sizes, len(extra)),
@@ -122,17 +122,43 @@ class ArchiveFile:
         )
         self._directory += raw + extra
         self._members += 1
+        self._offset += len(header) + content.compressed_size
+        return header
 
-    def _finish(self) -> None:
-        start = self._file.tell()
-        self._file.write(self._directory)
-        end = self._file.tell()
-        size, count = end - start, self._members
+    def finish(self) -> bytes:
+        """Return what follows the last member: the central directory and the end records."""
+        start, size, count = self._offset, len(self._directory), self._members
         record = (0x06064B50, 44, VERSION, VERSION, 0, 0, count, count, size, start)
-        self._file.write(struct.pack("<IQ2H2I4Q", *record))
-        self._file.write(struct.pack("<2IQI", 0x07064B50, 0, end, 1))
         last = (0x06054B50, 0, 0, 0xFFFF, 0xFFFF, SENTINEL, SENTINEL, 0)
-        self._file.write(struct.pack("<I4H2IH", *last))
+        return b"".join(
+            (
+                self._directory,
+                struct.pack("<IQ2H2I4Q", *record),
+                struct.pack("<2IQI", 0x07064B50, 0, start + size, 1),
+                struct.pack("<I4H2IH", *last),
+            )
+        )
+
+
+class ArchiveFile:
+    """A ZIP64 archive that is written to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._layout = ArchiveLayout()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.write(self._layout.finish())
+        self._file.close()
+
+    def add(self, name: str, content: Content) -> None:
+        """Write one member."""
+        self._file.write(self._layout.open_member(name, content))
+        for piece in content.pieces():
+            self._file.write(piece)
 
 
 @cache

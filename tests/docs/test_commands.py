@@ -60,6 +60,7 @@ ELSEWHERE = (
     Elsewhere("aws ", "the AWS CLI is no dependency; operation and options must exist", check_aws),
     Elsewhere("git ", "asks the repository's server"),
     Elsewhere("uv sync", "has made the environment of this test"),
+    Elsewhere("uv run python -m acceptance", "needs a deployed stack; tests/acceptance has one"),
     Elsewhere("uv run python -m embedded.ministack", "runs until it is stopped; these tests do it"),
 )
 # Of s3unzip: what asks a deployed stack, which tests/e2e/test_operating.py has.

@@ -1,0 +1,228 @@
+"""The cases of what goes wrong around a run: events, overwriting, stopping, going on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from acceptance.cases import FEW, SMALL_BYTES, small_archive
+from acceptance.checks import Case, Done, complete, expect, expect_equal, told
+from acceptance.listener import Listener
+from acceptance.places import list_versions, member_place
+from acceptance.site import Mismatch, NotApplicableError
+from s3unzip.cli.commands.reconcile import DAY
+from s3unzip.model import OnConflict, Verdict
+from s3unzip.planning.keys import parse_template
+
+if TYPE_CHECKING:
+    from acceptance.archives import Archive
+    from acceptance.site import Put, Site
+    from s3unzip.model import Report
+
+FIRST_MEMBERS, MORE = 2_000, 2  # of a run that is to be met at work; times as many the next time
+ATTEMPTS = 6
+BURSTS = (1, 4, 8, 16)  # archives that are put and deleted until the planner misses one
+LOOK_BACK = 120.0  # seconds before the put, for clocks that differ
+
+
+def meet_at_work(site: Site, name: str, count: int = FIRST_MEMBERS) -> Put:
+    """Put an archive and return while its run is at work; a larger one where it was too quick.
+
+    Raises:
+        Mismatch: no run began, or every run was over at once.
+    """
+    for attempt in range(ATTEMPTS):
+        members = count * MORE**attempt
+        put = site.put(f"{name}-{members}", small_archive(members))
+        if site.wait_running(put):
+            return put
+    raise Mismatch(f"the run of {members:,} members was over before it could be met at work")
+
+
+def do_duplicate(site: Site) -> Done:
+    """Deliver the same event three times: one run, one announcement, no second PUT."""
+    with Listener(site) as listener:
+        put = site.put("duplicate", small_archive(FEW))
+        send_event(site, put)
+        report = complete(site, put)
+        site.wait_idle()
+        before = snapshot(site, "duplicate")
+        send_event(site, put)
+        site.wait_idle(quiet=1.0)
+        after = snapshot(site, "duplicate")
+        announced = listener.count(put.run)
+    if after != before:
+        raise Mismatch(f"{len(after ^ before)} object versions changed with the second event")
+    if len(before) != FEW + site.orders.options.marker:  # and its _SUCCESS
+        raise Mismatch(f"{len(before)} object versions of {FEW} members")
+    if announced != 1:
+        raise Mismatch(f"{announced} completion events of one run")
+    return Done("one run, one event, no second PUT", (report,))
+
+
+def send_event(site: Site, put: Put) -> None:
+    """Queue EventBridge's event of an archive as the rule did."""
+    body = {
+        "source": "aws.s3",
+        "detail-type": "Object Created",
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "detail": {
+            "bucket": {"name": site.ingest},
+            "object": {"key": put.key, "size": put.pin.size, "version-id": put.pin.version_id},
+        },
+    }
+    site.sqs.send_message(QueueUrl=site.runs.outputs["QueueUrl"], MessageBody=json.dumps(body))
+
+
+def snapshot(site: Site, name: str) -> set[tuple[str, str, str]]:
+    """Return key, version and time of every object version of an archive's members."""
+    place = replace(member_place(site), prefix=site.member_prefix(name))
+    found = list_versions(site.s3, place)
+    return {(one.key, one.version, str(one.modified)) for one in found}
+
+
+def do_overwrite(site: Site) -> Done:
+    """Put another archive of the same names over the one at work: no object is a mix."""
+    if site.orders.options.on_conflict is OnConflict.NEVER:
+        raise NotApplicableError("on_conflict is never: the older archive's objects stay")
+    old = meet_at_work(site, "overwrite")
+    count = old.archive.count
+    new = site.put(old.name, small_archive(count, SMALL_BYTES + 1))
+    first, second = site.wait_report(old), site.wait_report(new)
+    expect(second, Verdict.COMPLETED)
+    if first.verdict not in {Verdict.COMPLETED, Verdict.SOURCE_CHANGED}:
+        raise Mismatch(f"the older run: {told(first)}")
+    expect_equal(site, new)
+    return Done(f"the new one, {count:,} equal; the older run: {first.verdict}", (first, second))
+
+
+def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
+    """Abort a run at its work with ``s3unzip abort``; return it and the report that follows.
+
+    Raises:
+        Mismatch: it could not be stopped, or left something.
+    """
+    count = FIRST_MEMBERS
+    for _ in range(ATTEMPTS):
+        put = meet_at_work(site, name, count)
+        count = put.archive.count * MORE  # for the next time, if the work ends before the abort
+        _, said = site.call("abort", put.run, "--env", site.environment)
+        report = site.wait_report(put)
+        if "execution stopped" in said and report.verdict is not Verdict.COMPLETED:
+            check_stopped(site, put, report)
+            return put, report
+    raise Mismatch(f"s3unzip abort came too late each time: {told(report)}")
+
+
+def check_stopped(site: Site, put: Put, report: Report) -> None:
+    """Hold what an aborted run left against what it may leave.
+
+    Raises:
+        Mismatch: its execution goes on, it has another verdict, or uploads are left.
+    """
+    state = site.runs.state(put.run)
+    if state != "ABORTED":
+        raise Mismatch(f"the execution is {state} after s3unzip abort")
+    expect(report, Verdict.FAILED)
+    prefix = parse_template(put.request).prefix
+    uploads = site.s3.list_multipart_uploads(Bucket=put.request.destination.bucket, Prefix=prefix)
+    if uploads.get("Uploads"):
+        raise Mismatch(f"{len(uploads['Uploads'])} incomplete uploads are left")
+
+
+def do_abort(site: Site) -> Done:
+    """Stop a run at its work for good."""
+    _, report = stop_at_work(site, "abort")
+    return Done(f"ABORTED, {report.missing:,} of {report.members:,} not done", (report,))
+
+
+def do_redrive(site: Site) -> Done:
+    """Let a run that was stopped go on with ``s3unzip redrive``."""
+    put, stopped = stop_at_work(site, "redrive")
+    site.call("redrive", put.run, "--env", site.environment)
+    report = site.wait_report(put, after=stopped.finished)
+    expect(report, Verdict.COMPLETED)
+    expect_equal(site, put)
+    left = stopped.missing
+    return Done(f"{report.verdict}, {left:,} left before, {report.extracted:,} equal", (report,))
+
+
+def do_reconcile(site: Site) -> Done:
+    """Find and start an archive whose event started nothing, with ``s3unzip reconcile``."""
+    started = time.time()
+    put = lose_event(site)
+    days = f"{(time.time() - started + LOOK_BACK) / DAY:.6f}"
+    words = ("reconcile", "--env", site.environment, "--days", days)
+    _, found = site.call(*words, "--start")
+    if not _names(found, put):
+        raise Mismatch(f"s3unzip reconcile does not name the archive without a run: {found}")
+    report = complete(site, put)
+    _, found = site.call(*words)
+    if _names(found, put):
+        raise Mismatch("s3unzip reconcile names the archive after its run")
+    return Done(f"found, started, {report.verdict}", (report,))
+
+
+def lose_event(site: Site) -> Put:
+    """Return an archive that is there and has no run.
+
+    It is deleted before its event is planned, so the event starts nothing, and then brought back
+    by removing the delete marker, of which S3 sends no "Object Created". Nobody else's events
+    are touched, as they would be by a rule that is switched off for a while.
+
+    Raises:
+        NotApplicableError: the bucket keeps no versions.
+        Mismatch: the event was quicker each time.
+    """
+    archive, numbers = small_archive(FEW), itertools.count()
+    for burst in BURSTS:
+        markers = {}
+        for number in itertools.islice(numbers, burst):
+            name = f"reconcile-{number}"
+            markers[name] = put_and_delete(site, site.key(name), archive)
+        site.wait_idle(quiet=1.0)
+        for name, marker in markers.items():
+            if not has_records(site, name):
+                key = site.key(name)
+                site.s3.delete_object(Bucket=site.ingest, Key=key, VersionId=marker)
+                return site.find(name, archive)
+    raise Mismatch("each archive that was deleted at once was planned even earlier")
+
+
+def has_records(site: Site, name: str) -> bool:
+    """Say whether any version of the archive `name` has a run."""
+    work = site.runs.work_location
+    prefix = f"{work.key}runs/{site.token}-{name}-"
+    answer = site.s3.list_objects_v2(Bucket=work.bucket, Prefix=prefix, MaxKeys=1)
+    return bool(answer["KeyCount"])
+
+
+def put_and_delete(site: Site, key: str, archive: Archive) -> str:
+    """Put an archive and delete it at once; return the delete marker's version id.
+
+    Raises:
+        NotApplicableError: the bucket keeps no versions.
+    """
+    body = b"".join(archive.pieces())
+    site.s3.put_object(Bucket=site.ingest, Key=key, Body=body)
+    answer = site.s3.delete_object(Bucket=site.ingest, Key=key)
+    if not answer.get("DeleteMarker") or answer.get("VersionId") in {None, "null"}:
+        raise NotApplicableError("the ingest bucket keeps no versions: no event can be lost safely")
+    marker: str = answer["VersionId"]
+    return marker
+
+
+def _names(listing: str, put: Put) -> bool:
+    return any(put.key in line for line in listing.splitlines())
+
+
+INCIDENTS = (
+    Case("duplicate", "one run, one event, no second PUT", do_duplicate),
+    Case("overwrite", "the new one complete, no mix", do_overwrite),
+    Case("abort", "ABORTED, nothing incomplete left", do_abort),
+    Case("redrive", "COMPLETED after s3unzip redrive", do_redrive),
+    Case("reconcile", "found and started", do_reconcile),
+)

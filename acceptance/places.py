@@ -1,0 +1,183 @@
+"""Where the set leaves things, what lies there, and how it is removed: by its token alone."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from s3unzip.aws_lambda.refusals import FOLDER
+from s3unzip.operate.runs import RUNNING
+from s3unzip.reporting.settle import read_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from acceptance.site import Site
+
+AT_ONCE = 1_000  # keys of one DeleteObjects
+QUIET_SECONDS = 1.0  # without anything new before the set is called clean
+STOPPED_SECONDS = 10.0  # likewise, after an execution was stopped: its functions may go on a while
+REPORT_SECONDS = 60.0  # from a stopped execution to its report
+CLEAN_SECONDS = 300.0
+REFUSALS = 1_000  # of the latest that are looked through
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A prefix of a bucket that only this set writes below; `has` must be in the keys."""
+
+    name: str
+    bucket: str
+    prefix: str
+    has: str = ""
+
+
+class Version(NamedTuple):
+    """One version of an object, or a delete marker."""
+
+    key: str
+    version: str
+    modified: datetime
+
+
+class Inventory(NamedTuple):
+    """What lies at one place."""
+
+    place: str
+    versions: int  # object versions and delete markers
+    uploads: int  # incomplete multipart uploads
+
+
+def member_place(site: Site) -> Place:
+    """Return where members of this set go."""
+    prefix = site.member_prefix("any")
+    own = prefix[: prefix.index(site.token) + len(site.token)]
+    return Place("members", site.orders.destination.bucket, own)
+
+
+def list_places(site: Site) -> list[Place]:
+    """Return all places, archives first."""
+    work = site.runs.work_location
+    archives = site.key("").rpartition("/")[0] + "/"
+    runs = f"{work.key}runs/"
+    return [
+        Place("archives", site.ingest, archives),
+        member_place(site),
+        Place("runs", work.bucket, f"{runs}{site.token}-"),
+        Place("refusals", work.bucket, f"{runs}{FOLDER}/", has=site.token),
+    ]
+
+
+def list_versions(s3: Any, place: Place) -> list[Version]:
+    """Return all versions and delete markers of a place.
+
+    Of refusals, which all runs of the environment have in one folder, latest first, only the
+    latest thousand.
+    """
+    pages = s3.get_paginator("list_object_versions").paginate(
+        Bucket=place.bucket,
+        Prefix=place.prefix,
+        PaginationConfig={"MaxItems": REFUSALS} if place.has else {},
+    )
+    return [
+        Version(one["Key"], one["VersionId"], one["LastModified"])
+        for page in pages
+        for one in itertools.chain(page.get("Versions", ()), page.get("DeleteMarkers", ()))
+        if place.has in one["Key"]
+    ]
+
+
+def list_uploads(s3: Any, place: Place) -> list[dict[str, str]]:
+    """Return the incomplete multipart uploads of a place."""
+    pages = s3.get_paginator("list_multipart_uploads").paginate(
+        Bucket=place.bucket, Prefix=place.prefix
+    )
+    return [
+        {"Bucket": place.bucket, "Key": one["Key"], "UploadId": one["UploadId"]}
+        for page in pages
+        for one in page.get("Uploads", ())
+        if place.has in one["Key"]
+    ]
+
+
+def take_inventory(site: Site) -> list[Inventory]:
+    """Count what lies at each place."""
+    return [
+        Inventory(place.name, len(list_versions(site.s3, place)), len(list_uploads(site.s3, place)))
+        for place in list_places(site)
+    ]
+
+
+def shown(found: list[Inventory]) -> str:
+    """Return an inventory in one line."""
+    return ", ".join(
+        f"{one.versions:,} {one.place}" + (f" and {one.uploads} uploads" if one.uploads else "")
+        for one in found
+    )
+
+
+def is_empty(found: list[Inventory]) -> bool:
+    """Say whether nothing is left."""
+    return not any(one.versions or one.uploads for one in found)
+
+
+def remove_all(site: Site) -> list[Inventory]:
+    """Stop this set's runs and remove all that it left; return what could not be removed.
+
+    First the archives, so that no event still starts a run; then what runs is stopped; then
+    everything, again and again until nothing new comes.
+    """
+    archives = list_places(site)[0]
+    _remove(site, archives)
+    quiet = STOPPED_SECONDS if _stop_runs(site) else QUIET_SECONDS
+    until = time.monotonic() + CLEAN_SECONDS
+    empty_since: float | None = None
+    while True:
+        found = take_inventory(site)
+        now = time.monotonic()
+        if not is_empty(found):
+            empty_since = None
+            for place in list_places(site):
+                _remove(site, place)
+        elif empty_since is None:
+            empty_since = now
+        elif now - empty_since >= quiet:
+            break
+        if now >= until:
+            break
+        time.sleep(0.2)
+    return found
+
+
+def _remove(site: Site, place: Place) -> None:
+    """Remove every version and every upload of a place."""
+    for upload in list_uploads(site.s3, place):
+        site.s3.abort_multipart_upload(**upload)
+    for piece in _pieces(list_versions(site.s3, place)):
+        keys = [{"Key": one.key, "VersionId": one.version} for one in piece]
+        site.s3.delete_objects(Bucket=place.bucket, Delete={"Objects": keys, "Quiet": True})
+
+
+def _pieces(versions: list[Version]) -> Iterator[list[Version]]:
+    for at in range(0, len(versions), AT_ONCE):
+        yield versions[at : at + AT_ONCE]
+
+
+def _stop_runs(site: Site) -> bool:
+    """Stop what still runs and wait for its report, which would come after all was removed."""
+    stopped = False
+    work = site.runs.work_location
+    pages = site.s3.get_paginator("list_objects_v2").paginate(
+        Bucket=work.bucket, Prefix=f"{work.key}runs/{site.token}-", Delimiter="/"
+    )
+    found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
+    for prefix in found:
+        run = prefix.rstrip("/").rpartition("/")[2]
+        if site.runs.state(run) == RUNNING:
+            stopped |= site.runs.stop(run)
+            records = site.runs.work(run)
+            site.until(REPORT_SECONDS, lambda records=records: read_report(records) is not None)  # type: ignore[misc]  # mypy cannot infer a lambda's default
+    return stopped

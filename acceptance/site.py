@@ -1,0 +1,267 @@
+"""The environment under test, by what an operator has: its stack's outputs and boto3.
+
+Everything that the set puts has the set's token in its key, its run's id or
+its name, so that it can be told from what others put, and removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from acceptance.archives import upload
+from s3unzip.aws_lambda.environment import read_orders, read_scale
+from s3unzip.aws_lambda.secrets import SCHEME, read_secret
+from s3unzip.cli.main import main as s3unzip
+from s3unzip.context import Context
+from s3unzip.errors import UsageError
+from s3unzip.local.clock import LocalClock
+from s3unzip.model import Location, PlanSummary, Request, decode, run_id
+from s3unzip.operate.runs import RUNNING, DeployedRuns
+from s3unzip.planning.keys import parse_template
+from s3unzip.reporting.settle import read_report
+from s3unzip.settings import Variable
+from s3unzip.stores.s3.session import S3Access
+from s3unzip.verification.archive import verify_objects
+from s3unzip.zipformat import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from acceptance.archives import Archive
+    from s3unzip.model import Pin, Report
+    from s3unzip.verification.results import Verification
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two looks
+QUIET_READINGS = 3  # in a row; the queue's counts are approximate
+IDLE_SECONDS = 60.0  # that a queue which others use too is waited for
+HEADS = 64  # at once, of a verify
+
+
+class Mismatch(Exception):  # noqa: N818 - it is a finding, not a fault of the program
+    """What a case got instead of what it expects, in one line."""
+
+
+class NotApplicableError(Exception):
+    """Why a case says nothing of this environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """An archive that lies in the ingest bucket, and the run that its event starts."""
+
+    name: str
+    archive: Archive
+    request: Request
+    pin: Pin
+    run: str
+
+    @property
+    def key(self) -> str:
+        """The archive's key."""
+        return self.request.source.key
+
+
+class Site:
+    """One deployed environment and the set's place in it.
+
+    Args:
+        environment: its name; the stack is s3unzip-NAME.
+        token: what everything of this set is called by.
+        seconds: that a run may take until its report.
+
+    Raises:
+        NotFoundError: there is no such stack.
+        UsageError: the environment's options hide members, or its keys have no place for the token.
+        AccessDeniedError: a right is missing.
+    """
+
+    def __init__(self, environment: str, token: str, seconds: float) -> None:
+        self.environment = environment
+        self.token = token
+        self.seconds = seconds
+        self.runs = DeployedRuns(environment, S3Access(connections=HEADS))
+        self._variables = self.runs.planner_variables()
+        self.orders = read_orders(self._variables)
+        self.scale = read_scale(self._variables)
+        self.event_bus = self._variables.get(Variable.EVENT_BUS) or "default"
+        options = self.orders.options
+        if options.include or options.exclude:
+            raise UsageError(
+                f"environment {environment}: extracts only some members (options.include, "
+                "options.exclude); run the set against one that extracts all"
+            )
+        if token not in self.member_prefix("any"):
+            raise UsageError(
+                f"environment {environment}: members of all archives go to the same keys "
+                f"({options.key_template}); run the set against one with {{archive_stem}} in its "
+                "key template, so that it can remove its own"
+            )
+
+    @cached_property
+    def s3(self) -> Any:
+        """The client of S3."""
+        return self.runs.client("s3")
+
+    @cached_property
+    def sqs(self) -> Any:
+        """The client of SQS."""
+        return self.runs.client("sqs")
+
+    @cached_property
+    def ingest(self) -> str:
+        """The bucket that archives are put into."""
+        return self.orders.trigger.bucket
+
+    @cached_property
+    def password(self) -> bytes | None:
+        """The environment's password of encrypted archives, None where it has none.
+
+        Raises:
+            AccessDeniedError, NotFoundError: its secret cannot be read.
+        """
+        secret = self._variables.get(Variable.PASSWORD_SECRET)
+        if not secret:
+            return None
+        return read_secret(SCHEME + secret, self.runs.client("secretsmanager"))
+
+    def key(self, name: str) -> str:
+        """Return the key of the archive `name`."""
+        trigger = self.orders.trigger
+        return f"{trigger.prefix}{self.token}/{self.token}-{name}{trigger.suffix}"
+
+    def request(self, key: str) -> Request:
+        """Return what an event of `key` asks for."""
+        return Request(
+            Location("s3", self.ingest, key), self.orders.destination, self.orders.options
+        )
+
+    def member_prefix(self, name: str) -> str:
+        """Return what the keys of the members of the archive `name` begin with."""
+        return parse_template(self.request(self.key(name))).prefix
+
+    def put(self, name: str, archive: Archive) -> Put:
+        """Put an archive; return it with the run that it will have."""
+        upload(self.s3, self.ingest, self.key(name), archive)
+        return self.find(name, archive)
+
+    def find(self, name: str, archive: Archive) -> Put:
+        """Return an archive that is there already, with the run that it will have."""
+        request = self.request(self.key(name))
+        pin = self.runs.stores.source(request.source).head(request.source)
+        return Put(name, archive, request, pin, run_id(request, pin))
+
+    def wait_report(self, put: Put, after: float = 0.0) -> Report:
+        """Return the run's report when it has ended.
+
+        Args:
+            put: the archive.
+            after: a report that was finished earlier, in Unix seconds, is not it.
+
+        Raises:
+            Mismatch: it did not end in time.
+        """
+        for _ in self.looks(self.seconds):
+            report = read_report(self.runs.work(put.run))
+            late = report is not None and report.finished > after
+            if report is not None and late and self.runs.state(put.run) != RUNNING:
+                return report
+        state = self.runs.state(put.run)
+        if state is not None:
+            raise Mismatch(f"run {put.run} has no report after {self.seconds:.0f} s: {state}")
+        raise Mismatch(
+            f"no run of s3://{self.ingest}/{put.key} began in {self.seconds:.0f} s: is the "
+            "EventBridge rule enabled, and what does the plan function log?"
+        )
+
+    def wait_running(self, put: Put) -> bool:
+        """Wait until the execution runs; return False where it is over already.
+
+        Raises:
+            Mismatch: none began.
+        """
+        for _ in self.looks(self.seconds):
+            state = self.runs.state(put.run)
+            if state is not None:
+                return state == RUNNING
+        raise Mismatch(f"no run of s3://{self.ingest}/{put.key} began in {self.seconds:.0f} s")
+
+    def summary(self, put: Put) -> PlanSummary:
+        """Return what the run's plan found."""
+        return decode(self.runs.work(put.run).read("summary.json"), PlanSummary)
+
+    def verify(self, put: Put, password: bytes | None = None) -> Verification:
+        """Compare the destination with the archive, as `s3unzip verify` does."""
+        options = self.orders.options
+        context = Context(
+            stores=self.runs.stores,
+            clock=LocalClock(),
+            policy=Policy(lenient=options.lenient, encoding=options.encoding, password=password),
+        )
+        deep = options.as_gzip is not None  # else samples of the bytes are compared
+        return verify_objects(put.request, context, at_once=HEADS, listed=3, deep=deep)
+
+    def read(self, key: str, offset: int, length: int) -> bytes:
+        """Return bytes of an object of the destination, fewer where it ends.
+
+        Raises:
+            Mismatch: there is no such object.
+        """
+        bucket = self.orders.destination.bucket
+        wanted = f"bytes={offset}-{offset + length - 1}"
+        try:
+            answer = self.s3.get_object(Bucket=bucket, Key=key, Range=wanted)
+        except self.s3.exceptions.NoSuchKey:
+            raise Mismatch(f"s3://{bucket}/{key} is not there") from None
+        body: bytes = answer["Body"].read()
+        return body
+
+    def call(self, *words: str) -> tuple[int, str]:
+        """Run the command line ``s3unzip`` with `words`; return its exit code and output."""
+        out, error = io.StringIO(), io.StringIO()
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+                s3unzip(words)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        if code not in {0, 1}:
+            raise Mismatch(f"s3unzip {words[0]}: exit code {code}: {error.getvalue().strip()}")
+        return code, out.getvalue()
+
+    def waiting(self) -> int:
+        """Return how many messages the queue of archives holds, about."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        url = self.runs.outputs["QueueUrl"]
+        answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+        return sum(int(answer["Attributes"][name]) for name in names)
+
+    def wait_idle(self, quiet: float = 0.5) -> None:
+        """Wait until the queue is empty and stays so; not for ever, as others may use it.
+
+        Args:
+            quiet: seconds between two readings.
+        """
+        until = time.monotonic() + IDLE_SECONDS
+        empty = 0
+        while empty < QUIET_READINGS and time.monotonic() < until:
+            time.sleep(quiet)
+            empty = 0 if self.waiting() else empty + 1
+
+    def looks(self, seconds: float) -> Iterator[None]:
+        """Yield now and after pauses that grow, until so many seconds are over."""
+        until = time.monotonic() + seconds
+        pause = FIRST_PAUSE
+        while True:
+            yield
+            if time.monotonic() >= until:
+                return
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 1.3)
+
+    def until(self, seconds: float, holds: Callable[[], bool]) -> bool:
+        """Wait until `holds` is true; return whether it became so in time."""
+        return any(holds() for _ in self.looks(seconds))

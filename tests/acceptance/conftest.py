@@ -1,0 +1,47 @@
+"""The environment dev with a password and small sizes to split by, deployed on the embedded AWS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from embedded.deploy import Assembly, make_client, start_aws
+from embedded.ministack import PYTHON
+from embedded.pipeline import DeployedPipeline
+from infra.application import Application, build
+from infra.bundle import copy_package
+from infra.environment import Environment, load_environment
+from s3unzip.settings import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PASSWORD = "correct horse"
+TUNING = {"split_from": 2 * MIB, "segment_bytes": 1 * MIB, "part_bytes": 5 * MIB}
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipeline]:
+    """The stack, once a module; its retries wait a fiftieth of their time."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    with start_aws(wait_scale=0.02) as aws:
+        secrets = make_client("secretsmanager", aws.environment)
+        secret = secrets.create_secret(Name="archives", SecretString=PASSWORD)["ARN"]
+        values = load_environment("dev").model_dump()
+        changed = values | {"password_secret": secret, "tuning": TUNING}
+        environment = Environment.model_validate(changed)
+        assembly = synthesize(environment, tmp_path_factory.mktemp("acceptance"))
+        yield DeployedPipeline.create(assembly, aws.environment)
+
+
+def synthesize(environment: Environment, folder: Path) -> Assembly:
+    """Synthesize an environment that is in no file, with the package as its asset."""
+    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415 - after `infra`: it names the Node
+
+    code, assembly = folder / "code", folder / "cdk.out"
+    copy_package(code)
+    build(Application(assembly), environment, lambda_.Code.from_asset(str(code)))
+    return Assembly(assembly, environment.stack.name)

@@ -1,0 +1,179 @@
+"""``python -m acceptance`` as an operator types it, against the deployed stack."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from acceptance.cases import CASES
+from acceptance.incidents import INCIDENTS
+from acceptance.published import published_cases
+from s3unzip.settings import Variable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embedded.pipeline import DeployedPipeline
+
+NAMES = [case.name for case in (*CASES, *INCIDENTS, *published_cases(full=False))]
+EMPTY = "0 archives, 0 members, 0 runs, 0 refusals"
+pytestmark = pytest.mark.timeout(1_000)
+SECONDS = 900.0  # of one set, on a machine that is busy with much else
+
+
+def start(pipeline: DeployedPipeline, *words: str) -> subprocess.Popen[str]:
+    """Start the set with the variables that an operator's shell has."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "acceptance", *words],
+        env={**os.environ, **pipeline.variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def call(pipeline: DeployedPipeline, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the set to its end."""
+    with start(pipeline, *words) as process:
+        out, error = process.communicate(timeout=SECONDS)
+    return subprocess.CompletedProcess(words, process.returncode, out, error)
+
+
+def what_lies_there(pipeline: DeployedPipeline) -> list[str]:
+    """Return all that the buckets, queues and rules of the account hold of any set."""
+    s3, found = pipeline.client("s3"), []
+    for name in ("IngestBucket", "DestinationBucket", "WorkBucket"):
+        bucket = pipeline.outputs[name]
+        listed = s3.list_object_versions(Bucket=bucket)
+        versions = (*listed.get("Versions", ()), *listed.get("DeleteMarkers", ()))
+        found += [one["Key"] for one in versions]
+        found += [one["Key"] for one in s3.list_multipart_uploads(Bucket=bucket).get("Uploads", ())]
+    found += pipeline.client("sqs").list_queues(QueueNamePrefix="acceptance-").get("QueueUrls", [])
+    rules = pipeline.client("events").list_rules(NamePrefix="acceptance-")["Rules"]
+    return found + [rule["Name"] for rule in rules]
+
+
+def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
+    """The whole set at the small scale ends with 0, a row a case, and nothing left."""
+    table = tmp_path / "table.json"
+    done = call(pipeline, "--env", "dev", "--scale", "small", "--json", str(table))
+    assert done.returncode == 0, done.stdout + done.stderr + pipeline.logs()[-3_000:]
+    lines = done.stdout.splitlines()
+    rows = [line for line in lines if line.split(" ", 1)[0] in NAMES]
+    assert [row.split(" ", 1)[0] for row in rows] == NAMES
+    assert all(row.endswith("  ok") for row in rows)
+    assert f"{len(NAMES)} ok, 0 failed, 0 not applicable" in done.stdout
+    assert f"before: {EMPTY}" in lines
+    assert f"left:   {EMPTY}" in lines
+    told = json.loads(table.read_text())
+    assert (told["environment"], told["scale"]) == ("dev", "small")
+    by_name: dict[str, dict[str, Any]] = {row["case"]: row for row in told["cases"]}
+    assert list(by_name) == NAMES
+    many = by_name["members"]
+    assert many["forecast_dollars"] == pytest.approx(0.025, rel=0.2)  # 5,000 PUTs
+    assert many["counted_dollars"] == pytest.approx(0.025, rel=0.2)
+    assert what_lies_there(pipeline) == []
+
+
+def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
+    """A set that is stopped at its work stops its runs, removes all of it and exits with 130."""
+    with start(pipeline, "--env", "dev", "--only", "tiny", "--only", "members") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("tiny"):
+                break
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130, out + error
+    assert f"left:   {EMPTY}" in out.splitlines()
+    assert error == ""
+    assert what_lies_there(pipeline) == []
+
+
+def test_an_environment_that_extracts_nothing(pipeline: DeployedPipeline) -> None:
+    """With a wrong setting of the extract function the row says so, and the set exits with 1."""
+    functions = pipeline.client("lambda")
+    (extract,) = (
+        one
+        for one in functions.list_functions()["Functions"]
+        if one["Handler"] == "s3unzip.handlers.extract.handler"
+    )
+    name, kept = extract["FunctionName"], extract["Environment"]["Variables"]
+    wrong = {**kept, Variable.TUNING.value: "nonsense"}
+    functions.update_function_configuration(FunctionName=name, Environment={"Variables": wrong})
+    try:
+        done = call(pipeline, "--env", "dev", "--only", "tiny")
+    finally:
+        functions.update_function_configuration(FunctionName=name, Environment={"Variables": kept})
+    assert done.returncode == 1
+    (row,) = (line for line in done.stdout.splitlines() if line.startswith("tiny"))
+    assert row.endswith("  FAILED")
+    assert "FAILED: 0 extracted, 0 failed, 5 missing" in row
+    assert "Traceback" not in done.stdout + done.stderr
+    assert what_lies_there(pipeline) == []
+
+
+def test_an_environment_that_hears_nothing(pipeline: DeployedPipeline) -> None:
+    """With its rule switched off the row says that no run began, and where to look."""
+    events = pipeline.client("events")
+    (rule,) = (one["Name"] for one in events.list_rules()["Rules"] if "ArchivePut" in one["Name"])
+    events.disable_rule(Name=rule)
+    try:
+        done = call(pipeline, "--env", "dev", "--only", "tiny", "--timeout", "1")
+    finally:
+        events.enable_rule(Name=rule)
+    assert done.returncode == 1
+    assert "acceptance-" in done.stdout
+    assert "began in 1 s: is the EventBridge rule enabled" in done.stdout
+    assert what_lies_there(pipeline) == []
+
+
+def test_full_scale_asks_first(pipeline: DeployedPipeline) -> None:
+    """Its forecast is printed, and without --yes nothing is put."""
+    done = call(pipeline, "--env", "dev", "--scale", "full", "--only", "49k", "--only", "100gb")
+    assert done.returncode == 2
+    assert "49,152 files of 64 KB: " in done.stdout
+    assert "one deflated member of 100 GB: " in done.stdout
+    assert "400,000" not in done.stdout
+    assert done.stderr == "acceptance: nothing was put; add --yes (make: YES=1) to go on\n"
+    assert what_lies_there(pipeline) == []
+
+
+def test_what_a_killed_set_left_is_removed(pipeline: DeployedPipeline) -> None:
+    """--clean with its token removes that set's things and no others."""
+    ours, theirs = "acceptance-00000001", "acceptance-00000002"
+    s3, bucket = pipeline.client("s3"), pipeline.outputs["DestinationBucket"]
+    for token in (ours, theirs):
+        s3.put_object(Bucket=bucket, Key=f"{token}-tiny/a.txt", Body=b"left")
+    s3.create_multipart_upload(Bucket=bucket, Key=f"{ours}-split/huge.txt")
+    try:
+        done = call(pipeline, "--env", "dev", "--clean", ours)
+        assert done.returncode == 0, done.stderr
+        assert "1 members and 1 uploads" in done.stdout
+        assert what_lies_there(pipeline) == [f"{theirs}-tiny/a.txt"]
+    finally:
+        s3.delete_object(Bucket=bucket, Key=f"{theirs}-tiny/a.txt")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--env", "elsewhere"), 6, "no stack s3unzip-elsewhere"),
+        (("--env", "dev", "--only", "nothing"), 2, "--only nothing: no such case; there are: tiny"),
+        (("--env", "dev", "--clean", "acceptance-"), 2, "no set has this token"),
+    ],
+)
+def test_wrong_requests(
+    pipeline: DeployedPipeline, words: tuple[str, ...], code: int, message: str
+) -> None:
+    """One line says what is wrong, and nothing is put."""
+    done = call(pipeline, *words)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
