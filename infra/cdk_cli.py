@@ -84,7 +84,7 @@ def main() -> None:
         install_cdk()
     except CdkCliError as error:
         sys.exit(str(error))
-    sys.stderr.write(f"the CDK CLI is installed: {COMMAND.relative_to(ROOT)}\n")
+    sys.stderr.write(f"the CDK CLI is installed: {os.path.relpath(COMMAND)}\n")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ SAYS = {
     "make put": r"run archive-\w+ began",
     "s3unzip watch": "COMPLETED",
     "s3unzip show": r"\d+ members: \d+ extracted",
+    "s3unzip doctor": r"canary +5 of 5 members [^✅]*, 0 failures",
     "make diff": "Number of stacks with differences: 0",
     "make deploy ENV=prod": "s3unzip-prod.IngestBucket = ",
     "make deploy": "s3unzip-dev.IngestBucket = ",
