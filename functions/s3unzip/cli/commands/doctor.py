@@ -69,5 +69,9 @@ def _lines(result: CheckResult) -> str:
 
 
 def _total(diagnosis: Diagnosis) -> str:
-    counts = {status: diagnosis.count(status) for status in CheckStatus}
-    return ", ".join(f"{count} {status}" for status, count in counts.items()) + "\n"
+    ok, warnings, failures = (diagnosis.count(status) for status in CheckStatus)
+    return f"{ok} ok, {_counted(warnings, 'warning')}, {_counted(failures, 'failure')}\n"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
