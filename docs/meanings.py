@@ -80,14 +80,6 @@ MEANINGS = {
     "Limits.total_size": "declared, of all members",
     "LogsSection.days": "until log events expire",
     "LogsSection.level": "of the functions' logs",
-    "METRICS.BytesRead": "of archives",
-    "METRICS.BytesWritten": "to the destination",
-    "METRICS.MembersExtracted": "members written",
-    "METRICS.MembersFailed": "members that were not written",
-    "METRICS.MembersUnchanged": "members that the destination had already",
-    "METRICS.PlanDuration": "one plan",
-    "METRICS.PutThrottles": "answers of S3 to slow down",
-    "METRICS.TaskDuration": "one task",
     "Options.as_gzip": "keep members compressed: see [gzip](../howto/gzip.md)",
     "Options.encoding": "of names that are neither ASCII nor marked as UTF-8",
     "Options.exclude": "globs of members to leave out",
@@ -146,8 +138,9 @@ archive; the others go on. A warning is counted. `--lenient` softens the codes w
 column and no others. Several codes can belong to one numbered check.
 """,
     "metrics": """\
-Namespace `s3unzip`; dimensions `service` and `environment`. The functions write them into their
-logs (embedded metric format); the run and the archive stand in the same lines.
+Namespace `s3unzip`; dimensions `service` and `environment`. The functions write the metrics into
+their logs (embedded metric format). The same lines name the run and the archive. The
+[dashboard](../howto/dashboard.md) draws each of them.
 """,
     "events": """\
 An archive starts a run when S3 announces `Object Created` through EventBridge and its key begins

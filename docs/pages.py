@@ -12,8 +12,8 @@ from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, SERVICE_CODES, T
 from docs.schemas import event_schema
 from docs.sources import check_described, finding_codes, host_variables, read_alarms
 from infra import environment
-from s3unzip import errors, model, settings
-from s3unzip.aws_lambda import events, telemetry
+from s3unzip import errors, metric_names, model, settings
+from s3unzip.aws_lambda import events
 from s3unzip.cli.main import INTERNAL_ERROR, app
 from s3unzip.forecast import FIXTURES
 from s3unzip.runs.stop import REASONS
@@ -211,7 +211,7 @@ def make_checks() -> str:
 
 def make_metrics() -> str:
     """Return metrics.md."""
-    comments = read_comments(telemetry, "METRICS")
+    comments = read_comments(metric_names, "METRICS")
     parts = [
         "# Metrics and alarms\n",
         TEXTS["metrics"],
@@ -221,9 +221,9 @@ def make_metrics() -> str:
                 (
                     f"`{name}`",
                     unit.value,
-                    comments[name] or MEANINGS.get(f"METRICS.{name}") or plain_words(name),
+                    comments[name],
                 )
-                for name, unit in telemetry.METRICS.items()
+                for name, unit in metric_names.METRICS.items()
             ),
         ),
         "## Alarms\n",

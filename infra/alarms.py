@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from infra.environment import Environment
     from infra.functions import Functions
-    from infra.intake import Intake
+    from infra.queues import DeadLetterQueues
     from infra.workflow import Workflow
 
 
 class Alarms(Construct):
-    """The alarms; with an e-mail address, a topic that tells it."""
+    """The alarms `by_name`; with an e-mail address, a topic that tells it."""
 
     def __init__(
         self,
@@ -32,10 +32,11 @@ class Alarms(Construct):
         environment: Environment,
         functions: Functions,
         workflow: Workflow,
-        intake: Intake,
-        failed_reports: sqs.IQueue,
+        dead_letters: DeadLetterQueues,
     ) -> None:
         super().__init__(scope, "Alarms")
+        self.by_name: dict[str, cloudwatch.Alarm] = {}
+        self._stack_name = environment.stack.name
         self._topic = self._make_topic(environment.alarms.email)
         if self._topic is None:
             cdk.Annotations.of(self).add_warning_v2(
@@ -44,14 +45,14 @@ class Alarms(Construct):
                 f"infra/environments/{environment.name}.toml",
             )
         measures = Measures(environment.name)
-        self._watch_queues(intake, failed_reports)
+        self._watch_queues(dead_letters)
         self._watch_runs(workflow)
         self._watch_speed(measures, functions, environment)
 
-    def _watch_queues(self, intake: Intake, failed_reports: sqs.IQueue) -> None:
+    def _watch_queues(self, dead_letters: DeadLetterQueues) -> None:
         self._alarm(
             "DeadLetters",
-            _waiting(intake.dead_letters),
+            _waiting(dead_letters.dead_letters),
             above=0,
             advice="Archives could not be planned. Read the messages and the plan function's log, "
             "mend the cause, then move the messages back: aws sqs start-message-move-task with "
@@ -59,7 +60,7 @@ class Alarms(Construct):
         )
         self._alarm(
             "UndeliveredArchives",
-            _waiting(intake.undelivered_archives),
+            _waiting(dead_letters.undelivered_archives),
             above=0,
             advice="EventBridge could not put events of archives into the queue: see the queue's "
             "policy. Then run s3unzip reconcile --start, which finds their archives, and purge "
@@ -67,7 +68,7 @@ class Alarms(Construct):
         )
         self._alarm(
             "UndeliveredFailures",
-            _waiting(intake.undelivered_failures),
+            _waiting(dead_letters.undelivered_failures),
             above=0,
             advice="EventBridge could not call the report function after a run failed, so nobody "
             "was told of that run. Each message of the stack's output UndeliveredFailuresUrl is "
@@ -75,7 +76,7 @@ class Alarms(Construct):
         )
         self._alarm(
             "FailedReports",
-            _waiting(failed_reports),
+            _waiting(dead_letters.failed_reports),
             above=0,
             advice="The report function failed three times after a run failed, so nobody was told "
             "of that run. Read its log, mend the cause, and invoke the function again with the "
@@ -127,7 +128,7 @@ class Alarms(Construct):
         )
         self._alarm(
             "S3Throttling",
-            measures.measure("PutThrottles", "Sum"),
+            measures.measure("S3Throttles", "Sum"),
             above=environment.alarms.throttles,
             advice="The destination asks to slow down more often than alarms.throttles. S3 grows "
             "partitions within minutes; if it lasts, spread keys over prefixes with the key "
@@ -153,6 +154,7 @@ class Alarms(Construct):
         alarm = cloudwatch.Alarm(
             self,
             name,
+            alarm_name=f"{self._stack_name}-{name}",
             metric=metric,
             threshold=above,
             evaluation_periods=1,
@@ -160,6 +162,7 @@ class Alarms(Construct):
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
             alarm_description=advice,
         )
+        self.by_name[name] = alarm
         if self._topic is not None:
             alarm.add_alarm_action(actions.SnsAction(self._topic))
 

@@ -1,172 +1,275 @@
-"""One dashboard an environment: how fast, how much, what failed, what it costs."""
+"""One dashboard an environment, in the order in which an operator asks.
+
+Is it healthy and what must I do; what failed; does work wait or is it
+throttled; how long do runs and their stages take; how much goes through; what
+do the functions do; what does it cost.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.measures import PERIOD, Measures
+from infra.measures import Measures
+from infra.runbook import runbook_steps, runbook_text
+from infra.spending import spending_lines, spending_total
+from infra.widgets import graph, heading, number, own_graph
+from s3unzip.metric_names import METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from infra.alarms import Alarms
     from infra.environment import Environment
     from infra.functions import Functions
     from infra.intake import Intake
+    from infra.queues import DeadLetterQueues
     from infra.workflow import Workflow
 
-WIDTH = 8  # of 24
-# us-east-1, 2026-05: dollars a PUT, a GB-second (arm64), an invocation.
-PUT_PRICE = 0.005 / 1_000
-GB_SECOND_PRICE = 0.0000133334
-INVOCATION_PRICE = 0.20 / 1_000_000
+STAGES = {
+    "Put to done": "ArchiveDuration",
+    "Run: plan to report": "RunDuration",
+    "Put to plan": "QueueDelay",
+    "Plan": "PlanDuration",
+    "Scan, one segment": "ScanDuration",
+    "Link": "LinkDuration",
+    "Extract, one task": "TaskDuration",
+    "Report": "ReportDuration",
+}
+ENDS = {
+    "ArchivesCompleted": "completed",
+    "ArchivesWithErrors": "with errors",
+    "ArchivesRejected": "rejected",
+    "ArchivesChanged": "changed in mid-run",
+    "ArchivesFailed": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the dashboard shows, besides the pipeline's own metrics."""
+
+    functions: Functions
+    workflow: Workflow
+    intake: Intake
+    alarms: Alarms
+    dead_letters: DeadLetterQueues
 
 
 class Dashboard(Construct):
     """The dashboard; `name` is what the console lists it under."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        *,
-        environment: Environment,
-        functions: Functions,
-        workflow: Workflow,
-        intake: Intake,
-    ) -> None:
+    def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
         super().__init__(scope, "Dashboard")
-        measures = Measures(environment.name)
         self.name = environment.stack.name
+        measures = Measures(environment.name)
+        lines = spending_lines(environment, watched.functions, watched.workflow)
         cloudwatch.Dashboard(
             self,
             "Board",
             dashboard_name=self.name,
             default_interval=cdk.Duration.hours(3),
             widgets=[
-                [
-                    _graph("Archives: event to report", measures.percentiles("ArchiveDuration")),
-                    _graph("Plans", measures.percentiles("PlanDuration")),
-                    _graph("Tasks", measures.percentiles("TaskDuration")),
-                ],
-                [
-                    _graph(
-                        "Members a second",
-                        [
-                            measures.rate("MembersExtracted", "extracted"),
-                            measures.rate("MembersUnchanged", "unchanged"),
-                            measures.rate("MembersFailed", "failed"),
-                        ],
-                    ),
-                    _graph(
-                        "Bytes a second",
-                        [
-                            measures.rate("BytesRead", "read"),
-                            measures.rate("BytesWritten", "written"),
-                        ],
-                    ),
-                    _failures(functions),
-                ],
-                [
-                    _graph("Slow down answers", [measures.measure("PutThrottles", "Sum")]),
-                    _graph("PUT latency (ms)", measures.percentiles("PutLatency")),
-                    _graph("Event to plan (s)", measures.percentiles("QueueDelay")),
-                ],
-                [
-                    _graph("Executions", _executions(workflow)),
-                    _graph("Function errors", _of_functions(functions, "errors")),
-                    _graph("Function throttles", _of_functions(functions, "throttles")),
-                ],
-                [
-                    _graph("Functions at once", _concurrency(functions)),
-                    _graph("Queue", _queue(intake)),
-                    _graph(
-                        "Estimated cost (dollars, us-east-1)",
-                        _cost(measures, functions, environment),
-                    ),
-                ],
+                _headline(measures, spending_total(lines)),
+                _health(environment.name, watched),
+                heading("What failed"),
+                _failures(watched),
+                heading("Does work wait? Is it throttled?"),
+                _waiting(watched, measures),
+                heading("How long"),
+                *_stages(measures),
+                heading("How much"),
+                _throughput(measures),
+                heading("Functions and cost"),
+                _functions(watched.functions, list(lines.values())),
             ],
         )
 
 
-def _graph(title: str, metrics: list[cloudwatch.IMetric]) -> cloudwatch.GraphWidget:
-    return cloudwatch.GraphWidget(title=title, left=metrics, width=WIDTH, period=PERIOD)
+def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatch.IWidget]:
+    """Return the numbers of the whole time range that the dashboard shows."""
+    ends = [measures.total(name, label) for name, label in ENDS.items()]
+    return [
+        number("Archives", ends, width=10),
+        number("Members written", [measures.total("MembersExtracted", "extracted")], width=5),
+        number("Put to done (s)", [measures.measure("ArchiveDuration", "p95", "p95")], width=4),
+        number("Dollars, estimated at us-east-1", [dollars], width=5, precise=True),
+    ]
 
 
-def _failures(functions: Functions) -> cloudwatch.LogQueryWidget:
-    """Count failures by reason from the report's log: a reason is no dimension of a metric."""
+def _health(environment: str, watched: Watched) -> list[cloudwatch.IWidget]:
+    steps = runbook_steps(
+        environment,
+        watched.intake.dead_letters.queue_arn,
+        watched.functions.report.function_name,
+    )
+    alarms = watched.alarms.by_name
+    return [
+        cloudwatch.AlarmStatusWidget(
+            title="Alarms",
+            alarms=list(alarms.values()),
+            sort_by=cloudwatch.AlarmStatusWidgetSortBy.STATE_UPDATED_TIMESTAMP,
+            width=10,
+            height=9,
+        ),
+        cloudwatch.TextWidget(markdown=runbook_text(steps, alarms), width=14, height=9),
+    ]
+
+
+def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
+    """Return what failed, and why; a reason is no dimension of a metric, so logs are asked."""
+    machine = watched.workflow.state_machine
+    return [
+        _logged(
+            watched,
+            "Failures by reason",
+            [
+                "fields reason, members",
+                'filter message = "failures"',
+                "stats sum(members) as failed_members by reason",
+                "sort failed_members desc",
+            ],
+            width=6,
+        ),
+        _logged(
+            watched,
+            "Last runs that did not complete",
+            [
+                "fields @timestamp, correlation_id as run, verdict, reason, failed, source",
+                'filter message = "archive" and verdict != "COMPLETED"',
+                "sort @timestamp desc",
+                "limit 20",
+            ],
+            width=10,
+        ),
+        graph(
+            "Executions",
+            [
+                machine.metric_failed(label="failed", statistic="Sum"),
+                machine.metric_timed_out(label="timed out", statistic="Sum"),
+                machine.metric_aborted(label="aborted", statistic="Sum"),
+                machine.metric_started(label="started", statistic="Sum"),
+                machine.metric_succeeded(label="succeeded", statistic="Sum"),
+            ],
+            unit="runs",
+            width=4,
+        ),
+        graph(
+            "Dead letters",
+            [
+                queue.metric_approximate_number_of_messages_visible(label=name, statistic="Maximum")
+                for name, queue in watched.dead_letters.by_alarm.items()
+            ],
+            unit="messages",
+            width=4,
+        ),
+    ]
+
+
+def _waiting(watched: Watched, measures: Measures) -> list[cloudwatch.IWidget]:
+    queue = watched.intake.queue
+    return [
+        graph(
+            "Queue: age of the oldest message",
+            [queue.metric_approximate_age_of_oldest_message(label="oldest", statistic="Maximum")],
+            unit="seconds",
+        ),
+        graph(
+            "Queue: messages",
+            [
+                queue.metric_approximate_number_of_messages_visible(
+                    label="waiting", statistic="Maximum"
+                ),
+                queue.metric_approximate_number_of_messages_not_visible(
+                    label="being planned", statistic="Maximum"
+                ),
+            ],
+            unit="messages",
+        ),
+        graph(
+            "Lambda throttles",
+            [
+                function.metric_throttles(label=name, statistic="Sum")
+                for name, function in watched.functions.by_name.items()
+            ],
+            unit="invocations",
+        ),
+        own_graph("S3 throttles", {"S3Throttles": measures.total("S3Throttles", "slow down")}),
+    ]
+
+
+def _stages(measures: Measures) -> list[list[cloudwatch.IWidget]]:
+    """Return p50, p95 and maximum of the whole and of each stage, four in a row."""
+    graphs: list[cloudwatch.IWidget] = [
+        graph(title, measures.spread(name), unit=METRICS[name].lower())
+        for title, name in STAGES.items()
+    ]
+    return [graphs[:4], graphs[4:]]
+
+
+def _throughput(measures: Measures) -> list[cloudwatch.IWidget]:
+    def rates(title: str, names: Mapping[str, str]) -> cloudwatch.IWidget:
+        lines = {name: measures.rate(name, label) for name, label in names.items()}
+        return own_graph(title, lines, every=" a second")
+
+    return [
+        rates(
+            "Members",
+            {
+                "MembersExtracted": "extracted",
+                "MembersUnchanged": "unchanged",
+                "MembersFailed": "failed",
+            },
+        ),
+        rates("Bytes", {"BytesRead": "read", "BytesWritten": "written"}),
+        rates("Requests to S3", {"WriteRequests": "writes", "ReadRequests": "reads"}),
+        graph("PUT latency", measures.spread("PutLatency"), unit=METRICS["PutLatency"].lower()),
+    ]
+
+
+def _functions(
+    functions: Functions, dollars: Sequence[cloudwatch.IMetric]
+) -> list[cloudwatch.IWidget]:
+    every = functions.by_name.items()
+    return [
+        graph(
+            "Function errors",
+            [function.metric_errors(label=name, statistic="Sum") for name, function in every],
+            unit="invocations",
+        ),
+        graph(
+            "Functions at once",
+            [
+                function.metric("ConcurrentExecutions", statistic="Maximum", label=name)
+                for name, function in every
+            ],
+            unit="invocations",
+        ),
+        graph(
+            "Cost, estimated at us-east-1",
+            dollars,
+            unit="dollars in 5 minutes",
+            width=12,
+            stacked=True,
+        ),
+    ]
+
+
+def _logged(
+    watched: Watched, title: str, lines: Sequence[str], *, width: int
+) -> cloudwatch.IWidget:
+    functions = watched.functions
     return cloudwatch.LogQueryWidget(
-        title="Failures by reason",
+        title=title,
         log_group_names=[
             functions.report.log_group.log_group_name,
             functions.plan.log_group.log_group_name,
         ],
-        query_lines=[
-            "fields reason, members",
-            'filter message = "failures"',
-            "stats sum(members) as members by reason",
-            "sort members desc",
-        ],
+        query_lines=list(lines),
         view=cloudwatch.LogQueryVisualizationType.TABLE,
-        width=WIDTH,
+        width=width,
     )
-
-
-def _executions(workflow: Workflow) -> list[cloudwatch.IMetric]:
-    machine = workflow.state_machine
-    return [
-        machine.metric_started(label="started", statistic="Sum"),
-        machine.metric_failed(label="failed", statistic="Sum"),
-        machine.metric_timed_out(label="timed out", statistic="Sum"),
-        machine.metric_aborted(label="aborted", statistic="Sum"),
-    ]
-
-
-def _of_functions(functions: Functions, what: str) -> list[cloudwatch.IMetric]:
-    return [
-        (one.metric_errors if what == "errors" else one.metric_throttles)(label=name)
-        for name, one in functions.by_name.items()
-    ]
-
-
-def _concurrency(functions: Functions) -> list[cloudwatch.IMetric]:
-    return [
-        one.metric("ConcurrentExecutions", statistic="Maximum", label=name)
-        for name, one in functions.by_name.items()
-    ]
-
-
-def _queue(intake: Intake) -> list[cloudwatch.IMetric]:
-    return [
-        intake.queue.metric_approximate_age_of_oldest_message(label="oldest (s)"),
-        intake.queue.metric_approximate_number_of_messages_visible(label="waiting"),
-        intake.dead_letters.metric_approximate_number_of_messages_visible(label="dead letters"),
-    ]
-
-
-def _cost(
-    measures: Measures, functions: Functions, environment: Environment
-) -> list[cloudwatch.IMetric]:
-    """Estimate dollars a period: PUTs of members dominate, then the time of extract."""
-    extract = functions.extract
-    gigabytes = environment.functions.extract.memory / 1_024
-    return [
-        cloudwatch.MathExpression(
-            expression=f"members * {PUT_PRICE:.9f}",
-            using_metrics={"members": measures.measure("MembersExtracted", "Sum")},
-            label="PUTs of members",
-            period=PERIOD,
-        ),
-        cloudwatch.MathExpression(
-            expression=(
-                f"time / 1000 * {gigabytes:g} * {GB_SECOND_PRICE:.10f}"
-                f" + calls * {INVOCATION_PRICE:.9f}"
-            ),
-            using_metrics={
-                "time": extract.metric_duration(statistic="Sum"),
-                "calls": extract.metric_invocations(),
-            },
-            label="extract functions",
-            period=PERIOD,
-        ),
-    ]

@@ -14,6 +14,7 @@ from constructs import Construct
 
 from infra.reasons import acknowledge
 from infra.rights import function_rights
+from s3unzip.metric_names import NAMESPACE, SERVICE
 from s3unzip.settings import MIB, Variable
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from infra.environment import Environment, FunctionSection
     from infra.storage import Storage
 
-NAMESPACE = "s3unzip"  # of the metrics
-SERVICE = "s3unzip"
 PURPOSES = {
     "plan": "Reads an archive's directory, cuts the work into tasks and starts the run",
     "scan": "Looks for places where one huge deflated member can be cut",

@@ -1,7 +1,4 @@
-"""The metrics that the dashboard draws and the alarms watch.
-
-The names are those of `s3unzip.aws_lambda.telemetry`; a test holds the two together.
-"""
+"""The pipeline's own metrics, as the dashboard draws them and the alarms watch them."""
 
 from __future__ import annotations
 
@@ -10,9 +7,10 @@ from dataclasses import dataclass
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-from infra.functions import NAMESPACE, SERVICE
+from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 
 PERIOD = cdk.Duration.minutes(5)
+POINTS = {"p50": "p50", "p95": "p95", "max": "Maximum"}  # label: statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,13 @@ class Measures:
     environment: str
 
     def measure(self, name: str, statistic: str, label: str | None = None) -> cloudwatch.Metric:
-        """Return the pipeline's own metric `name`."""
+        """Return the pipeline's own metric `name`.
+
+        Raises:
+            LookupError: no function emits a metric of that name.
+        """
+        if name not in METRICS:
+            raise LookupError(f"{name} is not in s3unzip.metric_names.METRICS")
         return cloudwatch.Metric(
             namespace=NAMESPACE,
             metric_name=name,
@@ -32,9 +36,13 @@ class Measures:
             label=label,  # with a label an alarm would become metric math
         )
 
-    def percentiles(self, name: str) -> list[cloudwatch.IMetric]:
-        """Return p50, p90 and p99 of a duration."""
-        return [self.measure(name, point, f"{name} {point}") for point in ("p50", "p90", "p99")]
+    def total(self, name: str, label: str) -> cloudwatch.IMetric:
+        """Return the sum of `name`."""
+        return self.measure(name, "Sum", label)
+
+    def spread(self, name: str) -> list[cloudwatch.IMetric]:
+        """Return p50, p95 and the maximum of a duration."""
+        return [self.measure(name, statistic, label) for label, statistic in POINTS.items()]
 
     def rate(self, name: str, label: str) -> cloudwatch.IMetric:
         """Return the sum of `name` a second."""

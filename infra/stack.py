@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 
 from infra.alarms import Alarms
-from infra.dashboard import Dashboard
+from infra.dashboard import Dashboard, Watched
 from infra.functions import Functions
 from infra.intake import Intake
-from infra.queues import keep_failed_reports
+from infra.queues import DeadLetterQueues, keep_failed_reports
 from infra.storage import Storage
 from infra.workflow import Workflow
 from s3unzip.fingerprint import package_version, source_fingerprint
@@ -49,17 +49,21 @@ class S3UnzipStack(cdk.Stack):
         failed_reports = keep_failed_reports(intake, functions.report)
         if environment.options.nested_depth:
             intake.take_nested(functions.report)
-        dashboard = Dashboard(
-            self, environment=environment, functions=functions, workflow=workflow, intake=intake
+        dead_letters = DeadLetterQueues(
+            dead_letters=intake.dead_letters,
+            undelivered_archives=intake.undelivered_archives,
+            undelivered_failures=intake.undelivered_failures,
+            failed_reports=failed_reports,
         )
-        Alarms(
+        alarms = Alarms(
             self,
             environment=environment,
             functions=functions,
             workflow=workflow,
-            intake=intake,
-            failed_reports=failed_reports,
+            dead_letters=dead_letters,
         )
+        watched = Watched(functions, workflow, intake, alarms, dead_letters)
+        dashboard = Dashboard(self, environment=environment, watched=watched)
         for key, value in {
             "s3unzip:environment": environment.name,
             **environment.stack.tags,

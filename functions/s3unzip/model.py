@@ -238,6 +238,16 @@ class Requests(Struct, frozen=True, omit_defaults=True):
     retries: int = 0  # how many of all these were second and later attempts
     throttled: int = 0  # how many were answered with "slow down"
 
+    @property
+    def reads(self) -> int:
+        """Requests that AWS prices as GET: https://aws.amazon.com/s3/pricing/."""
+        return self.get + self.head
+
+    @property
+    def writes(self) -> int:
+        """Requests that AWS prices as PUT, COPY, POST or LIST."""
+        return self.put + self.create + self.part + self.copy + self.complete + self.list
+
     def __add__(self, other: Requests) -> Requests:
         return Requests(*(getattr(self, n) + getattr(other, n) for n in Requests.__struct_fields__))
 

@@ -13,8 +13,7 @@ from docs.declarations import read_comments, read_declarations
 from docs.generate import FOLDER, make_pages, write_reference
 from docs.markdown import make_table, show_amount
 from docs.sources import check_described
-from s3unzip import errors
-from s3unzip.aws_lambda import telemetry
+from s3unzip import errors, metric_names
 from s3unzip.cli.main import app
 from s3unzip.model import Verdict
 from s3unzip.settings import Tuning, Variable
@@ -49,7 +48,7 @@ def pages() -> dict[str, str]:
         ("checks.md", [f"| `{code}` |" for code in CHECKS]),
         ("errors.md", [f"`{name}`" for name in vars(errors) if name.endswith("Error")]),
         ("errors.md", [f"| `{verdict}` | {verdict.exit_code} |" for verdict in Verdict]),
-        ("metrics.md", [f"`{name}`" for name in telemetry.METRICS]),
+        ("metrics.md", [f"`{name}`" for name in metric_names.METRICS]),
         ("settings.md", [f"| `{name}` |" for name in Tuning.__dataclass_fields__]),
         ("settings.md", [f"`{variable.value}`" for variable in Variable]),
     ],
@@ -92,7 +91,7 @@ def test_comments_become_descriptions() -> None:
     assert declared["split_from"].group == "plan"
     assert declared["failures_listed"].group == "report"
     assert "noqa" not in read_declarations(Variable)["PASSWORD_SECRET"].comment
-    assert read_comments(telemetry, "METRICS")["PutLatency"] == "mean of one task"
+    assert read_comments(metric_names, "METRICS")["PutLatency"] == "mean of one task"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
+from s3unzip.metric_names import METRICS
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.settings import MIB, Variable
 from tests.functional.large.huge import check, write_archive
@@ -290,14 +291,12 @@ def test_metrics(pipeline: DeployedPipeline) -> None:
     pipeline.wait("measured.zip")
     lines = [line for line in pipeline.metrics() if "measured.zip" in line.get("archive", "")]
     names = {name for line in lines for name in line if name[0].isupper()}
-    assert names >= {
-        "ArchiveDuration", "PlanDuration", "QueueDelay", "TaskDuration", "MembersExtracted",
-        "MembersFailed", "MembersUnchanged", "BytesRead", "BytesWritten", "PutThrottles",
-        "PutLatency",
-    }  # fmt: skip
+    assert names == METRICS.keys() - {"ScanDuration", "LinkDuration"}  # nothing was split
     for line in lines:
         (directive,) = line["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == "s3unzip"
+        for metric in directive["Metrics"]:
+            assert metric["Unit"] == METRICS[metric["Name"]]
         assert sorted(directive["Dimensions"][0]) == ["environment", "service"]
         assert (line["environment"], line["service"]) == ("dev", "s3unzip")
 
@@ -398,6 +397,8 @@ def test_huge_members_go_through_the_state_machine(
     assert summary.kinds == {"segment": 1, "copy": 1, "batch": 100}
     assert summary.scans > 5
     check(pipeline.client("s3"), pipeline.outputs["DestinationBucket"], report, large, 100)
+    lines = [line for line in pipeline.metrics() if "huge.zip" in line.get("archive", "")]
+    assert {name for line in lines for name in line if name in METRICS} == METRICS.keys()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Resources, rights, retention and alarms of the synthesized template."""
+"""Resources, rights and retention of the synthesized template."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from infra.environment import Environment, load_environment
 from infra.reasons import reason_for, resources_of
-from s3unzip.aws_lambda.telemetry import METRICS
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
@@ -267,12 +266,6 @@ def test_log_levels(
         assert logging["SystemLogLevel"] == "INFO"
 
 
-def test_alarms_that_tell_nobody_are_said(dev: Synthesized) -> None:
-    """Without an address the synthesis warns, and names the setting."""
-    written = (dev.path.parent / f"{dev.path.name.split('.')[0]}.metadata.json").read_text()
-    assert "alarms of dev tell nobody: set alarms.email" in written
-
-
 def test_versioned_destination(synthesize: Callable[[Environment], Synthesized]) -> None:
     """A created destination keeps what a run overwrites, if the environment says so."""
     values = load_environment("dev").model_dump()
@@ -280,45 +273,6 @@ def test_versioned_destination(synthesize: Callable[[Environment], Synthesized])
     made = synthesize(Environment.model_validate(values))
     bucket = made.properties("AWS::S3::Bucket", "StorageDestination")
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
-
-
-def test_alarms(dev: Synthesized) -> None:
-    """Each alarm watches a metric that exists and says what to do."""
-    alarms = dev.resources("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 11
-    for alarm in alarms.values():
-        properties = alarm["Properties"]
-        assert len(properties["AlarmDescription"]) > 80
-        assert properties["TreatMissingData"] == "notBreaching"
-        if properties["Namespace"] == "s3unzip":
-            assert properties["MetricName"] in METRICS
-            assert {one["Name"] for one in properties["Dimensions"]} == {"service", "environment"}
-
-
-def test_dashboard_draws_every_metric(dev: Synthesized) -> None:
-    """Each of the pipeline's metrics is on the dashboard, and no other name."""
-    (board,) = dev.resources("AWS::CloudWatch::Dashboard").values()
-    text = json.dumps(board["Properties"]["DashboardBody"])
-    assert [name for name in METRICS if name not in text] == []
-    for title in (
-        "Failures by reason",
-        "Executions",
-        "Queue",
-        "Estimated cost",
-        "Functions at once",
-    ):
-        assert title in text
-
-
-def test_email_of_alarms(synthesize: Callable[[Environment], Synthesized]) -> None:
-    """An address in the environment is told of every alarm."""
-    values = load_environment("dev").model_dump()
-    values["alarms"]["email"] = "on-call@example.com"
-    made = synthesize(Environment.model_validate(values))
-    (subscription,) = made.resources("AWS::SNS::Subscription").values()
-    assert subscription["Properties"]["Endpoint"] == "on-call@example.com"
-    for alarm in made.resources("AWS::CloudWatch::Alarm").values():
-        assert len(alarm["Properties"]["AlarmActions"]) == 1
 
 
 def test_existing_buckets_and_key(synthesize: Callable[[Environment], Synthesized]) -> None:

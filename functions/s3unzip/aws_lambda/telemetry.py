@@ -1,48 +1,43 @@
 """Logs, metrics and traces: the only place that knows Powertools.
 
 Metrics have the dimensions service and environment; the archive and the run are
-metadata of the line, searchable but no dimension. Names, all in `METRICS`, are
-what the dashboard and the alarms of `infra` use.
+metadata of the line, searchable but no dimension. Names and units are those of
+`s3unzip.metric_names`, as in the dashboard and the alarms of `infra`.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics, Tracer
-from aws_lambda_powertools.metrics import MetricUnit
 
-from s3unzip.model import Report
+from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
+from s3unzip.model import Report, Verdict
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from s3unzip.model import PlanSummary, Request, Run, TaskReport
+    from s3unzip.model import PlanSummary, Request, Requests, Run, ScanReport, TaskReport
 
 E = TypeVar("E")  # event
 C = TypeVar("C")  # context
 R = TypeVar("R")  # answer
 
-SERVICE = "s3unzip"
-METRICS = {
-    "ArchiveDuration": MetricUnit.Seconds,  # from the S3 event's time to the report
-    "PlanDuration": MetricUnit.Seconds,
-    "QueueDelay": MetricUnit.Seconds,  # from the S3 event's time to the plan's start
-    "TaskDuration": MetricUnit.Seconds,
-    "MembersExtracted": MetricUnit.Count,
-    "MembersFailed": MetricUnit.Count,
-    "MembersUnchanged": MetricUnit.Count,
-    "BytesRead": MetricUnit.Bytes,
-    "BytesWritten": MetricUnit.Bytes,
-    "PutThrottles": MetricUnit.Count,
-    "PutLatency": MetricUnit.Milliseconds,  # mean of one task
+ENDS = {  # metric of a run by its verdict
+    Verdict.COMPLETED: "ArchivesCompleted",
+    Verdict.COMPLETED_WITH_ERRORS: "ArchivesWithErrors",
+    Verdict.REJECTED: "ArchivesRejected",
+    Verdict.SOURCE_CHANGED: "ArchivesChanged",
+    Verdict.FAILED: "ArchivesFailed",
 }
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
-metrics = Metrics(namespace=SERVICE, service=SERVICE)
+metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
 metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
 # No auto-patching: a subsegment for each of a task's thousands of calls helps nobody.
 tracer = Tracer(service=SERVICE, auto_patch=False)
@@ -76,13 +71,29 @@ def follow(run: Run) -> None:
     metrics.add_metadata("archive", str(run.source))
 
 
+@contextmanager
+def timed(name: str) -> Iterator[None]:
+    """Measure how long a step takes that ends well, as the duration `name`."""
+    started = time.perf_counter()
+    yield
+    _add(name, time.perf_counter() - started)
+
+
 def record_plan(plan: PlanSummary | Report, request: Request) -> None:
     """Measure one plan, accepted or rejected."""
     _add("PlanDuration", plan.plan_seconds)
     _add("BytesRead", plan.bytes_in if isinstance(plan, Report) else plan.bytes_read)
     _add("MembersFailed", plan.failed)
+    _add_requests(plan.requests)
     if request.event_time is not None:
         _add("QueueDelay", max(0.0, plan.started - request.event_time))
+
+
+def record_scan(report: ScanReport) -> None:
+    """Measure one scan."""
+    _add("ScanDuration", report.seconds)
+    _add("BytesRead", report.bytes_read)
+    _add_requests(report.requests)
 
 
 def record_task(report: TaskReport) -> None:
@@ -93,7 +104,7 @@ def record_task(report: TaskReport) -> None:
     _add("MembersUnchanged", report.unchanged)
     _add("BytesRead", report.bytes_read)
     _add("BytesWritten", report.bytes_written)
-    _add("PutThrottles", report.requests.throttled)
+    _add_requests(report.requests)
     puts = report.requests.put + report.requests.part + report.requests.copy
     if puts:
         _add("PutLatency", report.put_seconds / puts * 1_000)
@@ -111,9 +122,13 @@ def record_task(report: TaskReport) -> None:
 def record_archive(report: Report, *, first: bool = True) -> None:
     """Measure one finished run, and count its failures by reason in the log.
 
-    The time since the event is measured at the run's `first` end only: a run
-    that is redriven or retried days later is not slow.
+    The verdict is counted at each end of the run. Durations are measured at its
+    `first` end only: a run that is redriven or retried days later is not slow.
     """
+    for verdict, name in ENDS.items():  # zeros too: a headline shows 0, not a missing value
+        _add(name, float(verdict is report.verdict))
+    if first:
+        _add("RunDuration", max(0.0, report.finished - report.started))
     if first and report.event_time is not None:
         _add("ArchiveDuration", max(0.0, report.finished - report.event_time))
     logger.info(
@@ -130,5 +145,11 @@ def record_archive(report: Report, *, first: bool = True) -> None:
         logger.info("failures", reason=reason, members=members)
 
 
+def _add_requests(requests: Requests) -> None:
+    _add("ReadRequests", requests.reads)
+    _add("WriteRequests", requests.writes)
+    _add("S3Throttles", requests.throttled)
+
+
 def _add(name: str, value: float) -> None:
-    metrics.add_metric(name=name, unit=METRICS[name], value=value)
+    metrics.add_metric(name=name, unit=METRICS[name].value, value=value)

@@ -78,10 +78,9 @@ def _requests(usage: Usage, platform: Platform) -> list[CostLine]:
     if not platform.priced_requests:
         return []
     calls = usage.requests
-    writes = calls.put + calls.create + calls.part + calls.copy + calls.complete + calls.list
     return [
-        _line("S3", "PUT, COPY, POST, LIST", writes, "request", rates.PRICE_S3_WRITE),
-        _line("S3", "GET, HEAD", calls.get + calls.head, "request", rates.PRICE_S3_READ),
+        _line("S3", "PUT, COPY, POST, LIST", calls.writes, "request", rates.PRICE_S3_WRITE),
+        _line("S3", "GET, HEAD", calls.reads, "request", rates.PRICE_S3_READ),
     ]
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import take
-from s3unzip.aws_lambda.telemetry import follow, logger, tracer
+from s3unzip.aws_lambda.telemetry import follow, logger, publish, timed, tracer
 from s3unzip.extraction.split.link import link_members
 from s3unzip.extraction.split.rescan import list_unscanned
 from s3unzip.model import Run
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context(clear_state=True)
 @tracer.capture_lambda_handler(capture_response=False)
+@publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Link what the scans found, when all are done: the uploads of split members begin here."""
     run = take(event, "run", Run)
@@ -27,7 +28,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     worker = open_worker()
     left = 0 if event.get("anyway") else list_unscanned(worker.stores.work(run.id))
     if not left:
-        report = link_members(run, worker.context(context))
+        with timed("LinkDuration"):
+            report = link_members(run, worker.context(context))
         logger.info("linked", **report._asdict())
     earlier = take(event, "earlier", Round) if "earlier" in event else None
     return asdict(next_round(left, earlier))

@@ -11,7 +11,7 @@ from s3unzip.aws_lambda.endings import is_first_end, note_failure
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import take
-from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive, tracer
+from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive, timed, tracer
 from s3unzip.model import Run, decode
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.retry import run_of
@@ -38,7 +38,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     else:
         run = take(event, "run", Run)
     follow(run)
-    settled = settle(run, step)
+    with timed("ReportDuration"):
+        settled = settle(run, step)
     if failure or not settled.left:
         _end(run, settled, failure or event, step)
     earlier = take(event, "earlier", Round) if "earlier" in event else None

@@ -1,0 +1,47 @@
+"""The CloudWatch metrics that the functions emit: their names and units.
+
+The telemetry of the functions emits them. The dashboard and the alarms of the
+stack read them. Both take namespace, names and units from here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+NAMESPACE = "s3unzip"
+SERVICE = "s3unzip"  # value of the dimension `service`
+
+
+class Unit(StrEnum):
+    """Units as CloudWatch spells them: StandardUnit of MetricDatum in its API reference."""
+
+    SECONDS = "Seconds"
+    MILLISECONDS = "Milliseconds"
+    BYTES = "Bytes"
+    COUNT = "Count"
+
+
+METRICS = {
+    "ArchivesCompleted": Unit.COUNT,  # runs that ended COMPLETED
+    "ArchivesWithErrors": Unit.COUNT,  # runs that ended COMPLETED_WITH_ERRORS
+    "ArchivesRejected": Unit.COUNT,  # archives that were REJECTED; nothing was written
+    "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has its own
+    "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, aborted and timed-out runs included
+    "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report: from put to done
+    "RunDuration": Unit.SECONDS,  # from the start of the plan to the report
+    "QueueDelay": Unit.SECONDS,  # from the S3 event's time to the plan's start
+    "PlanDuration": Unit.SECONDS,  # one plan
+    "ScanDuration": Unit.SECONDS,  # one segment of a huge deflated member
+    "LinkDuration": Unit.SECONDS,  # one linking of all split members of a run
+    "TaskDuration": Unit.SECONDS,  # one task of the extract function
+    "ReportDuration": Unit.SECONDS,  # one settling of a run; a run with rounds has several
+    "MembersExtracted": Unit.COUNT,  # members written
+    "MembersFailed": Unit.COUNT,  # members that were not written
+    "MembersUnchanged": Unit.COUNT,  # members that the destination had already
+    "BytesRead": Unit.BYTES,  # of archives
+    "BytesWritten": Unit.BYTES,  # to the destination
+    "ReadRequests": Unit.COUNT,  # GET and HEAD requests of plan, scan and extract
+    "WriteRequests": Unit.COUNT,  # PUT, COPY, POST and LIST requests of plan, scan and extract
+    "S3Throttles": Unit.COUNT,  # requests that S3 answered with "slow down"
+    "PutLatency": Unit.MILLISECONDS,  # mean of one task
+}

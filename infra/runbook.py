@@ -1,0 +1,74 @@
+"""What to do about each alarm, as the text beside the alarms on the dashboard.
+
+docs/howto/alarms.md says the same at length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aws_cdk import aws_cloudwatch as cloudwatch
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Alarms that ask for the same, and what they ask for, in Markdown."""
+
+    alarms: tuple[str, ...]
+    action: str
+
+
+def runbook_steps(environment: str, dead_letters_arn: str, report_function: str) -> list[Step]:
+    """Return the steps, the most urgent first."""
+    env = f"--env {environment}"
+    return [
+        Step(
+            ("FailedRuns", "TimedOutRuns", "AbortedRuns"),
+            f"`s3unzip runs {env}` lists the runs, `s3unzip show RUN {env}` says why. Mend the "
+            f"cause, then `s3unzip redrive RUN {env}`.",
+        ),
+        Step(
+            ("DeadLetters", "PlanCrashed"),
+            "Archives have no plan. Read the plan function's log. Mend the cause, then `aws sqs "
+            f"start-message-move-task --source-arn {dead_letters_arn}`.",
+        ),
+        Step(
+            ("UndeliveredArchives",),
+            f"Events of archives were lost: `s3unzip reconcile {env} --start`. Then purge the "
+            "queue.",
+        ),
+        Step(
+            ("UndeliveredFailures", "FailedReports"),
+            f"Runs failed without a report: invoke `{report_function}` with each message.",
+        ),
+        Step(
+            ("SlowArchives", "S3Throttling", "ExtractThrottled"),
+            "Runs go on, slower. Compare the stages and the throttles below: a queue that waits "
+            "needs `intake.concurrency`, tasks that wait need `runs.max_workers` or fewer "
+            "throttles.",
+        ),
+    ]
+
+
+def runbook_text(steps: list[Step], alarms: Mapping[str, cloudwatch.Alarm]) -> str:
+    """Return the Markdown table of the steps, with a link to each alarm in the console."""
+    rows = [f"| {_links(step, alarms)} | {step.action} |" for step in steps]
+    return "\n".join(
+        [
+            "## What to do",
+            "An alarm is red: find its row. Every step in full: docs/howto/alarms.md.",
+            "",
+            "| alarm | do |",
+            "| --- | --- |",
+            *rows,
+        ]
+    )
+
+
+def _links(step: Step, alarms: Mapping[str, cloudwatch.Alarm]) -> str:
+    """Link by fragment, like the documented `#dashboards:name=`: it holds in any Region."""
+    return ", ".join(f"[{name}](#alarmsV2:alarm/{alarms[name].alarm_name})" for name in step.alarms)

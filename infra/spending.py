@@ -1,0 +1,104 @@
+"""What the environment spends, as metric math over requests, durations and runs.
+
+Prices are those of `s3unzip.rates`: us-east-1, with the AWS page of each. The
+requests, the attempts and the memory are what was used, so a run that is
+redriven counts once. Storage, KMS, transfer and what the stack costs while
+nothing runs are left out: docs/cost.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+
+from infra.measures import PERIOD, Measures
+from s3unzip import rates
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_lambda as lambda_
+
+    from infra.environment import Environment
+    from infra.functions import Functions
+    from infra.workflow import Workflow
+
+CHILDREN = ("scan", "extract")  # functions that an Express child workflow calls
+
+
+def spending_lines(
+    environment: Environment, functions: Functions, workflow: Workflow
+) -> dict[str, cloudwatch.MathExpression]:
+    """Return dollars a period, by an id: requests to S3, runs, and each function.
+
+    A line uses metrics that come together only. Metric math gives no value
+    where one of its metrics has none, and most archives need no scan.
+    """
+    lines = {"requests": _requests(Measures(environment.name)), "runs": _runs(workflow)}
+    for name, function in functions.by_name.items():
+        gigabytes = getattr(environment.functions, name).memory / 1_024
+        lines[name] = _function(name, function, gigabytes)
+    return lines
+
+
+def spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.MathExpression:
+    """Return the sum of the lines; one without a value counts as 0."""
+    filled = ", ".join(f"FILL({name}, 0)" for name in lines)
+    return cloudwatch.MathExpression(
+        expression=f"SUM([{filled}])", using_metrics=dict(lines), label="dollars", period=PERIOD
+    )
+
+
+def _requests(measures: Measures) -> cloudwatch.MathExpression:
+    return _line(
+        "S3 requests",
+        f"s3_writes * {_price(rates.PRICE_S3_WRITE)} + s3_reads * {_price(rates.PRICE_S3_READ)}",
+        {
+            "s3_writes": measures.measure("WriteRequests", "Sum"),
+            "s3_reads": measures.measure("ReadRequests", "Sum"),
+        },
+    )
+
+
+def _runs(workflow: Workflow) -> cloudwatch.MathExpression:
+    each = (
+        rates.TRANSITIONS * rates.PRICE_STANDARD_TRANSITION
+        + rates.SQS_REQUESTS * rates.PRICE_SQS_REQUEST
+        + rates.EVENTS * rates.PRICE_EVENT
+    )
+    return _line(
+        "state transitions, queue, events",
+        f"runs_started * {_price(each)}",
+        {"runs_started": workflow.state_machine.metric_started(statistic="Sum")},
+    )
+
+
+def _function(name: str, function: lambda_.Function, gigabytes: float) -> cloudwatch.MathExpression:
+    """Price a function's time, calls and logs; for a child also its Express workflow.
+
+    The child is priced as long as its function runs: it does nothing else.
+    """
+    second = gigabytes * rates.PRICE_LAMBDA_GB_SECOND
+    call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
+    if name in CHILDREN:
+        second += rates.EXPRESS_CHUNK_GB * rates.PRICE_EXPRESS_GB_SECOND
+        call += rates.PRICE_EXPRESS_REQUEST
+    return _line(
+        f"{name} function",
+        f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}",
+        {
+            f"{name}_ms": function.metric_duration(statistic="Sum"),
+            f"{name}_calls": function.metric_invocations(statistic="Sum"),
+        },
+    )
+
+
+def _line(
+    label: str, expression: str, metrics: dict[str, cloudwatch.Metric]
+) -> cloudwatch.MathExpression:
+    return cloudwatch.MathExpression(
+        expression=expression, using_metrics=dict(metrics), label=label, period=PERIOD
+    )
+
+
+def _price(dollars: float) -> str:
+    return f"{dollars:.12f}".rstrip("0")

@@ -1,0 +1,103 @@
+"""The alarms of the template, and that docs/howto/alarms.md tells of them as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from infra.environment import Environment, load_environment
+from s3unzip.metric_names import METRICS, NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.infra.templates import Synthesized
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "alarms.md"
+
+
+def alarm_names(made: Synthesized) -> list[str]:
+    """Return the names of the alarms without the stack's name."""
+    prefix = f"{made.environment.stack.name}-"
+    given = [
+        one["Properties"]["AlarmName"] for one in made.resources("AWS::CloudWatch::Alarm").values()
+    ]
+    assert all(name.startswith(prefix) for name in given)
+    return [name.removeprefix(prefix) for name in given]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page about alarms."""
+    return PAGE.read_text()
+
+
+def rows(page: str, header: str) -> list[str]:
+    """Return the first cells of the table with this header."""
+    (table,) = re.findall(rf"^\| {header} \|.*\n\|[ |-]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+    return [line.split("|")[1].strip() for line in table.splitlines()]
+
+
+def test_alarms(dev: Synthesized) -> None:
+    """Each alarm watches a metric that exists and says what to do."""
+    alarms = dev.resources("AWS::CloudWatch::Alarm")
+    assert len(alarms) == 11
+    for alarm in alarms.values():
+        properties = alarm["Properties"]
+        assert len(properties["AlarmDescription"]) > 80
+        assert properties["TreatMissingData"] == "notBreaching"
+        if properties["Namespace"] == NAMESPACE:
+            assert properties["MetricName"] in METRICS
+            assert {one["Name"] for one in properties["Dimensions"]} == {"service", "environment"}
+
+
+def test_page_has_a_row_for_each_alarm(dev: Synthesized, page: str) -> None:
+    """The table of the page and the alarms of the template are the same."""
+    assert sorted(rows(page, "alarm")) == sorted(f"`{name}`" for name in alarm_names(dev))
+
+
+def test_page_has_a_row_for_each_queue(dev: Synthesized, page: str) -> None:
+    """The outputs of the dead-letter queues are all in the page's table."""
+    told = set(re.findall(r"`(\w+)`", " ".join(rows(page, "output"))))
+    queues = {
+        name
+        for name, output in dev.template["Outputs"].items()
+        if re.search(r"IntakeDeadLetters|IntakeUndelivered|IntakeFailed", str(output["Value"]))
+    }
+    assert told == queues
+    assert len(queues) == 5
+
+
+def test_page_names_outputs_that_exist(dev: Synthesized, page: str) -> None:
+    """Every output that the page asks for is one of the stack's."""
+    asked = set(re.findall(r"OutputKey=='(\w+)'", page))
+    asked |= set(re.findall(r"`(\w+(?:Url|Arn))`", page))
+    assert asked
+    assert asked <= set(dev.template["Outputs"])
+
+
+def test_descriptions_name_outputs_that_exist(dev: Synthesized) -> None:
+    """An alarm's description sends nobody to an output that is not there."""
+    for alarm in dev.resources("AWS::CloudWatch::Alarm").values():
+        text = alarm["Properties"]["AlarmDescription"]
+        assert set(re.findall(r"\b\w+(?:Url|Arn)\b", text)) <= set(dev.template["Outputs"])
+
+
+def test_email_of_alarms(synthesize: Callable[[Environment], Synthesized]) -> None:
+    """An address in the environment is told of every alarm."""
+    values = load_environment("dev").model_dump()
+    values["alarms"]["email"] = "on-call@example.com"
+    made = synthesize(Environment.model_validate(values))
+    (subscription,) = made.resources("AWS::SNS::Subscription").values()
+    assert subscription["Properties"]["Endpoint"] == "on-call@example.com"
+    for alarm in made.resources("AWS::CloudWatch::Alarm").values():
+        assert len(alarm["Properties"]["AlarmActions"]) == 1
+
+
+def test_alarms_that_tell_nobody_are_said(dev: Synthesized) -> None:
+    """Without an address the synthesis warns, and names the setting."""
+    written = (dev.path.parent / f"{dev.path.name.split('.')[0]}.metadata.json").read_text()
+    assert "alarms of dev tell nobody: set alarms.email" in written

@@ -1,0 +1,250 @@
+"""The dashboard: what it draws, in which order, and that CloudWatch takes it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from infra.measures import Measures
+from s3unzip import rates
+from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
+from tests.infra.dashboards import dashboard_faults, metrics_of, read_dashboard, widgets_of
+
+if TYPE_CHECKING:
+    from tests.infra.templates import Synthesized
+
+FUNCTIONS = {"plan", "scan", "link", "extract", "report"}
+STAGES = {
+    "ArchiveDuration",
+    "RunDuration",
+    "QueueDelay",
+    "PlanDuration",
+    "ScanDuration",
+    "LinkDuration",
+    "TaskDuration",
+    "ReportDuration",
+}
+
+
+@pytest.fixture(scope="module")
+def body(dev: Synthesized) -> dict[str, Any]:
+    """The dashboard of the environment dev."""
+    return read_dashboard(dev)
+
+
+def titled(body: dict[str, Any], title: str) -> dict[str, Any]:
+    """Return the properties of the one widget with this title."""
+    (found,) = (
+        one["properties"] for one in body["widgets"] if one["properties"].get("title") == title
+    )
+    return dict(found)
+
+
+def names(body: dict[str, Any], title: str) -> set[str]:
+    """Return the names of the metrics of one widget."""
+    return {metric.name for metric in metrics_of(titled(body, title))}
+
+
+def labels(body: dict[str, Any], title: str) -> set[str]:
+    """Return the labels of the metrics of one widget."""
+    return {metric.options["label"] for metric in metrics_of(titled(body, title))}
+
+
+def test_cloudwatch_takes_it(dev: Synthesized, prod: Synthesized) -> None:
+    """In each environment no limit is broken and no widget is over another."""
+    for made in (dev, prod):
+        assert dashboard_faults(read_dashboard(made)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "fault"),
+    [
+        ("metric", {"width": 25}, "does not fit into 24 columns"),
+        ("metric", {"x": 1}, " is over "),
+        ("metric", {"height": 0}, "wrong height"),
+        ("metric", {"type": "picture"}, "unknown type"),
+        ("text", {"properties": {}}, "has no markdown"),
+        ("alarm", {"properties": {"alarms": []}}, "no alarms"),
+        ("log", {"properties": {"query": "fields a", "region": "r", "view": "table"}}, "log group"),
+    ],
+)
+def test_faults_are_found(
+    body: dict[str, Any], kind: str, change: dict[str, Any], fault: str
+) -> None:
+    """The check above can fail."""
+    broken = copy.deepcopy(body)
+    next(one for one in broken["widgets"] if one["type"] == kind).update(change)
+    assert any(fault in found for found in dashboard_faults(broken))
+
+
+def test_what_is_emitted_is_drawn(body: dict[str, Any]) -> None:
+    """Every metric of the functions is drawn with the dimensions it has, and no other."""
+    drawn = [
+        metric
+        for properties in widgets_of(body, "metric")
+        for metric in metrics_of(properties)
+        if metric.namespace == NAMESPACE
+    ]
+    assert {metric.name for metric in drawn} == METRICS.keys()
+    assert {metric.dimensions for metric in drawn} == {
+        (("environment", "dev"), ("service", SERVICE))
+    }
+
+
+def test_axes_name_the_units(body: dict[str, Any]) -> None:
+    """The axis of each graph of the functions' metrics has the unit that they are emitted in."""
+    checked = set()
+    for properties in widgets_of(body, "metric"):
+        own = {one.name for one in metrics_of(properties) if one.namespace == NAMESPACE}
+        axis = properties.get("yAxis", {}).get("left", {}).get("label", "")
+        if own and axis and not axis.startswith("dollars"):
+            assert {METRICS[name].lower() for name in own} == {axis.removesuffix(" a second")}
+            checked |= own
+    assert checked >= STAGES | {"BytesRead", "MembersExtracted", "S3Throttles", "PutLatency"}
+
+
+def test_metrics_that_nobody_emits_cannot_be_drawn() -> None:
+    """A name that is misspelt fails at synthesis."""
+    with pytest.raises(LookupError, match="PlanTime"):
+        Measures("dev").measure("PlanTime", "Sum")
+
+
+def test_headline_is_on_top(body: dict[str, Any]) -> None:
+    """The first row is numbers of the whole time range: archives, members, time, cost."""
+    first = [one for one in body["widgets"] if one["y"] == 0]
+    assert {one["properties"]["view"] for one in first} == {"singleValue"}
+    assert all(one["properties"]["setPeriodToTimeRange"] for one in first)
+    assert names(body, "Archives") == {name for name in METRICS if name.startswith("Archives")}
+    assert names(body, "Members written") == {"MembersExtracted"}
+    (time,) = metrics_of(titled(body, "Put to done (s)"))
+    assert (time.name, time.options["stat"]) == ("ArchiveDuration", "p95")
+    dollars = titled(body, "Dollars, estimated at us-east-1")["metrics"]
+    lines = titled(body, "Cost, estimated at us-east-1")["metrics"]
+    filled = set(re.findall(r"FILL\((\w+), 0\)", dollars[0][0]["expression"]))
+    assert filled == FUNCTIONS | {"requests", "runs"}
+    assert expressions(lines) == expressions(dollars[1:])
+
+
+def test_alarms_and_advice_follow(dev: Synthesized, body: dict[str, Any]) -> None:
+    """The second row has the status of every alarm, and a text that names each once."""
+    second = [one for one in body["widgets"] if one["y"] == 4]
+    assert [one["type"] for one in second] == ["alarm", "text"]
+    alarms = dev.resources("AWS::CloudWatch::Alarm")
+    assert second[0]["properties"]["alarms"] == [f"<{name}.Arn>" for name in alarms]
+    text = second[1]["properties"]["markdown"]
+    links = re.findall(r"\[(\w+)\]\(#alarmsV2:alarm/<(\w+)>\)", text)
+    assert sorted(target for _, target in links) == sorted(alarms)
+    for name, target in links:
+        assert alarms[target]["Properties"]["AlarmName"] == f"s3unzip-dev-{name}"
+    for command in ("runs", "show RUN", "redrive RUN", "reconcile"):
+        assert f"s3unzip {command} --env dev" in text
+    assert re.search(r"start-message-move-task --source-arn <IntakeDeadLetters\w+\.Arn>", text)
+
+
+def test_order(body: dict[str, Any]) -> None:
+    """Failures come before queues, queues before durations, cost last."""
+    wanted = (
+        "Archives",
+        "Alarms",
+        "Failures by reason",
+        "Queue: age of the oldest message",
+        "Put to done",
+        "Bytes",
+        "Function errors",
+    )
+    rows = [
+        next(one["y"] for one in body["widgets"] if one["properties"].get("title") == title)
+        for title in wanted
+    ]
+    assert rows == sorted(set(rows))
+
+
+def test_every_stage_has_its_spread(body: dict[str, Any]) -> None:
+    """The whole and each stage is drawn by p50, p95 and maximum."""
+    found = {}
+    for properties in widgets_of(body, "metric"):
+        metrics = list(metrics_of(properties))
+        if properties["view"] == "timeSeries" and metrics[0].name in STAGES:
+            found[metrics[0].name] = {one.options["stat"] for one in metrics}
+    assert found == {name: {"p50", "p95", "Maximum"} for name in STAGES}
+
+
+def test_failures_by_reason_are_asked_of_logs(body: dict[str, Any]) -> None:
+    """Both functions that tell of failures are asked for them."""
+    for title, message in (
+        ("Failures by reason", "failures"),
+        ("Last runs that did not complete", "archive"),
+    ):
+        query = titled(body, title)["query"]
+        assert f'filter message = "{message}"' in query
+        assert re.findall(r"SOURCE '<Functions(\w+)Logs", query) == ["Report", "Plan"]
+
+
+def test_throttles_queues_and_executions(body: dict[str, Any]) -> None:
+    """Throttles are drawn for each function, and every dead-letter queue and bad end is."""
+    assert labels(body, "Lambda throttles") == FUNCTIONS
+    assert labels(body, "Function errors") == FUNCTIONS
+    assert labels(body, "Functions at once") == FUNCTIONS
+    assert names(body, "S3 throttles") == {"S3Throttles"}
+    assert names(body, "Queue: age of the oldest message") == {"ApproximateAgeOfOldestMessage"}
+    assert names(body, "Queue: messages") == {
+        "ApproximateNumberOfMessagesVisible",
+        "ApproximateNumberOfMessagesNotVisible",
+    }
+    assert names(body, "Executions") == {
+        "ExecutionsStarted",
+        "ExecutionsSucceeded",
+        "ExecutionsFailed",
+        "ExecutionsTimedOut",
+        "ExecutionsAborted",
+    }
+
+
+def test_every_dead_letter_queue_is_drawn(dev: Synthesized, body: dict[str, Any]) -> None:
+    """All queues but the intake's own hold what needs a person."""
+    drawn = {
+        dict(metric.dimensions)["QueueName"] for metric in metrics_of(titled(body, "Dead letters"))
+    }
+    queues = {
+        name for name in dev.resources("AWS::SQS::Queue") if not name.startswith("IntakeQueue")
+    }
+    assert drawn == {f"<{name}.QueueName>" for name in queues}
+    assert len(drawn) == 4
+
+
+def test_cost_is_priced_like_a_forecast(dev: Synthesized, body: dict[str, Any]) -> None:
+    """Requests, functions and child workflows have the prices of the forecast."""
+    rows = expressions(titled(body, "Cost, estimated at us-east-1")["metrics"])
+    values = {"s3_writes": 3.0, "s3_reads": 5.0, "extract_ms": 2_000.0, "extract_calls": 7.0}
+    memory = dev.environment.functions.extract.memory / 1_024
+    second = (
+        memory * rates.PRICE_LAMBDA_GB_SECOND
+        + rates.EXPRESS_CHUNK_GB * rates.PRICE_EXPRESS_GB_SECOND
+    )
+    call = rates.PRICE_LAMBDA_REQUEST + rates.PRICE_EXPRESS_REQUEST
+    call += rates.LOG_BYTES * rates.PRICE_LOG_BYTE
+    assert evaluate(rows["S3 requests"], values) == pytest.approx(
+        3 * rates.PRICE_S3_WRITE + 5 * rates.PRICE_S3_READ
+    )
+    assert evaluate(rows["extract function"], values) == pytest.approx(2 * second + 7 * call)
+    assert {f"{name} function" for name in FUNCTIONS} <= rows.keys()
+
+
+def expressions(rows: list[list[Any]]) -> dict[str, str]:
+    """Return the expressions among the rows of a widget by their labels."""
+    return {row[-1]["label"]: row[-1]["expression"] for row in rows if "expression" in row[-1]}
+
+
+def evaluate(expression: str, values: dict[str, float]) -> float:
+    """Return the value of a sum of products, as metric math has it for one period."""
+    total = 0.0
+    for term in expression.split(" + "):
+        first, *factors = re.split(r" ([*/]) ", term)
+        product = values.get(first) or float(first)
+        for sign, factor in zip(factors[::2], factors[1::2], strict=True):
+            product = product * float(factor) if sign == "*" else product / float(factor)
+        total += product
+    return total
