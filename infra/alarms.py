@@ -55,7 +55,7 @@ class Alarms(Construct):
             _waiting(dead_letters.dead_letters),
             above=0,
             advice="Archives could not be planned. Read the messages and the plan function's log, "
-            "mend the cause, then move the messages back: aws sqs start-message-move-task with "
+            "fix the cause, then move the messages back: aws sqs start-message-move-task with "
             "the stack's output DeadLettersArn.",
         )
         self._alarm(
@@ -79,7 +79,7 @@ class Alarms(Construct):
             _waiting(dead_letters.failed_reports),
             above=0,
             advice="The report function failed three times after a run failed, so nobody was told "
-            "of that run. Read its log, mend the cause, and invoke the function again with the "
+            "of that run. Read its log, fix the cause, and invoke the function again with the "
             "requestPayload of each message of the stack's output FailedReportsUrl.",
         )
 
@@ -89,7 +89,7 @@ class Alarms(Construct):
             workflow.state_machine.metric_failed(statistic="Sum"),
             above=0,
             advice="A run ended FAILED. Read reason and message in its report.json in the work "
-            "bucket, mend the cause (a right, a key, a quota), then redrive the execution: only "
+            "bucket, fix the cause (a right, a key, a quota), then redrive the execution: only "
             "the tasks that failed run again.",
         )
         self._alarm(

@@ -28,12 +28,12 @@ def runbook_steps(environment: str, dead_letters_arn: str, report_function: str)
     return [
         Step(
             ("FailedRuns", "TimedOutRuns", "AbortedRuns"),
-            f"`s3unzip runs {env}` lists the runs, `s3unzip show RUN {env}` says why. Mend the "
+            f"`s3unzip runs {env}` lists the runs, `s3unzip show RUN {env}` says why. Fix the "
             f"cause, then `s3unzip redrive RUN {env}`.",
         ),
         Step(
             ("DeadLetters", "PlanCrashed"),
-            "Archives have no plan. Read the plan function's log. Mend the cause, then `aws sqs "
+            "Archives have no plan. Read the plan function's log. Fix the cause, then `aws sqs "
             f"start-message-move-task --source-arn {dead_letters_arn}`.",
         ),
         Step(

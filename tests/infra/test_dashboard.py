@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from infra.dashboard import STAGES
 from infra.measures import Measures
 from s3unzip import rates
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
@@ -17,16 +19,7 @@ if TYPE_CHECKING:
     from tests.infra.templates import Synthesized
 
 FUNCTIONS = {"plan", "scan", "link", "extract", "report"}
-STAGES = {
-    "ArchiveDuration",
-    "RunDuration",
-    "QueueDelay",
-    "PlanDuration",
-    "ScanDuration",
-    "LinkDuration",
-    "TaskDuration",
-    "ReportDuration",
-}
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +96,12 @@ def test_axes_name_the_units(body: dict[str, Any]) -> None:
         if own and axis and not axis.startswith("dollars"):
             assert {METRICS[name].lower() for name in own} == {axis.removesuffix(" a second")}
             checked |= own
-    assert checked >= STAGES | {"BytesRead", "MembersExtracted", "S3Throttles", "PutLatency"}
+    assert checked >= set(STAGES.values()) | {
+        "BytesRead",
+        "MembersExtracted",
+        "S3Throttles",
+        "PutLatency",
+    }
 
 
 def test_metrics_that_nobody_emits_cannot_be_drawn() -> None:
@@ -167,9 +165,10 @@ def test_every_stage_has_its_spread(body: dict[str, Any]) -> None:
     found = {}
     for properties in widgets_of(body, "metric"):
         metrics = list(metrics_of(properties))
-        if properties["view"] == "timeSeries" and metrics[0].name in STAGES:
+        if properties["view"] == "timeSeries" and metrics[0].name.endswith(("Duration", "Delay")):
             found[metrics[0].name] = {one.options["stat"] for one in metrics}
-    assert found == {name: {"p50", "p95", "Maximum"} for name in STAGES}
+    assert found == {name: {"p50", "p95", "Maximum"} for name in STAGES.values()}
+    assert {name for name in METRICS if name.endswith(("Duration", "Delay"))} == found.keys()
 
 
 def test_failures_by_reason_are_asked_of_logs(body: dict[str, Any]) -> None:
@@ -231,6 +230,22 @@ def test_cost_is_priced_like_a_forecast(dev: Synthesized, body: dict[str, Any]) 
     )
     assert evaluate(rows["extract function"], values) == pytest.approx(2 * second + 7 * call)
     assert {f"{name} function" for name in FUNCTIONS} <= rows.keys()
+
+
+def test_page_explains_every_tile(dev: Synthesized, body: dict[str, Any]) -> None:
+    """docs/howto/dashboard.md names each tile and each stage, and counts what is paid for."""
+    page = PAGE.read_text()
+    titles = [one["properties"].get("title") for one in body["widgets"]]
+    graphs = {"Members", "Bytes", "Requests to S3", "PUT latency"}  # in one sentence
+    for title in {title for title in titles if title} - graphs:
+        known = title.partition(", estimated")[0] if title.startswith("Cost") else title
+        assert f"| {title} |" in page or f"**{known}**" in page, title
+    for title, name in STAGES.items():
+        assert f"| {title} | `{name}` |" in page
+    for question in (one["markdown"] for one in widgets_of(body, "text")[1:]):
+        assert f"\n{question}\n" in page
+    assert f"the {len(dev.resources('AWS::CloudWatch::Alarm'))} alarms" in page
+    assert f"the {len(METRICS)} metrics" in page
 
 
 def expressions(rows: list[list[Any]]) -> dict[str, str]:
