@@ -28,11 +28,7 @@ CHILDREN = ("scan", "extract")  # functions that an Express child workflow calls
 def spending_lines(
     environment: Environment, functions: Functions, workflow: Workflow
 ) -> dict[str, cloudwatch.MathExpression]:
-    """Return dollars a period, by an id: requests to S3, runs, and each function.
-
-    A line uses metrics that come together only. Metric math gives no value
-    where one of its metrics has none, and most archives need no scan.
-    """
+    """Return dollars a period, by an id: requests to S3, runs, and each function."""
     lines = {"requests": _requests(Measures(environment.name)), "runs": _runs(workflow)}
     for name, function in functions.by_name.items():
         gigabytes = getattr(environment.functions, name).memory / 1_024
@@ -41,10 +37,13 @@ def spending_lines(
 
 
 def spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.MathExpression:
-    """Return the sum of the lines; one without a value counts as 0."""
-    filled = ", ".join(f"FILL({name}, 0)" for name in lines)
+    """Return the sum of the lines.
+
+    Most runs have no scan. Arithmetic treats missing values as 0, which AWS
+    does not say of ``SUM``: using-metric-math in the user guide of CloudWatch.
+    """
     return cloudwatch.MathExpression(
-        expression=f"SUM([{filled}])", using_metrics=dict(lines), label="dollars", period=PERIOD
+        expression=" + ".join(lines), using_metrics=dict(lines), label="dollars", period=PERIOD
     )
 
 
