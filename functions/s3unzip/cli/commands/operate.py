@@ -121,6 +121,8 @@ def show_run(
 
 def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
     """Return where the page of a run is on this machine, fetched if it is elsewhere."""
+    from s3unzip.stores.folder.descriptors import PRIVATE, make_folders
+
     home = Path(runs_home().key)
     if not deployed:
         page = home / "runs" / run / run_files.PAGE
@@ -128,7 +130,7 @@ def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
             return page
         raise NotFoundError(f"{run}: has no page; s3unzip redrive {run} writes it")
     page = home / "pages" / f"{run}.html"
-    page.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(page.parent, PRIVATE)
     page.write_bytes(runs.work(run).read(run_files.PAGE))
     return page
 
