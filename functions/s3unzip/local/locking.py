@@ -34,7 +34,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     """
     folder = Path(home, "runs", run)
     make_folders(folder, PRIVATE)
-    file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: PTH123 - opener
+    file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - the caller closes it
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
