@@ -73,6 +73,7 @@ class WorkerPool:
         progress: Progress | None,
         server: ForkServer | None = None,
     ) -> None:
+        self._run = run.id
         self._processes = processes
         self._target = partial(serve, run=run, make_context=make_context)
         self._progress = progress
@@ -98,6 +99,9 @@ class WorkerPool:
 
         A job that raises what stops the run ends the work: jobs not begun are
         left. Ctrl-C stops the workers, which write what is done, and goes on up.
+
+        Raises:
+            ServiceFaultError: no worker can be started.
         """
         outlook = Outlook()
         waiting = _Waiting(jobs)
@@ -106,7 +110,7 @@ class WorkerPool:
                 self._hand_out(waiting)
                 for worker, word in self._hear(waiting.seconds):
                     self._take(worker, word, waiting, outlook)
-        except KeyboardInterrupt:
+        except BaseException:
             self.stop()
             raise
         return outlook
@@ -148,7 +152,12 @@ class WorkerPool:
 
     def _start(self) -> _Worker:
         processor = self._free_processor()
-        worker = _Worker(self._forks.start(partial(self._target, processor=processor)), processor)
+        try:
+            child = self._forks.start(partial(self._target, processor=processor))
+        except ServiceFaultError as error:
+            advice = f"continue with: s3unzip redrive {self._run}"
+            raise ServiceFaultError(f"{error}; {advice}") from error
+        worker = _Worker(child, processor)
         self._workers.append(worker)
         return worker
 

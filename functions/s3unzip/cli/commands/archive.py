@@ -39,6 +39,7 @@ def list_members(
     encoding: o.Encoding = None,
     password_file: o.PasswordFile = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a member.")] = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -50,7 +51,7 @@ def list_members(
         include=include, exclude=exclude, limit=limit, lenient=lenient, encoding=encoding
     )
     request = preview_request(source, chosen)
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, allow=allow)
     context = make_context(config, chosen, password_file)
     listing = settle_listing(request, context)
     if json_lines:
@@ -69,6 +70,7 @@ def print_member(
     lenient: o.Lenient = False,
     encoding: o.Encoding = None,
     password_file: o.PasswordFile = None,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -78,7 +80,7 @@ def print_member(
 
     chosen = o.make_options(members=[member], lenient=lenient, encoding=encoding)
     request = preview_request(source, chosen)
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, allow=allow)
     context = make_context(config, chosen, password_file)
     if sys.stdout.isatty() and member.lower().endswith((".zip", ".gz", ".png", ".jpg", ".exe")):
         raise UsageError(f"{member}: not text; redirect it: s3unzip cat ... > file")

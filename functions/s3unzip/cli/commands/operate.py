@@ -153,6 +153,7 @@ def redrive_run(
     kms_key: o.KmsKey = None,
     tune: o.Tune = None,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -161,7 +162,9 @@ def redrive_run(
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import redrive
 
-    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
+    config = o.store_config(
+        endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
+    )
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
@@ -185,6 +188,7 @@ def retry_run(
     kms_key: o.KmsKey = None,
     tune: o.Tune = None,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -194,7 +198,9 @@ def retry_run(
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import retry_failed
 
-    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
+    config = o.store_config(
+        endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
+    )
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)

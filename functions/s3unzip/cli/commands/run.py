@@ -90,6 +90,7 @@ def run_command(
     tune: o.Tune = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no report.")] = False,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -123,7 +124,9 @@ def run_command(
         raise UsageError(f"{request.destination}: --dest-owner and --kms-key are for S3")
     processes = workers or len(available_processors())
     tuning = local_tuning(tune, processes, puts)
-    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
+    config = o.store_config(
+        endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
+    )
     policy = o.policy_of(chosen, o.read_password(password_file))
     worker = partial(open_context, config, policy, tuning)
     platform = local_platform(config, request.destination, processes)
@@ -265,6 +268,7 @@ def plan_command(
     max_cost: MaxCost = None,
     tune: o.Tune = None,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -273,7 +277,7 @@ def plan_command(
     from s3unzip.cli.platforms import choose_platform
     from s3unzip.forecast import check_budget, make_forecast
 
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, allow=allow)
     deployed = None if env is None else _deployed(env, on, config)
     ruled = Options() if deployed is None else deployed.orders.options
     chosen = o.make_options(
