@@ -13,6 +13,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from _typeshed import ReadableBuffer
 
 INPUT, OUTPUT, ERRORS = range(3)
@@ -24,7 +26,7 @@ class OutputLostError(OSError):
 
 
 class _Output(io.FileIO):
-    def write(self, data: ReadableBuffer, /) -> int | None:
+    def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -34,7 +36,7 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    def write(self, data: ReadableBuffer, /) -> int | None:
+    def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
             return super().write(data)
         except OSError:
@@ -61,9 +63,7 @@ def drop_output() -> None:
     os.close(nothing)
 
 
-def _text(
-    raw: io.FileIO, before: io.TextIOBase | None, errors: str | None = None
-) -> io.TextIOWrapper:
+def _text(raw: io.FileIO, before: TextIO | None, errors: str | None = None) -> io.TextIOWrapper:
     encoding = getattr(before, "encoding", None) or "utf-8"
     strictness = errors or getattr(before, "errors", None) or "strict"
     by_line = errors is not None or raw.isatty()

@@ -155,6 +155,7 @@ def _run(
 ) -> int:
     from s3unzip.cli.progress import RunDisplay
     from s3unzip.local.clock import LocalClock
+    from s3unzip.local.leftovers import drop_leftovers
     from s3unzip.local.locking import lock_run
     from s3unzip.local.pool import WorkerPool
     from s3unzip.local.runner import run_archive
@@ -171,6 +172,7 @@ def _run(
         if max_cost is not None:
             _guard(summary, context, max_cost)
         locks.enter_context(lock_run(runs_home().key, summary.run.id))
+        drop_leftovers(runs_home().key, summary.run, context)
 
     def planned(summary: PlanSummary) -> None:
         admit(summary)
