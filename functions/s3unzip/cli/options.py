@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +20,7 @@ from s3unzip.settings import Tuning, make_tuning
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from s3unzip.model import Location
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.zipformat import Policy
 
@@ -144,6 +147,7 @@ def store_config(
         destination_owner=owner,
         destination_kms_key=kms_key,
         connections=max(64, connections),
+        check_reachable=True,
         web=WebAccess(
             other_hosts=AllowedWeb.OTHER_HOSTS in allowed,
             private_addresses=AllowedWeb.PRIVATE_ADDRESSES in allowed,
@@ -168,16 +172,30 @@ def check_endpoint(url: str) -> None:
     raise UsageError(f"--endpoint-url {url}: not a URL that begins with http:// or https://{like}")
 
 
-def policy_of(options: Options, password: bytes | None = None) -> Policy:
-    """Return the policy that a run's options ask for."""
-    from s3unzip.zipformat import Policy
+def policy_of(
+    options: Options, password: bytes | None = None, destination: Location | None = None
+) -> Policy:
+    """Return the policy that a run's options ask for.
+
+    Where `destination` is a folder, its own path does not count in the limit of keys.
+
+    Raises:
+        UsageError: an encoding that Python does not know.
+    """
+    from s3unzip.zipformat import Limits, Policy
 
     if options.encoding is not None:
         try:
             "".encode(options.encoding)
         except LookupError as error:
             raise UsageError(f"--encoding {options.encoding}: Python knows no such one") from error
-    return Policy(lenient=options.lenient, encoding=options.encoding, password=password)
+    limits = Limits()
+    if destination is not None and destination.scheme == "file":
+        way = len(os.fsencode(destination.key))
+        limits = replace(limits, key_bytes=limits.key_bytes + way)
+    return Policy(
+        lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
+    )
 
 
 def tuning_of(changes: list[str] | None, base: Tuning | None = None, **more: int) -> Tuning:

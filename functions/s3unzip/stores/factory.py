@@ -34,6 +34,7 @@ class StoreConfig:
     destination_owner: str | None = None  # account that must own the destination bucket
     destination_kms_key: str | None = None  # None: the bucket's default encryption
     connections: int = 64  # to S3, kept open
+    check_reachable: bool = False  # give up at once where S3 cannot be reached at the beginning
     web: WebAccess = field(default_factory=WebAccess)
 
 
@@ -97,6 +98,7 @@ class _Stores:
                     config.region,
                     config.profile,
                     connections=config.connections,
+                    check_reachable=config.check_reachable,
                 )
                 writing = Writing(config.destination_owner, config.destination_kms_key)
                 self._s3 = S3Stores(config.work, access=access, writing=writing)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from s3unzip.context import Context
+    from s3unzip.model import Location
     from s3unzip.preview import Listed
     from s3unzip.stores.factory import StoreConfig
 
@@ -104,13 +105,16 @@ def _bare(options: Options) -> Options:
 
 
 def make_context(
-    config: StoreConfig, options: Options, password_file: Path | None = None
+    config: StoreConfig,
+    options: Options,
+    password_file: Path | None = None,
+    destination: Location | None = None,
 ) -> Context:
     """Return a context of this process."""
     from s3unzip.context import Context
     from s3unzip.stores.factory import open_stores
 
-    policy = o.policy_of(options, o.read_password(password_file))
+    policy = o.policy_of(options, o.read_password(password_file), destination)
     return Context(stores=open_stores(config), clock=LocalClock(), policy=policy)
 
 

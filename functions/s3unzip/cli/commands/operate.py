@@ -271,12 +271,14 @@ class _Again:
         if options.password_ref is not None and self._password is None:
             raise UsageError(f"{summary.run.id} was begun with a password: give --password-file")
         policy = o.policy_of(options, self._password)
-        worker = partial(open_context, self._config, policy, self._tuning)
+        program = partial(open_context, self._config, policy, self._tuning)
+        patient = replace(self._config, check_reachable=False)
+        worker = partial(open_context, patient, policy, self._tuning)
         run = summary.run
         display = RunDisplay()
         display.planned(summary)
         platform = local_platform(self._config, run.destination, self._processes)
-        context = replace(worker(LocalClock(), display), platform=platform)
+        context = replace(program(LocalClock(), display), platform=platform)
         modules = worker_modules(self._config.work, run.source, run.destination)
         with lock_run(self._config.work.key, run.id), ForkServer(modules) as server, display:
 

@@ -127,19 +127,21 @@ def run_command(
     config = o.store_config(
         endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
     )
-    policy = o.policy_of(chosen, o.read_password(password_file))
-    worker = partial(open_context, config, policy, tuning)
+    policy = o.policy_of(chosen, o.read_password(password_file), request.destination)
+    program = partial(open_context, config, policy, tuning)
+    worker = partial(open_context, replace(config, check_reachable=False), policy, tuning)
     platform = local_platform(config, request.destination, processes)
     modules = worker_modules(config.work, request.source, request.destination)
     with ForkServer(modules) as server:
-        machine = Machine(worker, processes, platform, server)
+        machine = Machine(program, worker, processes, platform, server)
         return _run(request, machine, max_cost, quiet=quiet, json=json)
 
 
 class Machine(NamedTuple):
     """This machine, as a run uses it."""
 
-    worker: partial[Context]  # of a clock and a progress
+    program: partial[Context]  # of a clock and a progress, as is the next
+    worker: partial[Context]
     processes: int
     platform: Platform
     server: ForkServer
@@ -161,7 +163,7 @@ def _run(
     from s3unzip.local.runner import run_archive
 
     display = RunDisplay(enabled=False if quiet else None)
-    context = replace(machine.worker(LocalClock(), display), platform=machine.platform)
+    context = replace(machine.program(LocalClock(), display), platform=machine.platform)
 
     def make_pool(run: Run) -> WorkerPool:
         return WorkerPool(run, machine.processes, machine.worker, display, machine.server)
@@ -306,7 +308,7 @@ def plan_command(
         more = {} if puts is None else {"puts_in_flight": puts}
         tuning = o.tuning_of(tune, deployed.scale.tuning, max_workers=count, **more)
         max_cost = deployed.scale.max_cost if max_cost is None else max_cost
-    context = replace(make_context(config, chosen, password_file), tuning=tuning)
+    context = replace(make_context(config, chosen, password_file, target), tuning=tuning)
     request = Request(parse_source(source), target, chosen)
     forecast = make_forecast(_workload(request, context), platform, tuning)
     _show_forecast(forecast, json=json)

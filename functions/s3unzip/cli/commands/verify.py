@@ -93,7 +93,7 @@ def verify_command(
     context = Context(
         stores=open_stores(config),
         clock=LocalClock(),
-        policy=o.policy_of(chosen, o.read_password(password_file)),
+        policy=o.policy_of(chosen, o.read_password(password_file), request.destination),
         progress=seen,
     )
     with seen.shown():

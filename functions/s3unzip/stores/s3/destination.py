@@ -337,9 +337,9 @@ class S3Destination:
     def _fault(
         self, error: Exception, action: str, key: str, *, conditional: bool = False
     ) -> S3UnzipError:
-        found = fault(error, Call(action, self._bucket, key, conditional=conditional))
-        self._session.relocate(self._bucket, found)
-        return found
+        return self._session.understand(
+            error, Call(action, self._bucket, key, conditional=conditional)
+        )
 
 
 def _told(answer: Mapping[str, Any], field: str, key: str) -> Any:

@@ -10,7 +10,7 @@ from urllib3.exceptions import HTTPError
 from s3unzip.errors import ServiceFaultError
 from s3unzip.stores.ports import Tail
 from s3unzip.stores.s3 import boto_fallback as odd_keys
-from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault, read_answer
+from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
 from s3unzip.stores.s3.pins import check_answer, conditions, header_date, make_pin, whole_size
 from s3unzip.zipformat.ranges import ByteRange
 
@@ -83,9 +83,7 @@ class S3Source:
         return Tail(self.pinned(location, pin).read(want), pin)
 
     def _fault(self, error: Exception, call: Call) -> S3UnzipError:
-        found = fault(error, call)
-        self._session.relocate(call.bucket, found)
-        return found
+        return self._session.understand(error, call)
 
 
 class S3Archive:
@@ -158,9 +156,7 @@ class S3Archive:
             )
 
     def _fault(self, error: Exception) -> S3UnzipError:
-        found = fault(error, self._call)
-        self._session.relocate(self._bucket, found)
-        return found
+        return self._session.understand(error, self._call)
 
 
 def _knows_no_suffix(error: Exception) -> bool:
