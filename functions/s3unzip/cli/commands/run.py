@@ -99,7 +99,8 @@ def run_command(
 
     Exit code: 0 all extracted, 1 some members failed, 3 archive rejected,
     4 archive changed, 5 a service failed (s3unzip redrive continues),
-    2 wrong request, 6 a store refused, 130 stopped.
+    2 wrong request, 6 a store refused, 74 stdout cannot be written,
+    130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
     from s3unzip.cli.contexts import open_context, worker_modules
     from s3unzip.local.forkserver import ForkServer
