@@ -11,10 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s3unzip import run_files
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.local.locking import lock_run
 from s3unzip.model import Run, decode
-from s3unzip.objects.upload_registry import RECORDS, abort_run
+from s3unzip.objects.upload_registry import abort_run
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
@@ -34,7 +35,7 @@ def drop_leftovers(home: str, run: Run, context: Context) -> int:
         StorageError, ServiceFaultError: the destination refuses to list or to drop uploads.
     """
     dropped = 0
-    for records in sorted(Path(home, "runs").glob(f"*/{RECORDS}")):
+    for records in sorted(Path(home, "runs").glob(f"*/{run_files.UPLOADS}")):
         name = records.parent.name
         if name != run.id and any(records.iterdir()):
             dropped += _drop_of(home, name, run, context)
@@ -43,7 +44,7 @@ def drop_leftovers(home: str, run: Run, context: Context) -> int:
 
 def _drop_of(home: str, name: str, run: Run, context: Context) -> int:
     try:
-        other = decode(context.stores.work(name).read("run.json"), Run)
+        other = decode(context.stores.work(name).read(run_files.RUN), Run)
     except (NotFoundError, UsageError):  # of a version that wrote other records
         return 0
     if (other.source.public, other.destination) != (run.source.public, run.destination):
