@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import stat
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,12 +27,15 @@ from s3unzip.errors import (
 from s3unzip.model import Location
 from s3unzip.stores.folder.descriptors import Directories
 from s3unzip.stores.folder.destination import FolderDestination
-from s3unzip.stores.folder.placing import OWN
+from s3unzip.stores.folder.placing import OWN, Folder, write_file
 from s3unzip.stores.folder.run_store import FolderWork
 from s3unzip.stores.folder.source import FileSource
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def put(folder: Path, key: str, *, if_absent: bool = False) -> None:
@@ -174,12 +180,17 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path) -> 
     done = threading.Event()
 
     def swap() -> None:
-        while not done.is_set():
-            with contextlib.suppress(OSError):
-                (folder / "a").rename(folder / "aside")
-                (folder / "a").symlink_to(outside)
-                (folder / "a").unlink()
-                (folder / "aside").rename(folder / "a")
+        for number in itertools.count():
+            for step in (
+                lambda number=number: (folder / "a").rename(tmp_path / f"aside{number}"),
+                lambda: (folder / "a").symlink_to(outside),
+                lambda: time.sleep(0),
+                (folder / "a").unlink,
+            ):
+                with contextlib.suppress(OSError):
+                    step()
+            if done.is_set():
+                return
 
     attacker = threading.Thread(target=swap)
     attacker.start()
@@ -196,6 +207,22 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path) -> 
         done.set()
         attacker.join()
     assert list(outside.rglob("*")) == [outside / "sub"]
+
+
+def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path) -> None:
+    """Between the first byte and the name: the file goes where its folder has gone."""
+    folder, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first "
+        (folder / "a").rename(folder / "aside")
+        (folder / "a").symlink_to(outside)
+        yield b"last"
+
+    write_file(Folder(str(folder)), f"{folder}/a/f", pieces())
+    assert not list(outside.iterdir())
+    assert (folder / "aside/f").read_bytes() == b"first last"
 
 
 def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(tmp_path: Path) -> None:
