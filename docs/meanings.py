@@ -36,7 +36,10 @@ EXIT_CODES = {
     5: "a service failed, or work is left: redrive",
     6: "a store refused",
     70: "a bug of s3unzip, please report it",
+    74: "standard output cannot be written; a run has done its work",
+    129: "stopped by SIGHUP",
     130: "stopped by Ctrl-C",
+    143: "stopped by SIGTERM",
 }
 EVENT_FIELDS = {
     "run": "The run's id; with it every object of the run is found.",

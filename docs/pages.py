@@ -15,6 +15,8 @@ from infra import environment
 from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws_lambda import events
 from s3unzip.cli.main import INTERNAL_ERROR, app
+from s3unzip.cli.signals import STOPPING
+from s3unzip.cli.streams import OUTPUT_LOST
 from s3unzip.forecast import FIXTURES
 from s3unzip.runs.stop import REASONS
 from s3unzip.zipformat import Limits
@@ -148,7 +150,7 @@ def make_errors() -> str:
         if isinstance(found, type) and issubclass(found, errors.S3UnzipError)
     ]
     used = {found.exit_code for found in classes} | {verdict.exit_code for verdict in model.Verdict}
-    used |= {0, INTERNAL_ERROR}
+    used |= {0, INTERNAL_ERROR, OUTPUT_LOST, *(128 + number for number in STOPPING)}
     check_described("docs/meanings.py: EXIT_CODES", map(str, used), map(str, EXIT_CODES))
     verdicts = read_declarations(model.Verdict)
     parts = [

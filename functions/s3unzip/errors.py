@@ -20,7 +20,7 @@
     |  +- ThrottledError            exit 5  503 SlowDown and its kin, after the whole budget
     |  +- DeadlineError             exit 5  the worker's time ran out; what is done is written
     +- RunStoppedError              exit 5  another task met what stops the whole run
-    +- InterruptedRunError          exit 130  Ctrl-C
+    +- InterruptedRunError          exit 130  Ctrl-C; 143 SIGTERM, 129 SIGHUP
 
 Verdicts are values, exceptions are retryable: an `ArchiveError` never leaves
 the pipeline (it becomes a verdict or an outcome), and the state machine

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import itertools
 import os
 import stat
 import subprocess
 import sys
+import threading
+import time
+import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,14 +25,17 @@ from s3unzip.errors import (
     StorageError,
 )
 from s3unzip.model import Location
+from s3unzip.stores.folder.descriptors import Directories
 from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder.placing import OWN, Folder, write_file
+from s3unzip.stores.folder.run_store import FolderWork
 from s3unzip.stores.folder.source import FileSource
-from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 def put(folder: Path, key: str, *, if_absent: bool = False) -> None:
@@ -160,3 +170,193 @@ def test_a_source_that_changes(tmp_path: Path, way: str) -> None:
         archive.read(ByteRange(4, 6))
     with pytest.raises(SourceChangedError):
         list(pieces)
+
+
+def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path) -> None:
+    """Whoever may write in the folder swaps it all the time: nothing is ever written outside."""
+    folder, outside = tmp_path / "out", tmp_path / "outside"
+    (outside / "sub").mkdir(parents=True)
+    (folder / "a").mkdir(parents=True)
+    done = threading.Event()
+
+    def swap() -> None:
+        for number in itertools.count():
+            for step in (
+                lambda number=number: (folder / "a").rename(tmp_path / f"aside{number}"),
+                lambda: (folder / "a").symlink_to(outside),
+                lambda: time.sleep(0),
+                (folder / "a").unlink,
+            ):
+                with contextlib.suppress(OSError):
+                    step()
+            if done.is_set():
+                return
+
+    attacker = threading.Thread(target=swap)
+    attacker.start()
+    try:
+        for number in range(400):
+            target = FolderDestination(str(folder))  # that has seen no folder yet
+            with contextlib.suppress(S3UnzipError):
+                target.put(f"{folder}/a/sub/f{number}", b"body", FACTS, if_absent=False)
+            with contextlib.suppress(S3UnzipError):
+                list(target.read(f"{folder}/a/sub/f{number}"))
+            with contextlib.suppress(S3UnzipError):
+                assert list(target.sizes(f"{folder}/a/", "", "\U0010ffff")) is not None
+    finally:
+        done.set()
+        attacker.join()
+    assert list(outside.rglob("*")) == [outside / "sub"]
+
+
+def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path) -> None:
+    """Between the first byte and the name: the file goes where its folder has gone."""
+    folder, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first "
+        (folder / "a").rename(folder / "aside")
+        (folder / "a").symlink_to(outside)
+        yield b"last"
+
+    write_file(Folder(str(folder)), f"{folder}/a/f", pieces())
+    assert not list(outside.iterdir())
+    assert (folder / "aside/f").read_bytes() == b"first last"
+
+
+def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(tmp_path: Path) -> None:
+    """The folder was checked when the upload began; what counts is where it is completed."""
+    folder, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_bytes(b"mine")
+    for kept in (True, False):  # with the folder's descriptor still at hand, and without
+        target = FolderDestination(str(folder))
+        upload = Upload(f"{folder}/a/f", target.create_upload(f"{folder}/a/f", FACTS))
+        part = target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
+        (folder / "a").rename(folder / "aside")
+        (folder / "a").symlink_to(outside)
+        with contextlib.suppress(StorageError):
+            (target if kept else FolderDestination(str(folder))).complete_upload(
+                upload, [part], if_absent=False
+            )
+        assert (outside / "f").read_bytes() == b"mine"
+        (folder / "a").unlink()
+        (folder / "aside").rename(folder / "a")
+
+
+def test_an_uploads_file_swapped_for_a_link(tmp_path: Path) -> None:
+    """Neither a symbolic nor a hard link in the place of our own file is written through."""
+    folder, outside = tmp_path / "out", tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    target = FolderDestination(str(folder))
+    for link in (os.symlink, os.link):
+        upload = Upload(f"{folder}/f", target.create_upload(f"{folder}/f", FACTS))
+        own = folder / f"{OWN}{upload.upload_id}"
+        own.unlink()
+        link(outside, own)
+        with pytest.raises(StorageError):
+            target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
+        target.abort_upload(upload)
+        assert outside.read_bytes() == b"mine"
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed files", "named files"])
+def test_files_are_placed_with_and_without_unnamed_files(
+    tmp_path: Path, *, unnamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New, over another file, only if absent, and over a folder: no name of ours is left."""
+    if not unnamed:
+        monkeypatch.setattr("s3unzip.stores.folder.placing.OWN_FILES", "/nowhere")
+    target = FolderDestination(str(tmp_path))
+    (tmp_path / "folder").mkdir()
+    for body in (b"1", b"2"):
+        target.put(f"{tmp_path}/a/f", body, FACTS, if_absent=False)
+        assert (tmp_path / "a/f").read_bytes() == body
+    with pytest.raises(ConflictError):
+        target.put(f"{tmp_path}/a/f", b"3", FACTS, if_absent=True)
+    with pytest.raises(StorageError, match="a folder is where a file is needed"):
+        target.put(f"{tmp_path}/folder", b"3", FACTS, if_absent=False)
+    target.put(f"{tmp_path}/a/g", b"4", FACTS, if_absent=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "f", "folder", "g"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has files without names")
+def test_a_killed_writer_leaves_nothing(tmp_path: Path) -> None:
+    """A file that is being written has no name."""
+    script = f"""
+import os
+from s3unzip.stores.folder.placing import Folder, write_file
+def pieces():
+    yield b"half"
+    os._exit(9)
+write_file(Folder({str(tmp_path)!r}), {f"{tmp_path}/a/b"!r}, pieces())
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == 9
+    assert [path.name for path in tmp_path.rglob("*")] == ["a"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has files without names")
+def test_what_a_writer_left_that_was_killed_while_it_replaced_a_file(tmp_path: Path) -> None:
+    """Its one name of our own goes when the same key is written again."""
+    put(tmp_path, f"{tmp_path}/f")
+    left = OWN + hashlib.blake2b(b"f", digest_size=8).hexdigest()
+    (tmp_path / left).write_bytes(b"left")
+    put(tmp_path, f"{tmp_path}/f")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def open_files() -> int:
+    """Count this process's open files."""
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_open_folders_are_bounded(tmp_path: Path) -> None:
+    """Many folders and deep ones take no more descriptors than the setting says."""
+    before = open_files()
+    directories = Directories(str(tmp_path), max_open=5)
+    deep = "/".join(["d"] * 300)
+    for path in [deep, *(f"wide{number}" for number in range(50)), f"{deep}/e", deep]:
+        directories.open(path, create=True)
+        assert directories.kept <= 5
+        assert open_files() <= before + 6  # and the folder itself
+    assert (tmp_path / deep / "e").is_dir()
+    del directories
+    assert open_files() == before
+
+
+def test_a_long_way_to_the_folder_costs_no_name(tmp_path: Path) -> None:
+    """A path may be longer than the system takes in one call: only its parts count."""
+    folder = tmp_path / "/".join(["n" * 200] * 15)
+    folder.mkdir(parents=True)
+    key = f"{folder}/{'/'.join(['m' * 200] * 6)}/f"
+    assert len(key) > os.pathconf("/", "PC_PATH_MAX")
+    target = FolderDestination(str(folder))
+    target.put(key, b"body", FACTS, if_absent=False)
+    assert b"".join(target.read(key)) == b"body"
+    assert list(target.sizes(f"{folder}/", "", "\U0010ffff")) == [(key, 4)]
+
+
+def test_a_mode_without_rights_is_not_restored(tmp_path: Path) -> None:
+    """Many writers leave the mode zero; the file can be read all the same."""
+    facts = ObjectFacts("text/plain", {"mode": "0"})
+    FolderDestination(str(tmp_path)).put(f"{tmp_path}/a", b"1", facts, if_absent=False)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) & 0o400
+
+
+def test_runs_are_private(tmp_path: Path) -> None:
+    """A run's records may hold a presigned URL: nobody else may read them, whatever the umask."""
+    before = os.umask(0)
+    try:
+        work = FolderWork(str(tmp_path / "home"), "run-1")
+        work.write("run.json", [b"{}"])
+        work.write("outcomes/task.jsonl", [b"{}"])
+        (tmp_path / "home/runs/run-2").mkdir(mode=0o755)
+        FolderWork(str(tmp_path / "home"), "run-2").write("run.json", [b"{}"])
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "home").rglob("*")}
+    assert modes == {0o700, 0o600}
+    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700

@@ -18,7 +18,7 @@ from s3unzip.stores.folder.source import FileSource
 from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3Work
 from s3unzip.stores.s3.source import S3Source
-from s3unzip.stores.web import WebSource
+from s3unzip.stores.web.source import WebSource
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,8 @@ from s3unzip.errors import (
     ThrottledError,
 )
 from s3unzip.model import Location, Pin
-from s3unzip.stores.web import WebSource
+from s3unzip.stores.web.access import WebAccess
+from s3unzip.stores.web.source import WebSource
 from s3unzip.zipformat.ranges import ByteRange
 from tests.servers import Asked, HttpServer, Reply, WebFiles, free_port
 
@@ -35,7 +36,7 @@ def serving(answer: Callable[[Asked], Reply]) -> Iterator[tuple[Location, HttpSe
     """Serve ``a.zip``; yield where it is."""
     with HttpServer(answer) as server:
         host = server.url.removeprefix("http://")
-        source = WebSource(connect_seconds=1.0, stall_seconds=0.5)
+        source = WebSource(WebAccess(connect_seconds=1.0, stall_seconds=0.5))
         yield Location("http", host, f"a.zip?{QUERY}"), server, source
 
 
@@ -176,5 +177,5 @@ def test_nobody_there_and_silence() -> None:
     assert "SECRET" not in str(caught.value)
     gone = Location("http", f"127.0.0.1:{free_port()}", f"a.zip?{QUERY}")
     with pytest.raises(ServiceFaultError) as caught:
-        WebSource(connect_seconds=1.0).tail(gone, 10)
+        WebSource(WebAccess(connect_seconds=1.0)).tail(gone, 10)
     assert "SECRET" not in str(caught.value)

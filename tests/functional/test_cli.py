@@ -230,3 +230,19 @@ def test_workers_import_nothing_that_few_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_where_a_folder_is_does_not_count_in_the_length_of_keys(
+    s3unzip: Callable[..., Ended], home: Path
+) -> None:
+    """A member of 991 bytes fits into any folder; one of 1,025 into none."""
+    long, too_long = "d/" * 495 + "f", "e/" * 512 + "f"
+    (home / "b.zip").write_bytes(build(Entry(long, b"1")))
+    (home / "c.zip").write_bytes(build(Entry(too_long, b"1")))
+    out = "/".join(["./out", *["n" * 200] * 5])
+    assert s3unzip("run", "./b.zip", out, "--prefix", "", "-w", "1").code == 0
+    assert (home / out / long).read_bytes() == b"1"
+    assert s3unzip("verify", "./b.zip", out, "--prefix", "").code == 0
+    ended = s3unzip("run", "./c.zip", out, "--prefix", "", "-w", "1")
+    assert ended.code == 1
+    assert "key-too-long" in ended.err

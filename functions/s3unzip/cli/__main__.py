@@ -12,6 +12,9 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Run the command line; Ctrl-C is no traceback, also while that is imported."""
     try:
+        from s3unzip.cli.streams import mend_streams
+
+        mend_streams()
         from s3unzip.cli.main import main as run
 
         run()

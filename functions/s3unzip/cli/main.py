@@ -12,7 +12,9 @@ from typer.exceptions import TyperException
 
 from s3unzip.cli.commands import archive, doctor, operate, reconcile, run, verify, watch
 from s3unzip.cli.figures import printable
-from s3unzip.errors import S3UnzipError
+from s3unzip.cli.signals import Stopping
+from s3unzip.cli.streams import OUTPUT_LOST, OutputLostError, drop_output
+from s3unzip.errors import InterruptedRunError, S3UnzipError, ServiceFaultError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: of the command line; None: the process's.
     """
+    stopping = Stopping()
     try:
-        code = app(args=arguments, standalone_mode=False)
+        with stopping.like_ctrl_c():
+            code = app(args=arguments, standalone_mode=False)
+        sys.stdout.flush()
+        if stopping.heard:  # typer has its own way with it
+            code = stopping.exit_code
+    except InterruptedRunError as stopped:
+        _say(stopped)
+        sys.exit(stopping.exit_code)
     except S3UnzipError as error:
         _say(error)
         sys.exit(error.exit_code)
@@ -47,16 +57,28 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _say(f"{error.format_message()} (see --help)")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
-    except BrokenPipeError:  # `s3unzip ls ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        sys.exit(stopping.exit_code)
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
-        if os.environ.get("S3UNZIP_DEBUG"):
-            traceback.print_exc()
-        _say(f"internal error, please report it: {type(error).__name__}: {error}")
-        sys.exit(INTERNAL_ERROR)
+        sys.exit(_end_badly(error))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_badly(error: Exception) -> int:
+    """Say what ended the command, if anything is wrong at all; return the exit code."""
+    if isinstance(error, BrokenPipeError):  # `s3unzip ls ... | head`
+        drop_output()
+        return 0
+    if isinstance(error, OutputLostError):
+        drop_output()
+        _say(f"standard output: {error.strerror}; not all of it is written")
+        return OUTPUT_LOST
+    if isinstance(error, MemoryError):
+        _say("no memory left: give fewer --workers or --puts, or raise the limit (ulimit -v)")
+        return ServiceFaultError.exit_code
+    if os.environ.get("S3UNZIP_DEBUG"):
+        traceback.print_exc()
+    _say(f"internal error, please report it: {type(error).__name__}: {error}")
+    return INTERNAL_ERROR
 
 
 def _say(message: object) -> None:

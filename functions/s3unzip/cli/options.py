@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -13,10 +18,21 @@ from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.settings import Tuning, make_tuning
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s3unzip.model import Location
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.zipformat import Policy
 
 ACCOUNT_DIGITS = 12
+
+
+class AllowedWeb(StrEnum):
+    """What an HTTP source may only do if it is asked for."""
+
+    OTHER_HOSTS = "other-hosts"
+    PRIVATE_ADDRESSES = "private-addresses"
+
 
 Source = Annotated[
     str, typer.Argument(metavar="SRC", help="The archive: s3://bucket/key, a path, http(s)://...")
@@ -62,6 +78,14 @@ EndpointUrl = Annotated[
 ]
 Region = Annotated[str | None, typer.Option("--region", help="The buckets' region.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of ~/.aws/config.")]
+Allow = Annotated[
+    list[AllowedWeb] | None,
+    typer.Option(
+        "--allow",
+        help="What an HTTP source may do besides: follow redirects to other hosts, connect to a "
+        "private address that its name leads to; repeatable.",
+    ),
+]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or latest.")
 ]
@@ -100,14 +124,19 @@ def store_config(
     owner: str | None = None,
     kms_key: str | None = None,
     connections: int = 64,
+    allow: Sequence[AllowedWeb] | None = None,
 ) -> StoreConfig:
     """Return how stores are opened.
 
     Raises:
-        UsageError: `owner` is no account's id.
+        UsageError: `owner` is not an account's id, or `endpoint_url` not a URL of HTTP.
     """
     from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.web.access import WebAccess
 
+    if endpoint_url is not None:
+        check_endpoint(endpoint_url)
+    allowed = frozenset(allow or ())
     if owner is not None and not (len(owner) == ACCOUNT_DIGITS and owner.isdecimal()):
         raise UsageError(f"--dest-owner {owner}: an account's id has 12 digits")
     return StoreConfig(
@@ -118,19 +147,55 @@ def store_config(
         destination_owner=owner,
         destination_kms_key=kms_key,
         connections=max(64, connections),
+        check_reachable=True,
+        web=WebAccess(
+            other_hosts=AllowedWeb.OTHER_HOSTS in allowed,
+            private_addresses=AllowedWeb.PRIVATE_ADDRESSES in allowed,
+        ),
     )
 
 
-def policy_of(options: Options, password: bytes | None = None) -> Policy:
-    """Return the policy that a run's options ask for."""
-    from s3unzip.zipformat import Policy
+def check_endpoint(url: str) -> None:
+    """Check that `url` is one of an S3-compatible server.
+
+    Raises:
+        UsageError: it is not.
+    """
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is not a number, or a broken IPv6 address
+        fits = False
+    if fits and not re.search(r"[\s\x00-\x1f\x7f]", url):
+        return
+    like = "" if "/" in url else f", like http://{url}"
+    raise UsageError(f"--endpoint-url {url}: not a URL that begins with http:// or https://{like}")
+
+
+def policy_of(
+    options: Options, password: bytes | None = None, destination: Location | None = None
+) -> Policy:
+    """Return the policy that a run's options ask for.
+
+    Where `destination` is a folder, its own path does not count in the limit of keys.
+
+    Raises:
+        UsageError: an encoding that Python does not know.
+    """
+    from s3unzip.zipformat import Limits, Policy
 
     if options.encoding is not None:
         try:
             "".encode(options.encoding)
         except LookupError as error:
             raise UsageError(f"--encoding {options.encoding}: Python knows no such one") from error
-    return Policy(lenient=options.lenient, encoding=options.encoding, password=password)
+    limits = Limits()
+    if destination is not None and destination.scheme == "file":
+        way = len(os.fsencode(destination.key))
+        limits = replace(limits, key_bytes=limits.key_bytes + way)
+    return Policy(
+        lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
+    )
 
 
 def tuning_of(changes: list[str] | None, base: Tuning | None = None, **more: int) -> Tuning:

@@ -11,37 +11,37 @@ the system says that the program has one thread, and else a new interpreter.
 
 A worker has ended when its connection has. It is reaped when its program says
 so: until then its process id is no other's, and no signal goes astray.
+
+Nobody outlives the program: the server kills the workers that are left when
+its connection to the program ends, and workers end with the server
+(`parent`). A server that was killed is replaced when the next worker is
+wanted; its workers have ended with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import gc
 import os
 import signal
 import socket
-import struct
 import sys
 import time
-import traceback
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from s3unzip.errors import ServiceFaultError
+from s3unzip.local import forking
+from s3unzip.local.forking import ANSWER, DEAF_TO, REQUEST, exit_after, serve
 from s3unzip.local.processors import has_one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-REQUEST = struct.Struct("!i")  # the process to reap; or 0, with a descriptor: fork a worker
-ANSWER = struct.Struct("!i")  # a process id, or an errno below 0
-CONTINUE = "s3unzip redrive continues the run"
+MAX_RESTARTS = 5  # of a server that was killed; then something kills it each time
 PIECE = 64 * 1024
-STANDARD = 3  # descriptors: input, output, errors
 
 
 class Child(NamedTuple):
@@ -87,10 +87,9 @@ class ForkServer:
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            start = _fork_program if has_one_thread() else _spawn_interpreter
-            self.pid = start(theirs, modules)
+        self._modules = modules
+        self._restarts = 0
+        self._begin()
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -109,9 +108,11 @@ class ForkServer:
         ours, theirs = Pipe()
         with theirs:
             pid = self._ask(0, theirs.fileno())
+            while pid is None:
+                self._restart()
+                pid = self._ask(0, theirs.fileno())
         if pid < 0:
-            message = f"no worker process can be started: {os.strerror(-pid)}; {CONTINUE}"
-            raise ServiceFaultError(message)
+            raise ServiceFaultError(f"no worker process can be started: {os.strerror(-pid)}")
         with contextlib.suppress(ConnectionError):  # it is dead: who reads hears of it
             ours.send(target)
         return Child(pid, ours)
@@ -119,8 +120,7 @@ class ForkServer:
     def reap(self, child: Child) -> None:
         """Wait until a worker is gone, which goes when it has done what it has."""
         child.connection.close()
-        with contextlib.suppress(ServiceFaultError):  # nobody is there to wait for it
-            self._ask(child.pid)
+        self._ask(child.pid)  # where nobody answers, it has ended with its server
 
     def close(self) -> None:
         """Wait until it is gone, and all workers; the connections to them are closed."""
@@ -128,8 +128,28 @@ class ForkServer:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
-    def _ask(self, pid: int, *descriptors: int) -> int:
-        """Return the answer to one request.
+    def _begin(self) -> None:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            start = _fork_program if has_one_thread() else _spawn_interpreter
+            self.pid = start(theirs, self._modules)
+
+    def _restart(self) -> None:
+        """Begin another server after one that was killed.
+
+        Raises:
+            ServiceFaultError: that happens again and again.
+        """
+        if self._restarts == MAX_RESTARTS:
+            raise ServiceFaultError(
+                f"the process that workers are forked from was killed {MAX_RESTARTS + 1} times"
+            )
+        self._restarts += 1
+        self.close()
+        self._begin()
+
+    def _ask(self, pid: int, *descriptors: int) -> int | None:
+        """Return the answer to one request; None: the server was killed.
 
         Where Ctrl-C leaves one unread, the next wait ends early; that of `close` does not.
         """
@@ -138,8 +158,7 @@ class ForkServer:
             socket.send_fds(self._control, [REQUEST.pack(pid)], descriptors)
             answer = self._control.recv(ANSWER.size)
         if not answer:
-            message = f"the process that workers are forked from has died; {CONTINUE}"
-            raise ServiceFaultError(message)
+            return None
         found: int = ANSWER.unpack(answer)[0]
         return found
 
@@ -150,102 +169,32 @@ def _fork_program(control: socket.socket, modules: Sequence[str]) -> int:
         import_module(name)
     sys.stdout.flush()
     sys.stderr.flush()
-    with _without_ctrl_c():
+    program = os.getpid()
+    with _without_signals():
         pid = os.fork()
         if pid == 0:
-            _exit_after(partial(_serve, control))
+            # The one thread that there is forks, so the kernel's rule holds.
+            exit_after(partial(serve, control, program))
     return pid
 
 
 def _spawn_interpreter(control: socket.socket, modules: Sequence[str]) -> int:
     """Start an interpreter that will be the server; return its process id."""
     control.set_inheritable(True)
-    arguments = [sys.executable, "-m", __name__, str(control.fileno()), *modules]
+    arguments = [sys.executable, "-m", forking.__name__, str(control.fileno()), *modules]
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-    with _without_ctrl_c():
+    with _without_signals():
         return os.posix_spawn(
             sys.executable, arguments, {**os.environ, "PYTHONPATH": paths}, file_actions=[nothing]
         )
 
 
 @contextlib.contextmanager
-def _without_ctrl_c() -> Iterator[None]:
-    """Start a process that is deaf to it: a terminal's Ctrl-C is the program's."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _without_signals() -> Iterator[None]:
+    """Start a process that is deaf to them: Ctrl-C, a hang-up or SIGTERM are the program's."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(control: socket.socket) -> None:
-    """Fork and reap until the program closes its end, or ends."""
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # what took their places is closed
-    # What it inherited may be a lock on a file, or another's connection.
-    os.closerange(STANDARD, control.fileno())
-    os.closerange(control.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    gc.freeze()  # what is there stays, and stays shared: no worker's collector need look at it
-    with contextlib.suppress(ConnectionError):
-        while True:
-            request, descriptors, _, _ = socket.recv_fds(control, REQUEST.size, 1)
-            if not request:
-                break
-            (pid,) = REQUEST.unpack(request)
-            answer = _fork_worker(control, descriptors[0]) if descriptors else _wait_for(pid)
-            control.send(ANSWER.pack(answer))
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-
-
-def _fork_worker(control: socket.socket, descriptor: int) -> int:
-    try:
-        pid = os.fork()
-    except OSError as error:
-        pid = -(error.errno or errno.EAGAIN)
-    if pid == 0:
-        control.close()
-        _exit_after(partial(_work, descriptor))
-    os.close(descriptor)
-    return pid
-
-
-def _work(descriptor: int) -> None:
-    with Connection(descriptor) as connection:
-        try:
-            target: Callable[[Connection], None] = connection.recv()
-        except (EOFError, ConnectionError):  # the program has gone
-            return
-        target(connection)
-
-
-def _wait_for(pid: int) -> int:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-    return pid
-
-
-def _exit_after(step: Callable[[], None]) -> NoReturn:
-    """End this process after `step`: the frames below are those of the one it was forked from."""
-    code = 1
-    try:
-        step()
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - the outermost edge of a process
-        sys.stderr.write(f"s3unzip: internal error in a worker, please report it: {error!r}\n")
-        if os.environ.get("S3UNZIP_DEBUG"):
-            traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def main(arguments: Sequence[str]) -> NoReturn:
-    """Be the server of a program: its end of a socket, and the modules to import."""
-    for name in arguments[1:]:
-        import_module(name)
-    _exit_after(partial(_serve, socket.socket(fileno=int(arguments[0]))))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -8,10 +8,13 @@ however that ends.
 from __future__ import annotations
 
 import fcntl
+import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import UsageError
+from s3unzip.stores.folder.descriptors import PRIVATE, make_folders
 
 if TYPE_CHECKING:
     from io import BufferedWriter
@@ -30,8 +33,8 @@ def lock_run(home: str, run: str) -> BufferedWriter:
         UsageError: another process does it.
     """
     folder = Path(home, "runs", run)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / LOCK).open("ab")
+    make_folders(folder, PRIVATE)
+    file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - the caller closes it
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

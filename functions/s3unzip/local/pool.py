@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import connection as connections
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.local.forkserver import ForkServer
 from s3unzip.local.processors import available_processors
+from s3unzip.local.waiting import Waiting
 from s3unzip.local.worker import Counts, Done, Failed, PipeProgress, do_job, serve
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class WorkerPool:
         progress: Progress | None,
         server: ForkServer | None = None,
     ) -> None:
+        self._run = run.id
         self._processes = processes
         self._target = partial(serve, run=run, make_context=make_context)
         self._progress = progress
@@ -98,15 +100,18 @@ class WorkerPool:
 
         A job that raises what stops the run ends the work: jobs not begun are
         left. Ctrl-C stops the workers, which write what is done, and goes on up.
+
+        Raises:
+            ServiceFaultError: no worker can be started.
         """
         outlook = Outlook()
-        waiting = _Waiting(jobs)
+        waiting = Waiting(jobs)
         try:
             while waiting.wanted or self._busy:
                 self._hand_out(waiting)
                 for worker, word in self._hear(waiting.seconds):
                     self._take(worker, word, waiting, outlook)
-        except KeyboardInterrupt:
+        except BaseException:
             self.stop()
             raise
         return outlook
@@ -136,7 +141,7 @@ class WorkerPool:
     def _busy(self) -> bool:
         return any(worker.job is not None for worker in self._workers)
 
-    def _hand_out(self, waiting: _Waiting) -> None:
+    def _hand_out(self, waiting: Waiting) -> None:
         idle = [worker for worker in self._workers if worker.job is None]
         while waiting.ready and (idle or len(self._workers) < self._processes):
             worker = idle.pop() if idle else self._start()
@@ -148,7 +153,12 @@ class WorkerPool:
 
     def _start(self) -> _Worker:
         processor = self._free_processor()
-        worker = _Worker(self._forks.start(partial(self._target, processor=processor)), processor)
+        try:
+            child = self._forks.start(partial(self._target, processor=processor))
+        except ServiceFaultError as error:
+            advice = f"continue with: s3unzip redrive {self._run}"
+            raise ServiceFaultError(f"{error}; {advice}") from error
+        worker = _Worker(child, processor)
         self._workers.append(worker)
         return worker
 
@@ -182,9 +192,7 @@ class WorkerPool:
             except (EOFError, OSError):
                 yield worker, None
 
-    def _take(
-        self, worker: _Worker, word: Word | None, waiting: _Waiting, outlook: Outlook
-    ) -> None:
+    def _take(self, worker: _Worker, word: Word | None, waiting: Waiting, outlook: Outlook) -> None:
         if isinstance(word, Counts):
             if self._progress is not None:
                 self._progress.finished(word.counts)
@@ -213,7 +221,7 @@ class WorkerPool:
         self._forks.reap(worker.child)
 
     def _retry(
-        self, job: Job, failed: Failed, waiting: _Waiting, outlook: Outlook, most: int
+        self, job: Job, failed: Failed, waiting: Waiting, outlook: Outlook, most: int
     ) -> None:
         attempt = waiting.attempts.get(job.id, 1)
         if attempt >= most:
@@ -222,61 +230,6 @@ class WorkerPool:
         waiting.attempts[job.id] = attempt + 1
         delay = min(LONGEST_DELAY, FIRST_DELAY * 2**attempt)
         waiting.put_off(job, self._random.uniform(0, delay))
-
-
-class _Waiting:
-    """Jobs not begun: an iterator read as needed, and those to be tried again."""
-
-    def __init__(self, jobs: Iterable[Job]) -> None:
-        self._jobs = iter(jobs)
-        self._next: deque[Job] = deque()
-        self._later: list[tuple[float, Job]] = []
-        self.attempts: dict[str, int] = {}
-        self._refill()
-
-    def _refill(self) -> None:
-        if not self._next:
-            self._next.extend(job for job in (next(self._jobs, None),) if job is not None)
-
-    @property
-    def ready(self) -> bool:
-        """Whether a job may begin now."""
-        now = time.monotonic()
-        due = [entry for entry in self._later if entry[0] <= now]
-        for entry in due:
-            self._later.remove(entry)
-            self._next.append(entry[1])
-        self._refill()
-        return bool(self._next)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether any job is still to begin."""
-        self._refill()
-        return bool(self._next or self._later)
-
-    @property
-    def seconds(self) -> float | None:
-        """How long to listen before a put-off job is due; None: as long as it takes."""
-        if not self._later:
-            return None
-        return max(0.0, min(due for due, _ in self._later) - time.monotonic())
-
-    def take(self) -> Job:
-        """Return the next job."""
-        job = self._next.popleft()
-        self._refill()
-        return job
-
-    def put_off(self, job: Job, seconds: float) -> None:
-        """Try a job again later."""
-        self._later.append((time.monotonic() + seconds, job))
-
-    def drop(self) -> None:
-        """Forget all jobs that have not begun."""
-        self._jobs = iter(())
-        self._next.clear()
-        self._later.clear()
 
 
 class SerialPool:

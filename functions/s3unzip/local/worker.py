@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import S3UnzipError
+from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.extraction.task import run_task
 from s3unzip.local.allocator import settle_allocator
 from s3unzip.local.clock import LocalClock
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from s3unzip.model import Run, ScanReport
 
 Job = Task | ScanTask
+NO_MEMORY = (
+    "its worker has no memory left: give fewer --workers or --puts, or raise the limit (ulimit -v)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ def serve(
     everywhere = available_processors()
     home = everywhere if processor is None else [processor]
     clock = LocalClock()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C and hang-up are the parent's
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())
     progress = PipeProgress(connection)
     context = make_context(clock, progress)
@@ -113,6 +117,15 @@ def serve(
             progress.send(Done(job.id, do_job(run, job, context)))
         except S3UnzipError as error:
             progress.send(Failed(job.id, error))
+        except (MemoryError, RuntimeError) as error:
+            if not _is_short_of_memory(error):
+                raise
+            progress.send(Failed(job.id, ServiceFaultError(f"{job.id}: {NO_MEMORY}")))
+
+
+def _is_short_of_memory(error: Exception) -> bool:
+    """Say whether the system gave no memory; threads need some for their stacks."""
+    return isinstance(error, MemoryError) or "can't start new thread" in str(error)
 
 
 def _has_small_members(job: Job) -> bool:

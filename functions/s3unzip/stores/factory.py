@@ -8,10 +8,11 @@ be sent to a worker process; the `Stores` made of it cannot.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import UsageError
+from s3unzip.stores.web.access import WebAccess
 
 if TYPE_CHECKING:
     from s3unzip.model import Location
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.folder.source import FileSource
     from s3unzip.stores.ports import Destination, Source, Stores, Work
     from s3unzip.stores.s3.stores import S3Stores
-    from s3unzip.stores.web import WebSource
+    from s3unzip.stores.web.source import WebSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class StoreConfig:
     destination_owner: str | None = None  # account that must own the destination bucket
     destination_kms_key: str | None = None  # None: the bucket's default encryption
     connections: int = 64  # to S3, kept open
+    check_reachable: bool = False  # give up at once where S3 cannot be reached at the beginning
+    web: WebAccess = field(default_factory=WebAccess)
 
 
 def open_stores(config: StoreConfig) -> Stores:
@@ -95,17 +98,18 @@ class _Stores:
                     config.region,
                     config.profile,
                     connections=config.connections,
+                    check_reachable=config.check_reachable,
                 )
                 writing = Writing(config.destination_owner, config.destination_kms_key)
                 self._s3 = S3Stores(config.work, access=access, writing=writing)
             return self._s3
 
     def _open_web(self) -> WebSource:
-        from s3unzip.stores.web import WebSource
+        from s3unzip.stores.web.source import WebSource
 
         with self._lock:
             if self._web is None:
-                self._web = WebSource()
+                self._web = WebSource(self._config.web)
             return self._web
 
     def _open_files(self) -> FileSource:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.local.forkserver import Child, ForkServer
+from s3unzip.local.forkserver import MAX_RESTARTS, Child, ForkServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,16 +211,61 @@ def test_a_bug_in_a_worker_ends_it(capfd: pytest.CaptureFixture[str]) -> None:
     assert told.endswith("LookupError('no answer for Connection')\n")
 
 
-def test_a_killed_server_is_named(server: ForkServer) -> None:
-    """No worker can be had any more: what the program was doing may be done again."""
-    child = server.start(echo)
-    os.kill(server.pid, signal.SIGKILL)
-    os.waitpid(server.pid, 0)
-    with pytest.raises(ServiceFaultError, match="workers are forked from has died"):
-        server.start(echo)
-    child.connection.send("an old worker works on")
-    assert child.connection.recv()
+def test_a_killed_server_is_replaced(server: ForkServer) -> None:
+    """Its workers end with it; the next worker has another server."""
+    child, killed = server.start(echo), server.pid
+    os.kill(killed, signal.SIGKILL)
+    assert ended(child)
     server.reap(child)
+    other = server.start(echo)
+    assert server.pid != killed
+    other.connection.send("works")
+    assert other.connection.recv() == "works"
+    server.reap(other)
+
+
+def test_a_server_that_is_killed_each_time_is_given_up(server: ForkServer) -> None:
+    """Something must be wrong; one line says so."""
+    for _ in range(MAX_RESTARTS):
+        os.kill(server.pid, signal.SIGKILL)
+        server.reap(server.start(echo))
+    os.kill(server.pid, signal.SIGKILL)
+    with pytest.raises(ServiceFaultError, match="was killed 6 times"):
+        server.start(echo)
+
+
+@pytest.mark.parametrize("birth", BIRTHS)
+@pytest.mark.parametrize("reaped", [False, True], ids=["busy", "waited for"])
+def test_a_busy_worker_ends_with_a_killed_program(birth: str, *, reaped: bool) -> None:
+    """It waits for something else than its connection, and is deaf to SIGTERM."""
+    began = time.monotonic()
+    done = run(
+        birth,
+        "server = ForkServer()",
+        "worker = server.start(test.hang)",
+        "print(worker.connection.recv(), flush=True)",
+        "reaper = threading.Thread(target=server.reap, args=[worker])",
+        "reaper.start(); time.sleep(0.3)" if reaped else "",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "deaf\n", "")
+    assert time.monotonic() - began < SECONDS  # which is how long the worker would sleep
+
+
+@pytest.mark.parametrize("birth", BIRTHS)
+def test_signals_of_a_terminal_and_a_service_manager_are_the_programs(birth: str) -> None:
+    """They are sent to all processes of a group; the server goes on."""
+    printed = run_program(
+        birth,
+        "with ForkServer() as server:",
+        "    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):",
+        "        os.kill(server.pid, number)",
+        "    worker = server.start(test.echo)",
+        "    worker.connection.send('works')",
+        "    print(worker.connection.recv())",
+        "    server.reap(worker)",
+    )
+    assert printed == "works\n"
 
 
 def test_a_full_process_table_is_named() -> None:

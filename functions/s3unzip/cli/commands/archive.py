@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from s3unzip.context import Context
+    from s3unzip.model import Location
     from s3unzip.preview import Listed
     from s3unzip.stores.factory import StoreConfig
 
@@ -39,6 +40,7 @@ def list_members(
     encoding: o.Encoding = None,
     password_file: o.PasswordFile = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a member.")] = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -50,7 +52,7 @@ def list_members(
         include=include, exclude=exclude, limit=limit, lenient=lenient, encoding=encoding
     )
     request = preview_request(source, chosen)
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, allow=allow)
     context = make_context(config, chosen, password_file)
     listing = settle_listing(request, context)
     if json_lines:
@@ -69,6 +71,7 @@ def print_member(
     lenient: o.Lenient = False,
     encoding: o.Encoding = None,
     password_file: o.PasswordFile = None,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -78,7 +81,7 @@ def print_member(
 
     chosen = o.make_options(members=[member], lenient=lenient, encoding=encoding)
     request = preview_request(source, chosen)
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, allow=allow)
     context = make_context(config, chosen, password_file)
     if sys.stdout.isatty() and member.lower().endswith((".zip", ".gz", ".png", ".jpg", ".exe")):
         raise UsageError(f"{member}: not text; redirect it: s3unzip cat ... > file")
@@ -102,13 +105,16 @@ def _bare(options: Options) -> Options:
 
 
 def make_context(
-    config: StoreConfig, options: Options, password_file: Path | None = None
+    config: StoreConfig,
+    options: Options,
+    password_file: Path | None = None,
+    destination: Location | None = None,
 ) -> Context:
     """Return a context of this process."""
     from s3unzip.context import Context
     from s3unzip.stores.factory import open_stores
 
-    policy = o.policy_of(options, o.read_password(password_file))
+    policy = o.policy_of(options, o.read_password(password_file), destination)
     return Context(stores=open_stores(config), clock=LocalClock(), policy=policy)
 
 

@@ -121,6 +121,8 @@ def show_run(
 
 def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
     """Return where the page of a run is on this machine, fetched if it is elsewhere."""
+    from s3unzip.stores.folder.descriptors import PRIVATE, make_folders
+
     home = Path(runs_home().key)
     if not deployed:
         page = home / "runs" / run / run_files.PAGE
@@ -128,7 +130,7 @@ def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
             return page
         raise NotFoundError(f"{run}: has no page; s3unzip redrive {run} writes it")
     page = home / "pages" / f"{run}.html"
-    page.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(page.parent, PRIVATE)
     page.write_bytes(runs.work(run).read(run_files.PAGE))
     return page
 
@@ -151,6 +153,7 @@ def redrive_run(
     kms_key: o.KmsKey = None,
     tune: o.Tune = None,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -159,7 +162,9 @@ def redrive_run(
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import redrive
 
-    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
+    config = o.store_config(
+        endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
+    )
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
@@ -183,6 +188,7 @@ def retry_run(
     kms_key: o.KmsKey = None,
     tune: o.Tune = None,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -192,7 +198,9 @@ def retry_run(
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import retry_failed
 
-    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
+    config = o.store_config(
+        endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
+    )
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
@@ -263,12 +271,14 @@ class _Again:
         if options.password_ref is not None and self._password is None:
             raise UsageError(f"{summary.run.id} was begun with a password: give --password-file")
         policy = o.policy_of(options, self._password)
-        worker = partial(open_context, self._config, policy, self._tuning)
+        program = partial(open_context, self._config, policy, self._tuning)
+        patient = replace(self._config, check_reachable=False)
+        worker = partial(open_context, patient, policy, self._tuning)
         run = summary.run
         display = RunDisplay()
         display.planned(summary)
         platform = local_platform(self._config, run.destination, self._processes)
-        context = replace(worker(LocalClock(), display), platform=platform)
+        context = replace(program(LocalClock(), display), platform=platform)
         modules = worker_modules(self._config.work, run.source, run.destination)
         with lock_run(self._config.work.key, run.id), ForkServer(modules) as server, display:
 

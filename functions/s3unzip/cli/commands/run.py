@@ -90,6 +90,7 @@ def run_command(
     tune: o.Tune = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no report.")] = False,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -98,7 +99,8 @@ def run_command(
 
     Exit code: 0 all extracted, 1 some members failed, 3 archive rejected,
     4 archive changed, 5 a service failed (s3unzip redrive continues),
-    2 wrong request, 6 a store refused, 130 stopped.
+    2 wrong request, 6 a store refused, 74 stdout cannot be written,
+    130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
     from s3unzip.cli.contexts import open_context, worker_modules
     from s3unzip.local.forkserver import ForkServer
@@ -123,20 +125,24 @@ def run_command(
         raise UsageError(f"{request.destination}: --dest-owner and --kms-key are for S3")
     processes = workers or len(available_processors())
     tuning = local_tuning(tune, processes, puts)
-    config = o.store_config(endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key)
-    policy = o.policy_of(chosen, o.read_password(password_file))
-    worker = partial(open_context, config, policy, tuning)
+    config = o.store_config(
+        endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
+    )
+    policy = o.policy_of(chosen, o.read_password(password_file), request.destination)
+    program = partial(open_context, config, policy, tuning)
+    worker = partial(open_context, replace(config, check_reachable=False), policy, tuning)
     platform = local_platform(config, request.destination, processes)
     modules = worker_modules(config.work, request.source, request.destination)
     with ForkServer(modules) as server:
-        machine = Machine(worker, processes, platform, server)
+        machine = Machine(program, worker, processes, platform, server)
         return _run(request, machine, max_cost, quiet=quiet, json=json)
 
 
 class Machine(NamedTuple):
     """This machine, as a run uses it."""
 
-    worker: partial[Context]  # of a clock and a progress
+    program: partial[Context]  # of a clock and a progress, as is the next
+    worker: partial[Context]
     processes: int
     platform: Platform
     server: ForkServer
@@ -152,12 +158,13 @@ def _run(
 ) -> int:
     from s3unzip.cli.progress import RunDisplay
     from s3unzip.local.clock import LocalClock
+    from s3unzip.local.leftovers import drop_leftovers
     from s3unzip.local.locking import lock_run
     from s3unzip.local.pool import WorkerPool
     from s3unzip.local.runner import run_archive
 
     display = RunDisplay(enabled=False if quiet else None)
-    context = replace(machine.worker(LocalClock(), display), platform=machine.platform)
+    context = replace(machine.program(LocalClock(), display), platform=machine.platform)
 
     def make_pool(run: Run) -> WorkerPool:
         return WorkerPool(run, machine.processes, machine.worker, display, machine.server)
@@ -168,6 +175,7 @@ def _run(
         if max_cost is not None:
             _guard(summary, context, max_cost)
         locks.enter_context(lock_run(runs_home().key, summary.run.id))
+        drop_leftovers(runs_home().key, summary.run, context)
 
     def planned(summary: PlanSummary) -> None:
         admit(summary)
@@ -265,6 +273,7 @@ def plan_command(
     max_cost: MaxCost = None,
     tune: o.Tune = None,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -273,7 +282,7 @@ def plan_command(
     from s3unzip.cli.platforms import choose_platform
     from s3unzip.forecast import check_budget, make_forecast
 
-    config = o.store_config(endpoint_url, region, profile)
+    config = o.store_config(endpoint_url, region, profile, allow=allow)
     deployed = None if env is None else _deployed(env, on, config)
     ruled = Options() if deployed is None else deployed.orders.options
     chosen = o.make_options(
@@ -300,7 +309,7 @@ def plan_command(
         more = {} if puts is None else {"puts_in_flight": puts}
         tuning = o.tuning_of(tune, deployed.scale.tuning, max_workers=count, **more)
         max_cost = deployed.scale.max_cost if max_cost is None else max_cost
-    context = replace(make_context(config, chosen, password_file), tuning=tuning)
+    context = replace(make_context(config, chosen, password_file, target), tuning=tuning)
     request = Request(parse_source(source), target, chosen)
     forecast = make_forecast(_workload(request, context), platform, tuning)
     _show_forecast(forecast, json=json)

@@ -63,6 +63,7 @@ def verify_command(
     listed: Listed = 20,
     at_once: AtOnce = 64,
     json: o.Json = False,
+    allow: o.Allow = None,
     endpoint_url: o.EndpointUrl = None,
     region: o.Region = None,
     profile: o.Profile = None,
@@ -87,12 +88,12 @@ def verify_command(
         key_template=template_of(prefix, key_template),
     )
     request = Request(parse_source(source), parse_destination(dest), chosen)
-    config = o.store_config(endpoint_url, region, profile, connections=at_once)
+    config = o.store_config(endpoint_url, region, profile, connections=at_once, allow=allow)
     seen = _Seen()
     context = Context(
         stores=open_stores(config),
         clock=LocalClock(),
-        policy=o.policy_of(chosen, o.read_password(password_file)),
+        policy=o.policy_of(chosen, o.read_password(password_file), request.destination),
         progress=seen,
     )
     with seen.shown():

@@ -8,26 +8,26 @@ the top of the folder, its parts written in place at their offsets.
 from __future__ import annotations
 
 import os
-import stat
+import uuid
 import zlib
 from functools import partial
 from io import FileIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from s3unzip.errors import ConflictError, NotFoundError, StorageError
+from s3unzip.errors import ConflictError, NotFoundError, ServiceFaultError, StorageError
 from s3unzip.model import Part, decode, encode
 from s3unzip.stores.folder.errors import fault
+from s3unzip.stores.folder.listing import list_files, own_names
 from s3unzip.stores.folder.placing import (
     OWN,
     Folder,
-    own_path,
-    place,
+    rename,
     restore,
     write_at,
     write_file,
+    write_place,
 )
 from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Upload
 
@@ -35,16 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from s3unzip.model import Location, Pin
+    from s3unzip.stores.folder.placing import Place
     from s3unzip.stores.ports import Buffer
     from s3unzip.zipformat.ranges import ByteRange
 
 PIECE = 1024**2
 NOTE = ".note"  # beside an upload's file: its key and facts, then its parts, a line each
-
-
-def _opened(path: str, flags: int) -> FileIO:
-    """Open an existing file for writing, neither truncated nor buffered."""
-    return FileIO(os.open(path, flags | os.O_CLOEXEC), "wb", closefd=True)
 
 
 class UploadNote(Struct, frozen=True):
@@ -60,8 +56,8 @@ class FolderDestination:
     A key is a whole path, as a key of S3 is a whole key of its bucket.
     """
 
-    def __init__(self, root: str) -> None:
-        self._folder = Folder(root)
+    def __init__(self, root: str, *, private: bool = False) -> None:
+        self._folder = Folder(root, private=private)
         self.pages = 0  # listings are free here
 
     @property
@@ -71,8 +67,7 @@ class FolderDestination:
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one file whole, with its time and mode."""
-        path = self._folder.path(key)
-        write_file(self._folder, path, (body,), facts.metadata, if_absent=if_absent)
+        write_file(self._folder, key, (body,), facts.metadata, if_absent=if_absent)
 
     def head(self, key: str) -> StoredObject | None:
         """Return size and CRC-32 of a file, None if there is none; reads all of it."""
@@ -87,65 +82,55 @@ class FolderDestination:
 
     def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
         """Yield (key, size) below `prefix` from `first` to `last`, in UTF-8 order."""
-        start = self._folder.root.rstrip("/") + "/"
-        folder = prefix[: prefix.rfind("/") + 1]
-        for key, size in self._walk(folder if folder.startswith(start) else start, first):
+        for key, size in list_files(self._folder, prefix, first):
             if key > last:
                 return
-            if key >= first and key.startswith(prefix):
+            if key >= first:
                 yield key, size
 
     def read(self, key: str) -> Iterator[Buffer]:
         """Yield a file's bytes in pieces."""
-        path = self._folder.path(key)
+        place = self._folder.place(key)
         try:
-            if not stat.S_ISREG(os.lstat(path).st_mode):
-                raise NotFoundError(f"{path}: not a file")
-            with Path(path).open("rb", buffering=0) as file:
+            with FileIO(self._folder.open_file(place, os.O_RDONLY), "rb") as file:
                 yield from iter(partial(file.read, PIECE), b"")
-        except NotADirectoryError as error:
-            raise NotFoundError(f"{path}: no such file") from error
         except OSError as error:
-            raise fault(error, path) from error
+            raise fault(error, place.path) from error
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the files; nothing happens if they are gone."""
         for key in keys:
-            path = self._folder.path(key)
-            try:
-                Path(path).unlink(missing_ok=True)
-            except NotADirectoryError:
-                continue
-            except OSError as error:
-                raise fault(error, path) from error
+            self._folder.unlink(self._folder.place(key))
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a file that is written in parts; return its id."""
-        target = self._folder.path(key)
-        self._folder.make_parent(target)
-        self._folder.make_parent(f"{self._folder.root}/x")
-        path = own_path(self._folder.root)
+        upload_id = uuid.uuid4().hex[:16]
+        place = self._folder.own_place(upload_id)
+        note = self._folder.own_place(upload_id + NOTE)
+        target = self._folder.place(key)
         try:
-            Path(path).touch(exist_ok=False)
-            Path(path + NOTE).write_bytes(encode(UploadNote(key, facts)) + b"\n")
+            self._folder.directory(target.folder, create=True)
+            # The note first: with it the upload is found and dropped.
+            write_place(self._folder, note, (encode(UploadNote(key, facts)) + b"\n",))
+            write_place(self._folder, place, (), if_absent=True)
         except OSError as error:
-            raise fault(error, path) from error
-        return path.rpartition(OWN)[2]
+            raise fault(error, target.path) from error
+        return upload_id
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
         """Write the part in place."""
-        path = self._upload_path(upload)
+        place, note = self._upload_places(upload)
         part = Part(number, f'"{crc32:08x}"', len(body), crc32)
         try:
-            with _opened(path, os.O_WRONLY) as file:
+            with self._opened(place, os.O_WRONLY) as file:
                 write_at(file.fileno(), body, offset)
             # One short line in one write: parallel appends do not mix.
-            with _opened(path + NOTE, os.O_WRONLY | os.O_APPEND) as note:
-                note.write(encode(part) + b"\n")
+            with self._opened(note, os.O_WRONLY | os.O_APPEND) as lines:
+                lines.write(encode(part) + b"\n")
         except OSError as error:
-            raise fault(error, path) from error
+            raise fault(error, place.path) from error
         return part
 
     def copy_part(
@@ -167,48 +152,41 @@ class FolderDestination:
             ConflictError: `if_absent`, and there is a file.
             NotFoundError: there is no such upload.
         """
-        path = self._upload_path(upload)
-        target = self._folder.path(upload.key)
-        wanted = sum(part.size for part in parts)
+        place, note = self._upload_places(upload)
+        target = self._folder.place(upload.key)
         try:
-            with _opened(path, os.O_WRONLY) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size != wanted:
-                    raise StorageError(f"{target}: its parts make {wanted} bytes, {size} are there")
-                restore(file.fileno(), self._note(path).facts.metadata)
-            self._folder.make_parent(target)
-            place(path, target, if_absent=if_absent)
-            Path(path + NOTE).unlink()
+            with self._opened(place, os.O_WRONLY) as file:
+                self._check_size(file, target, parts)
+                restore(file.fileno(), self._note(note).facts.metadata)
+                self._place_upload(file, place, target, if_absent=if_absent)
+            self._folder.unlink(note)
         except ConflictError:
             self.abort_upload(upload)
             raise
         except OSError as error:
-            raise fault(error, target) from error
+            raise fault(error, target.path) from error
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop the file; nothing happens if it is gone."""
-        path = self._upload_path(upload)
-        try:
-            Path(path).unlink(missing_ok=True)
-            Path(path + NOTE).unlink(missing_ok=True)
-        except OSError as error:
-            raise fault(error, path) from error
+        for place in self._upload_places(upload):
+            self._folder.unlink(place)
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
-        for note in sorted(Path(self._folder.root).glob(f"{OWN}*{NOTE}")):
-            name = str(note).removesuffix(NOTE)
-            key = self._note(name).key
+        for name in own_names(self._folder, NOTE):
+            upload_id = name.removeprefix(OWN).removesuffix(NOTE)
+            try:
+                key = self._note(self._folder.own_place(upload_id + NOTE)).key
+            except NotFoundError:  # it is complete meanwhile
+                continue
             if key.startswith(prefix):
-                yield Upload(key, name.rpartition(OWN)[2])
+                yield Upload(key, upload_id)
 
     def parts(self, upload: Upload) -> Sequence[Part]:
         """Return the parts that were written, the last writing of each."""
-        path = self._upload_path(upload) + NOTE
-        try:
-            lines = Path(path).read_bytes().splitlines()[1:]
-        except OSError as error:
-            raise fault(error, path) from error
+        note = self._upload_places(upload)[1]
+        with self._opened(note, os.O_RDONLY) as file:
+            lines = file.readall().splitlines()[1:]
         found = [decode(line, Part) for line in lines]
         return sorted({part.number: part for part in found}.values(), key=lambda p: p.number)
 
@@ -216,31 +194,45 @@ class FolderDestination:
         """Say no: a worker must read the bytes for their CRC-32 anyway."""
         return False
 
-    def _upload_path(self, upload: Upload) -> str:
+    def _upload_places(self, upload: Upload) -> tuple[Place, Place]:
+        """Return where an upload's file is, and where its note is."""
         if not upload.upload_id.isalnum():
             raise StorageError(f"{upload.upload_id!r}: not an upload of {self._folder.root}")
-        return f"{self._folder.root}/{OWN}{upload.upload_id}"
+        folder = self._folder
+        return folder.own_place(upload.upload_id), folder.own_place(upload.upload_id + NOTE)
 
-    def _note(self, path: str) -> UploadNote:
-        with Path(path + NOTE).open("rb") as note:
-            return decode(note.readline(), UploadNote)
+    def _opened(self, place: Place, flags: int) -> FileIO:
+        """Open a file of our own, neither truncated nor buffered.
 
-    def _walk(self, folder: str, first: str) -> Iterator[tuple[str, int]]:
-        """Yield files in the order of their keys: ``a.txt`` is before ``a/b``, as in S3."""
+        Raises:
+            StorageError: somebody laid a link to another file in its place.
+        """
+        mode = "rb" if flags == os.O_RDONLY else "wb"
+        file = FileIO(self._folder.open_file(place, flags), mode)
+        if os.fstat(file.fileno()).st_nlink != 1:
+            file.close()
+            raise StorageError(f"{place.path}: this file has another name, too; it is not ours")
+        return file
+
+    def _check_size(self, file: FileIO, target: Place, parts: Sequence[Part]) -> None:
+        wanted, size = sum(part.size for part in parts), os.fstat(file.fileno()).st_size
+        if size != wanted:
+            raise StorageError(f"{target.path}: its parts make {wanted} bytes, {size} are there")
+
+    def _place_upload(self, file: FileIO, place: Place, target: Place, *, if_absent: bool) -> None:
+        """Give an upload's file its name, and make sure that it is this file that has it."""
+        source = self._folder.directory("", create=False)
+        directory = self._folder.directory(target.folder, create=True)
         try:
-            with os.scandir(folder) as entries:
-                here = [
-                    (entry.name + "/" * entry.is_dir(follow_symlinks=False), entry)
-                    for entry in entries
-                    if not entry.name.startswith(OWN)
-                ]
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            raise fault(error, folder) from error
-        for name, entry in sorted(here, key=lambda pair: pair[0]):
-            if name.endswith("/"):
-                if folder + name >= first or first.startswith(folder + name):
-                    yield from self._walk(folder + name, first)
-            elif entry.is_file(follow_symlinks=False):
-                yield folder + name, entry.stat(follow_symlinks=False).st_size
+            rename(place.name, source, target.name, directory, if_absent=if_absent)
+        except FileExistsError as error:
+            if not if_absent:
+                raise
+            raise ConflictError(f"{target.path}: exists already") from error
+        placed = os.lstat(target.name, dir_fd=directory.fd)
+        if not os.path.samestat(placed, os.fstat(file.fileno())):
+            raise ServiceFaultError(f"{target.path}: another process wrote it at the same time")
+
+    def _note(self, place: Place) -> UploadNote:
+        with self._opened(place, os.O_RDONLY) as file:
+            return decode(file.readall().partition(b"\n")[0], UploadNote)

@@ -1,99 +1,186 @@
-"""Files that appear whole or not at all, and never outside their folder.
+"""Files that appear whole or not at all, and never outside of their folder.
 
-A file is written under a name of our own in its own folder, then renamed.
-Nothing is synced to disk: what a crash of the machine takes, the next run
-writes again.
+On Linux a file is written without a name (O_TMPFILE) and gets one when it is
+complete, so that a killed process leaves nothing behind. Elsewhere it is
+written under a name of our own in its own folder, then renamed. Nothing is
+synced to disk: what a crash of the machine takes, the next run writes again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import os
 import stat
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.errors import ConflictError, StorageError
+from s3unzip.errors import ConflictError, NotFoundError, ServiceFaultError, StorageError
+from s3unzip.stores.folder.descriptors import PRIVATE, Directories
 from s3unzip.stores.folder.errors import fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from s3unzip.stores.folder.descriptors import Directory
     from s3unzip.stores.ports import Buffer
 
 OWN = ".s3unzip-"  # how names of our own begin; members may not be called so
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
+OWN_FILES = "/proc/self/fd"  # proc(5): a name for each open file, also for one without a name
+MAX_TRIES = 100  # to take a name that other processes take, too
+_PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Place(NamedTuple):
+    """Where one file is: its folder relative to the root, and its name there."""
+
+    folder: str
+    name: str
+    path: str  # the whole path, for messages
 
 
 class Folder:
-    """One folder, and the whole paths below it that are keys; threads may share it."""
+    """One folder, and the whole paths below it that are keys; threads may share it.
 
-    def __init__(self, root: str) -> None:
+    Args:
+        root: absolute path.
+        private: whether what is made is for this user only: folders 0700, files 0600.
+    """
+
+    def __init__(self, root: str, *, private: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
         self._start = root.rstrip("/") + "/"
-        self._made: set[str] = set()
+        self._directories = Directories(self.root, PRIVATE if private else 0o777)
+        self._file_mode = 0o600 if private else 0o666
+        self._unnamed = hasattr(os, "O_TMPFILE") and Path(OWN_FILES).is_dir()
 
-    def path(self, key: str) -> str:
-        """Return the path that `key` is, once it is sure that it lies below the folder.
+    def place(self, key: str) -> Place:
+        """Return where `key` is, once it is sure that it lies below the folder.
 
         Raises:
             StorageError: the path would leave the folder, or is ours.
         """
-        parts = key[len(self.root) :].lstrip("/").split("/")
+        below = key[len(self._start) :]
+        parts = below.split("/")
         inside = key.startswith(self._start) and not {"", ".", ".."}.intersection(parts)
         if not inside or "\0" in key:
             raise StorageError(f"{key!r}: not a path below {self.root}")
-        if any(part.startswith(OWN) for part in parts):
+        if OWN in below and any(part.startswith(OWN) for part in parts):
             raise StorageError(f"{key!r}: names that begin with {OWN} are for s3unzip's own files")
-        return key
+        return Place(below.rpartition("/")[0], parts[-1], key)
 
-    def make_parent(self, path: str) -> None:
-        """Make the folder of `path`, and check that no link leads out on the way.
+    def own_place(self, name: str) -> Place:
+        """Return where our own file `name` is: at the top of the folder."""
+        return Place("", OWN + name, f"{self._start}{OWN}{name}")
+
+    def directory(self, path: str, *, create: bool) -> Directory:
+        """Return the directory `path`, relative to the folder.
 
         Raises:
-            StorageError: a file or a symbolic link is where a folder is needed.
+            StorageError: a symbolic link or a file is in the way.
+            OSError: the system refuses, or the directory does not exist.
         """
-        parent = path.rpartition("/")[0]
-        if parent in self._made:
-            return
-        if len(parent) > len(self.root):
-            self.make_parent(parent)
+        return self._directories.open(path, create=create)
+
+    def open_file(self, place: Place, flags: int) -> int:
+        """Return a descriptor of a regular file that exists; the caller closes it.
+
+        Raises:
+            NotFoundError: there is none, or something else.
+        """
         try:
-            if parent == self.root:
-                Path(parent).mkdir(parents=True, exist_ok=True)
-            else:
-                self._make_one(parent)
+            directory = self.directory(place.folder, create=False)
+            # A FIFO would let the caller wait for a writer.
+            file = os.open(place.name, flags | _PLAIN | os.O_NONBLOCK, dir_fd=directory.fd)
+        except NotADirectoryError as error:
+            raise NotFoundError(f"{place.path}: no such file") from error
         except OSError as error:
-            raise fault(error, parent) from error
-        if len(self._made) < 100_000:  # names come from the archive: bound what is remembered
-            self._made.add(parent)
+            if error.errno == errno.ELOOP:
+                raise NotFoundError(f"{place.path}: not a file") from error
+            raise self.fault(error, place.path) from error
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise NotFoundError(f"{place.path}: not a file")
+        return file
 
-    def forget(self) -> None:
-        """Forget which folders exist: somebody deleted one."""
-        self._made.clear()
-
-    def _make_one(self, parent: str) -> None:
+    def unlink(self, place: Place) -> None:
+        """Delete a file or a link; nothing happens if it is gone."""
         try:
-            os.mkdir(parent)  # noqa: PTH102 - once a folder of a million members
-        except FileExistsError:
-            mode = os.lstat(parent).st_mode
-            if stat.S_ISLNK(mode):
-                raise StorageError(
-                    f"{parent}: a symbolic link would lead out of the folder"
-                ) from None
-            if not stat.S_ISDIR(mode):
-                raise StorageError(f"{parent}: a file is where a folder is needed") from None
+            directory = self.directory(place.folder, create=False)
+            os.unlink(place.name, dir_fd=directory.fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise self.fault(error, place.path) from error
+
+    def new_file(self, directory: Directory) -> NewFile:
+        """Return an empty file in `directory` that has no name yet, or one of our own."""
+        if self._unnamed:
+            flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+            try:
+                return NewFile(os.open(".", flags, self._file_mode, dir_fd=directory.fd), directory)
+            except OSError as error:
+                if os.fstat(directory.fd).st_nlink == 0:  # ext4 says EPERM
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
+                if error.errno not in NO_UNNAMED:
+                    raise
+                self._unnamed = False  # this file system has none
+        name = OWN + uuid.uuid4().hex[:16]
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _PLAIN
+        return NewFile(os.open(name, flags, self._file_mode, dir_fd=directory.fd), directory, name)
+
+    def fault(self, error: OSError, path: str) -> Exception:
+        """Return the error that says what `error` means for `path`."""
+        if error.errno == errno.ENOENT:
+            self._directories.forget()
+        return fault(error, path)
+
+    def write_fault(self, error: OSError, path: str) -> Exception:
+        """Return the same for a write, which makes the folders that it needs."""
+        if error.errno == errno.ENOENT:
+            self._directories.forget()
+            return ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
+        return fault(error, path)
 
 
-def own_path(parent: str) -> str:
-    """Return a new path of our own in `parent`."""
-    return f"{parent}/{OWN}{uuid.uuid4().hex[:16]}"
+class NewFile:
+    """A file that is being written; it goes with this object unless it is placed."""
+
+    __slots__ = ("_directory", "_temporary", "fd")
+
+    def __init__(self, fd: int, directory: Directory, temporary: str | None = None) -> None:
+        self.fd = fd
+        self._directory = directory
+        self._temporary = temporary  # None: it has no name
+
+    def place(self, name: str, *, if_absent: bool) -> None:
+        """Give the finished file its name.
+
+        Raises:
+            FileExistsError: `if_absent`, and there is a file.
+            OSError: it cannot have the name.
+        """
+        if self._temporary is None:
+            _link_unnamed(self.fd, self._directory, name, if_absent=if_absent)
+        else:
+            rename(self._temporary, self._directory, name, self._directory, if_absent=if_absent)
+            self._temporary = None
+
+    def close(self) -> None:
+        """Close the file, and drop it if it was not placed."""
+        os.close(self.fd)
+        if self._temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._temporary, dir_fd=self._directory.fd)
 
 
 def write_file(
     folder: Folder,
-    path: str,
+    key: str,
     pieces: Iterable[Buffer],
     metadata: Mapping[str, str] | None = None,
     *,
@@ -104,63 +191,112 @@ def write_file(
     Raises:
         ConflictError: `if_absent`, and there is a file.
         StoreFullError: no space is left.
+        ServiceFaultError: somebody deleted its folder meanwhile.
     """
-    folder.make_parent(path)
-    temporary = own_path(path.rpartition("/")[0])
+    return write_place(folder, folder.place(key), pieces, metadata, if_absent=if_absent)
+
+
+def write_place(
+    folder: Folder,
+    place: Place,
+    pieces: Iterable[Buffer],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    if_absent: bool = False,
+) -> int:
+    """Write a file as `write_file` does; its name may be one of ours."""
     try:
+        directory = folder.directory(place.folder, create=True)
+        new = folder.new_file(directory)
         try:
-            size = _write_new(temporary, pieces, metadata or {})
-            place(temporary, path, if_absent=if_absent)
-        except BaseException:
-            _unlink(temporary)
-            raise
+            size = 0
+            for piece in pieces:
+                write_at(new.fd, piece, size)
+                size += len(piece)
+            if metadata:
+                restore(new.fd, metadata)
+            new.place(place.name, if_absent=if_absent)
+        finally:
+            new.close()
     except OSError as error:
-        if error.errno == errno.ENOENT:
-            folder.forget()
-        raise fault(error, path) from error
+        if if_absent and isinstance(error, FileExistsError):
+            raise ConflictError(f"{place.path}: exists already") from error
+        raise folder.write_fault(error, place.path) from error
     return size
 
 
-def place(temporary: str, path: str, *, if_absent: bool) -> None:
-    """Give a finished file its name; an `OSError` says why it cannot have it."""
+def rename(old: str, source: Directory, name: str, target: Directory, *, if_absent: bool) -> None:
+    """Give the file `old` of `source` the name `name` in `target`.
+
+    Raises:
+        FileExistsError: `if_absent`, and there is a file.
+        OSError: it cannot have the name.
+    """
+    ends = {"src_dir_fd": source.fd, "dst_dir_fd": target.fd}
     if not if_absent:
-        os.replace(temporary, path)  # noqa: PTH105 - str in, str out
+        os.replace(old, name, **ends)  # noqa: PTH105 - relative to descriptors
         return
     try:
+        os.link(old, name, **ends, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        # No hard links here: claim the name, then put the file in its place.
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _PLAIN
+        os.close(os.open(name, flags, 0o600, dir_fd=target.fd))
+        os.replace(old, name, **ends)  # noqa: PTH105
+        return
+    os.unlink(old, dir_fd=source.fd)
+
+
+def _link_unnamed(file: int, directory: Directory, name: str, *, if_absent: bool) -> None:
+    """Give a file without a name one, over what has the name unless `if_absent`.
+
+    A link cannot replace a name. So the file gets a name of our own first,
+    always the same for one target: what a process leaves that is killed
+    between the two calls, the next writer of the target removes.
+    """
+    source, at = f"{OWN_FILES}/{file}", directory.fd
+    try:
+        os.link(source, name, dst_dir_fd=at, follow_symlinks=True)
+    except FileExistsError:
+        if if_absent:
+            raise
+    else:
+        return
+    own = OWN + hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
+    for _ in range(MAX_TRIES):
         try:
-            os.link(temporary, path, follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            # No hard links here: claim the name, then put the file in its place.
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            os.replace(temporary, path)  # noqa: PTH105 - str in, str out
-            return
-    except FileExistsError as error:
-        raise ConflictError(f"{path}: exists already") from error
-    os.unlink(temporary)  # noqa: PTH108 - str in
+            os.link(source, own, dst_dir_fd=at, follow_symlinks=True)
+        except FileExistsError:
+            _unlink(own, at)
+            continue
+        try:
+            os.replace(own, name, src_dir_fd=at, dst_dir_fd=at)
+        except OSError:
+            _unlink(own, at)
+            raise
+        return
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+def _unlink(name: str, directory: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
 
 
 def restore(file: int, metadata: Mapping[str, str]) -> None:
-    """Give an open file the time and the permission bits of the archive."""
+    """Give an open file the time and the permission bits of the archive.
+
+    A mode without any permission is not restored: many writers leave it zero,
+    and nobody but root could read the file.
+    """
     mode, mtime = metadata.get("mode"), metadata.get("mtime")
-    if mode is not None:
-        os.fchmod(file, int(mode, 8) & 0o777)  # never set-user-id
+    bits = int(mode, 8) & 0o777 if mode is not None else 0  # never set-user-id
+    if bits:
+        os.fchmod(file, bits)
     if mtime is not None:
         os.utime(file, (int(mtime), int(mtime)))
-
-
-def _write_new(path: str, pieces: Iterable[Buffer], metadata: Mapping[str, str]) -> int:
-    size = 0
-    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
-    try:
-        for piece in pieces:
-            write_at(file, piece, size)
-            size += len(piece)
-        restore(file, metadata)
-    finally:
-        os.close(file)
-    return size
 
 
 def write_at(file: int, body: Buffer, offset: int) -> None:
@@ -170,10 +306,3 @@ def write_at(file: int, body: Buffer, offset: int) -> None:
         done = os.pwrite(file, view, offset)
         view = view[done:]
         offset += done
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)  # noqa: PTH108 - str in
-    except OSError:
-        return

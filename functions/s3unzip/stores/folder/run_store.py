@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import ServiceFaultError
@@ -15,15 +15,19 @@ if TYPE_CHECKING:
 
 
 class FolderWork:
-    """The work store of one run; threads and processes may share it."""
+    """The work store of one run; threads and processes may share it.
+
+    It may hold secrets (a presigned URL), so only this user may read it: folders
+    have mode 0700, files 0600.
+    """
 
     def __init__(self, root: str, run: str) -> None:
-        self._folder = Folder(f"{root.rstrip('/')}/runs/{run}")
-        self._store = FolderDestination(self._folder.root)
+        self._folder = Folder(f"{root.rstrip('/')}/runs/{run}", private=True)
+        self._store = FolderDestination(self._folder.root, private=True)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write a file whole or not at all; return its size in bytes."""
-        return write_file(self._folder, self._path(name), pieces)
+        return write_file(self._folder, self._key(name), pieces)
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the file, or bytes [start, stop) of it.
@@ -31,22 +35,22 @@ class FolderWork:
         Raises:
             NotFoundError: there is no such file.
         """
-        path = self._path(name)
+        place = self._folder.place(self._key(name))
         try:
-            with Path(path).open("rb") as file:
+            with open(self._folder.open_file(place, os.O_RDONLY), "rb") as file:  # noqa: PTH123 - a descriptor
                 if span is None:
                     return file.read()
                 file.seek(span[0])
                 data = file.read(max(0, span[1] - span[0]))
         except OSError as error:
-            raise fault(error, path) from error
+            raise fault(error, place.path) from error
         if len(data) != max(0, span[1] - span[0]):
-            raise ServiceFaultError(f"{path}: {len(data)} bytes of {span} came")
+            raise ServiceFaultError(f"{place.path}: {len(data)} bytes of {span} came")
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the file in pieces."""
-        for piece in self._store.read(self._path(name)):
+        for piece in self._store.read(self._key(name)):
             yield bytes(piece)
 
     def names(self, prefix: str) -> Iterator[str]:
@@ -57,7 +61,7 @@ class FolderWork:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the files; nothing happens if they are gone."""
-        self._store.delete([self._path(name) for name in names])
+        self._store.delete([self._key(name) for name in names])
 
-    def _path(self, name: str) -> str:
-        return self._folder.path(f"{self._folder.root}/{name}")
+    def _key(self, name: str) -> str:
+        return f"{self._folder.root}/{name}"

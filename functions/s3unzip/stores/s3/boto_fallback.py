@@ -12,11 +12,17 @@ import zlib
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from s3unzip.stores.s3.pins import date_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, PutObjectRequestTypeDef
+    from mypy_boto3_s3.type_defs import (
+        GetObjectOutputTypeDef,
+        GetObjectRequestTypeDef,
+        PutObjectRequestTypeDef,
+    )
 
     from s3unzip.model import Pin
     from s3unzip.stores.ports import Buffer, ObjectFacts
@@ -39,13 +45,17 @@ def get_range(
     client: S3Client, bucket: str, key: str, span: str, pin: Pin | None = None
 ) -> GetObjectOutputTypeDef:
     """Return the answer to one ranged GET; `span` as in ``bytes=0-9``."""
-    if pin is not None and pin.version_id is not None and pin.etag is not None:
-        return client.get_object(
-            Bucket=bucket, Key=key, Range=span, IfMatch=pin.etag, VersionId=pin.version_id
-        )
-    if pin is not None and pin.etag is not None:
-        return client.get_object(Bucket=bucket, Key=key, Range=span, IfMatch=pin.etag)
-    return client.get_object(Bucket=bucket, Key=key, Range=span)
+    request: GetObjectRequestTypeDef = {"Bucket": bucket, "Key": key, "Range": span}
+    if pin is None:
+        return client.get_object(**request)
+    date = date_of(pin)
+    if date is not None:
+        request["IfUnmodifiedSince"] = date
+    elif pin.etag is not None:
+        request["IfMatch"] = pin.etag
+    if pin.version_id is not None:
+        request["VersionId"] = pin.version_id
+    return client.get_object(**request)
 
 
 def pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:

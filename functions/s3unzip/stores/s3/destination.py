@@ -12,6 +12,7 @@ from s3unzip.model import Part
 from s3unzip.stores.ports import PartLimits, StoredObject, Upload
 from s3unzip.stores.s3 import boto_fallback as odd_keys
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault
+from s3unzip.stores.s3.pins import date_of
 from s3unzip.stores.s3.session import Writing
 
 if TYPE_CHECKING:
@@ -324,8 +325,8 @@ class S3Destination:
         return found
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say whether `copy_part` can work from that source."""
-        return source.scheme == "s3" and pin.size > COPY_FROM
+        """Say whether `copy_part` can work from that source, held to its ETag or version."""
+        return source.scheme == "s3" and pin.size > COPY_FROM and date_of(pin) is None
 
     def _copy_fault(self, error: Exception, upload: Upload, source: Location) -> S3UnzipError:
         # One answer speaks of two objects; a condition can only be the source's.
@@ -336,9 +337,9 @@ class S3Destination:
     def _fault(
         self, error: Exception, action: str, key: str, *, conditional: bool = False
     ) -> S3UnzipError:
-        found = fault(error, Call(action, self._bucket, key, conditional=conditional))
-        self._session.relocate(self._bucket, found)
-        return found
+        return self._session.understand(
+            error, Call(action, self._bucket, key, conditional=conditional)
+        )
 
 
 def _told(answer: Mapping[str, Any], field: str, key: str) -> Any:

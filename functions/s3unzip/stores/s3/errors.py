@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -18,6 +18,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     PartialCredentialsError,
     ProfileNotFound,
+    SSLError,
     SSOError,
 )
 from obstore.exceptions import BaseError
@@ -33,6 +34,9 @@ from s3unzip.errors import (
     StoreFullError,
     ThrottledError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 # What `fault` takes. obstore raises FileNotFoundError for 404, ValueError for a
 # setting it cannot use, and both for what a server sends against the protocol.
@@ -96,7 +100,9 @@ DENIED = frozenset(
         "XAdminUserNotFound",  # VersityGW: an unknown access key is a 404
     }
 )
+UNTRUSTED = "UntrustedCertificate"  # our own word: there was no answer
 ADVICE = {
+    UNTRUSTED: "name the file of a certificate to trust in AWS_CA_BUNDLE",
     "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
     "InvalidObjectState": "the object is archived: restore it, then start again",
     "InvalidToken": "check the credentials (AWS_SESSION_TOKEN)",
@@ -114,6 +120,8 @@ _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
 _REQUEST = re.compile(r"<RequestId>([\w-]{1,100})</RequestId>")
 _CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
+_REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')  # the system's, in object_store's
 _NO_LOCATION = "redirect without LOCATION"  # object_store, of a bucket in another region
 
 
@@ -166,16 +174,28 @@ def read_answer(error: Exception) -> Answer:
             told.get("Message", ""),
             about.get("RequestId", ""),
         )
-    text = str(error).partition("\n\nDebug source:")[0]
+    if isinstance(error, SSLError) and "certificate" in str(error):
+        return Answer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
+    text, _, details = str(error).partition("\n\nDebug source:")
     if _NO_LOCATION in text:
         return Answer(301, "PermanentRedirect", "the bucket is in another region")
     status = _STATUS.search(text)
     if status is None:
-        cause = _CAUSE.search(text)
-        return Answer(None, "", cause[1] if cause else text.splitlines()[0][:300] if text else "")
+        return _unanswered(text, details)
     return Answer(
         int(status[1]), _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text)
     )
+
+
+def _unanswered(text: str, details: str) -> Answer:
+    certificate = _CERTIFICATE.search(details)
+    if certificate is not None:
+        return Answer(None, UNTRUSTED, certificate[2] or certificate[1])
+    cause = _CAUSE.search(text)
+    if cause is None:
+        return Answer(None, "", text.splitlines()[0][:300] if text else "")
+    reason = _REASON.search(details)
+    return Answer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
@@ -186,7 +206,8 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
     if answer.code in MISPLACED or answer.status in {301, 307}:
         return MisplacedError
-    kinds = (
+    kinds: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
+        (StorageError, {UNTRUSTED}, ()),
         (ThrottledError, THROTTLED, {429, 503}),
         (ServiceFaultError, FOR_NOW, {409}),
         (StoreFullError, FULL, {507}),

@@ -16,7 +16,7 @@ import obstore
 from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ObjectFacts, Upload
-from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault
+from s3unzip.stores.s3.errors import S3_ERRORS, Call
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -179,9 +179,7 @@ class S3Work:
         return Call("GetObject", self._bucket, self._prefix + name)
 
     def _fault(self, error: Exception, name: str) -> S3UnzipError:
-        found = fault(error, self._call(name))
-        self._session.relocate(self._bucket, found)
-        return found
+        return self._session.understand(error, self._call(name))
 
 
 class _WorkObject:

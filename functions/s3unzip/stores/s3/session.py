@@ -11,7 +11,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,21 +24,23 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import DEFAULT_TIMESTAMP_PARSER
 from obstore.store import S3Store
 
-from s3unzip.errors import AccessDeniedError
-from s3unzip.stores.s3.errors import Call, MisplacedError, fault
+from s3unzip.errors import AccessDeniedError, ServiceFaultError, StorageError
+from s3unzip.stores.s3.credentials import BotoCredentials
+from s3unzip.stores.s3.errors import ADVICE, UNTRUSTED, Call, MisplacedError, fault, read_answer
+from s3unzip.stores.s3.reachability import why_unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from botocore.credentials import Credentials
     from mypy_boto3_s3 import S3Client
-    from obstore.store import ClientConfig, S3Config, S3Credential
+    from obstore.store import ClientConfig, S3Config
+
+    from s3unzip.errors import S3UnzipError
 
 DEFAULT_REGION = "us-east-1"
-# botocore renews role credentials at the latest 10 minutes before they end, and
-# obstore asks again 5 minutes before this: no request is signed with dead ones.
-CREDENTIALS_LAST = timedelta(minutes=10)
 OWNER_CHECK_LASTS = 300.0  # seconds
+BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
+REACH_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class S3Access:
     stall_seconds: float = 20.0  # without a byte
     put_seconds: float = 120.0  # one PUT of at most some MiB, the sending included
     slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
+    check_reachable: bool = False  # whether a program that has just begun gives up at once
 
 
 class Writing(NamedTuple):
@@ -78,6 +81,7 @@ class Session:
         self._writers: dict[tuple[str, Writing], S3Store] = {}
         self._regions: dict[str, str] = {}  # of buckets that are not in the default one
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
+        self._began = time.monotonic()
 
     @property
     def control(self) -> S3Client:
@@ -143,10 +147,33 @@ class Session:
             raise found from None
         self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
 
-    def relocate(self, bucket: str, found: Exception) -> None:
-        """After a `MisplacedError`, learn where `bucket` is; the next attempt goes there."""
-        if not isinstance(found, MisplacedError):
-            return
+    def understand(self, error: Exception, call: Call) -> S3UnzipError:
+        """Return the error that says what `error` means to `call`.
+
+        After a `MisplacedError` the next attempt goes to the bucket's region. An
+        endpoint that cannot be reached when a program begins is not tried again.
+        """
+        found = fault(error, call)
+        if isinstance(found, MisplacedError):
+            self._relocate(call.bucket)
+        elif isinstance(found, ServiceFaultError) and read_answer(error).status is None:
+            return self._unreachable(call) or found
+        return found
+
+    def _unreachable(self, call: Call) -> S3UnzipError | None:
+        if not self.access.check_reachable or time.monotonic() - self._began > BEGINNING:
+            return None
+        url = self._endpoint(call.bucket)[0]
+        bundle = self._core.get_config_variable("ca_bundle")
+        cause = why_unreachable(url, REACH_SECONDS, bundle if isinstance(bundle, str) else None)
+        if cause is None:
+            return None
+        advice = "check --endpoint-url, --region and the network"
+        if "certificate" in cause:
+            advice = ADVICE[UNTRUSTED]
+        return StorageError(f"{call}: cannot reach {url}: {cause}; {advice}")
+
+    def _relocate(self, bucket: str) -> None:
         try:
             answer = self.control.head_bucket(Bucket=bucket)
         except ClientError as error:
@@ -249,29 +276,13 @@ class Session:
             credential_provider=self._credentials(bucket),
         )
 
-    def _credentials(self, bucket: str) -> _BotoCredentials:
+    def _credentials(self, bucket: str) -> BotoCredentials:
         found = self._core.get_credentials()
         if found is None:
             raise AccessDeniedError(
                 f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
             )
-        return _BotoCredentials(found)
-
-
-class _BotoCredentials:
-    """boto3's credentials chain for obstore."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-
-    def __call__(self) -> S3Credential:
-        now = self._credentials.get_frozen_credentials()
-        return {
-            "access_key_id": now.access_key or "",
-            "secret_access_key": now.secret_key or "",
-            "token": now.token,
-            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
-        }
+        return BotoCredentials(found)
 
 
 @contextmanager

@@ -8,10 +8,11 @@ import obstore
 from urllib3.exceptions import HTTPError
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.model import Pin
 from s3unzip.stores.ports import Tail
 from s3unzip.stores.s3 import boto_fallback as odd_keys
-from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault, read_answer
+from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
+from s3unzip.stores.s3.pins import check_answer, conditions, header_date, make_pin, whole_size
+from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
 
     from s3unzip.errors import S3UnzipError
-    from s3unzip.model import Location
+    from s3unzip.model import Location, Pin
     from s3unzip.stores.ports import Buffer
     from s3unzip.stores.s3.session import Session
-    from s3unzip.zipformat.ranges import ByteRange
 
 PIECE = 1024**2  # bytes of a streamed piece, at least
-# object_store's words for an empty object: S3 answers 416 to a suffix of it,
-# emulators 200 or a Content-Range that makes no sense.
-EMPTY = ("non-partial response", "CONTENT_RANGE")
+# S3 answers 416 to a suffix of an empty object, emulators 200 or a Content-Range that makes no
+# sense: object_store's words for these. Stores that know no suffix ranges answer likewise, or 501.
+NO_SUFFIX = ("non-partial response", "CONTENT_RANGE")
+NO_SUFFIX_STATUS = frozenset({416, 501})
+NO_SUFFIX_CODES = frozenset({"InvalidRange", "NotImplemented"})
 
 
 class S3Source:
@@ -37,20 +39,23 @@ class S3Source:
         self._session = session
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin, with one request (two where it is empty)."""
+        """Return the last `length` bytes and the pin.
+
+        With one request; with three where the store knows no suffix ranges, two of an empty one.
+        """
         call = Call("GetObject", location.bucket, location.key)
         if odd_keys.is_odd(location.key):
-            return self._odd_tail(location, length, call)
+            return self._tail_by_size(location, length)
         try:
             store = self._session.reader(location.bucket)
             answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
             data = answer.bytes().to_bytes()
         except S3_ERRORS as error:
-            if read_answer(error).status == 416 or any(word in str(error) for word in EMPTY):
-                return self._empty_tail(location, error, call)
+            if _knows_no_suffix(error):
+                return self._tail_by_size(location, length)
             raise self._fault(error, call) from None
         meta = answer.meta
-        pin = Pin(meta["size"], meta["e_tag"], meta["version"])
+        pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], meta["version"])
         if len(data) != min(length, pin.size):
             raise ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
         return Tail(data, pin)
@@ -62,38 +67,23 @@ class S3Source:
             answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
         except S3_ERRORS as error:
             raise self._fault(error, call) from None
-        return Pin(answer["ContentLength"], answer["ETag"], answer.get("VersionId"))
+        date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
+        return make_pin(
+            call, answer["ContentLength"], answer.get("ETag"), date, answer.get("VersionId")
+        )
 
     def pinned(self, location: Location, pin: Pin) -> S3Archive:
         """Return a reader of exactly that version."""
         return S3Archive(self._session, location, pin)
 
-    def _empty_tail(self, location: Location, error: Exception, call: Call) -> Tail:
+    def _tail_by_size(self, location: Location, length: int) -> Tail:
+        """Ask for the size first, then for a range of it."""
         pin = self.head(location)
-        if pin.size:
-            raise self._fault(error, call) from None
-        return Tail(b"", pin)
-
-    def _odd_tail(self, location: Location, length: int, call: Call) -> Tail:
-        pin = self.head(location)
-        if not pin.size:
-            return Tail(b"", pin)
-        span = f"bytes={max(0, pin.size - length)}-{pin.size - 1}"
-        try:
-            answer = odd_keys.get_range(
-                self._session.slow, location.bucket, location.key, span, pin
-            )
-            data = b"".join(odd_keys.pieces(answer))
-        except (*S3_ERRORS, HTTPError) as error:
-            raise self._fault(error, call) from None
-        if len(data) != min(length, pin.size):
-            raise ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
-        return Tail(data, pin)
+        want = ByteRange(max(0, pin.size - length), pin.size)
+        return Tail(self.pinned(location, pin).read(want), pin)
 
     def _fault(self, error: Exception, call: Call) -> S3UnzipError:
-        found = fault(error, call)
-        self._session.relocate(call.bucket, found)
-        return found
+        return self._session.understand(error, call)
 
 
 class S3Archive:
@@ -144,16 +134,20 @@ class S3Archive:
             answer = odd_keys.get_range(
                 self._session.slow, self._bucket, self._key, span, self._pin
             )
+            date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
+            size = whole_size(answer.get("ContentRange", ""))
+            check_answer(self._call, self._pin, size, date)
             yield from odd_keys.pieces(answer)
             return
         for piece in self._get(want).stream(min_chunk_size=PIECE):
             yield memoryview(piece)
 
     def _get(self, want: ByteRange) -> GetResult:
-        options: GetOptions = {"range": (want.start, want.stop), "if_match": self._pin.etag}
-        if self._pin.version_id is not None:
-            options["version"] = self._pin.version_id
-        return obstore.get(self._session.reader(self._bucket), self._key, options=options)
+        options: GetOptions = {"range": (want.start, want.stop), **conditions(self._pin)}
+        answer = obstore.get(self._session.reader(self._bucket), self._key, options=options)
+        meta = answer.meta
+        check_answer(self._call, self._pin, meta["size"], meta["last_modified"])
+        return answer
 
     def _check(self, came: int, want: ByteRange) -> None:
         if came != want.length:
@@ -162,6 +156,13 @@ class S3Archive:
             )
 
     def _fault(self, error: Exception) -> S3UnzipError:
-        found = fault(error, self._call)
-        self._session.relocate(self._bucket, found)
-        return found
+        return self._session.understand(error, self._call)
+
+
+def _knows_no_suffix(error: Exception) -> bool:
+    answer = read_answer(error)
+    return (
+        answer.status in NO_SUFFIX_STATUS
+        or answer.code in NO_SUFFIX_CODES
+        or any(words in str(error) for words in NO_SUFFIX)
+    )

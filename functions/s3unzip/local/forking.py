@@ -1,0 +1,145 @@
+"""What the process does that workers are forked from, and what a worker does first.
+
+It is a fork of the program (`forkserver`) or an interpreter that runs this
+module. It has one thread, forks and reaps as the program asks, and ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from functools import partial
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, NoReturn
+
+from s3unzip.local.parent import die_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+REQUEST = struct.Struct("!i")  # the process to reap; or 0, with a descriptor: fork a worker
+ANSWER = struct.Struct("!i")  # a process id, or an errno below 0
+STANDARD = 3  # descriptors: input, output, errors
+DEAF_TO = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # a terminal sends them to all
+LOOK_SECONDS = 0.05
+
+
+def serve(control: socket.socket, program: int | None = None) -> None:
+    """Fork and reap until the program closes its end, or ends; then kill what is left.
+
+    Args:
+        control: the connection to the program.
+        program: its process id, if its main thread forked this process.
+    """
+    for number in DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, DEAF_TO)
+    if program is not None:
+        die_with_parent(program)
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # what took their places is closed
+    # What it inherited may be a lock on a file, or another's connection.
+    os.closerange(STANDARD, control.fileno())
+    os.closerange(control.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    gc.freeze()  # what is there stays, and stays shared: no worker's collector need look at it
+    workers: set[int] = set()
+    with contextlib.suppress(ConnectionError):
+        _answer_requests(control, workers)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _answer_requests(control: socket.socket, workers: set[int]) -> None:
+    """Fork and reap until the program closes its end; `workers` are those not yet reaped."""
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(control, REQUEST.size, 1)
+        if not request:
+            return
+        (pid,) = REQUEST.unpack(request)
+        if descriptors:
+            pid = _fork_worker(control, descriptors[0])
+            if pid > 0:
+                workers.add(pid)
+        elif _wait_for(pid, control):
+            workers.discard(pid)
+        control.send(ANSWER.pack(pid))
+
+
+def _fork_worker(control: socket.socket, descriptor: int) -> int:
+    server = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        pid = -(error.errno or errno.EAGAIN)
+    if pid == 0:
+        control.close()
+        exit_after(partial(_work, descriptor, server))
+    os.close(descriptor)
+    return pid
+
+
+def _work(descriptor: int, server: int) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a worker can be asked to stop
+    die_with_parent(server)
+    with Connection(descriptor) as connection:
+        try:
+            target: Callable[[Connection], None] = connection.recv()
+        except (EOFError, ConnectionError):  # the program has gone
+            return
+        target(connection)
+
+
+def _wait_for(pid: int, control: socket.socket) -> bool:
+    """Wait until a worker is gone; return False if the program is gone before."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            # The program sends nothing while it waits: what can be read is its end.
+            if select.select([control], [], [], LOOK_SECONDS)[0]:
+                return False
+    return True
+
+
+def exit_after(step: Callable[[], None]) -> NoReturn:
+    """End this process after `step`: the frames below are those of the one it was forked from."""
+    code = 1
+    try:
+        step()
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - the outermost edge of a process
+        _tell(error)
+    finally:
+        os._exit(code)
+
+
+def _tell(error: BaseException) -> None:
+    """Say in one line what ended this process; its standard errors may be closed or full."""
+    if isinstance(error, MemoryError):
+        said = "a worker has no memory left: start fewer workers, or raise the limit (ulimit -v)"
+    else:
+        said = f"internal error in a worker, please report it: {error!r}"
+    with contextlib.suppress(OSError):
+        os.write(2, f"s3unzip: {said}\n".encode(errors="backslashreplace"))
+        if os.environ.get("S3UNZIP_DEBUG"):
+            os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Be the server of a program: its end of a socket, and the modules to import."""
+    for name in arguments[1:]:
+        import_module(name)
+    exit_after(partial(serve, socket.socket(fileno=int(arguments[0]))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

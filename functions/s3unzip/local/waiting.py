@@ -1,0 +1,67 @@
+"""The jobs of a pool that have not begun."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from s3unzip.local.worker import Job
+
+
+class Waiting:
+    """Jobs not begun: an iterator read as needed, and those to be tried again."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = iter(jobs)
+        self._next: deque[Job] = deque()
+        self._later: list[tuple[float, Job]] = []
+        self.attempts: dict[str, int] = {}
+        self._refill()
+
+    def _refill(self) -> None:
+        if not self._next:
+            self._next.extend(job for job in (next(self._jobs, None),) if job is not None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a job may begin now."""
+        now = time.monotonic()
+        due = [entry for entry in self._later if entry[0] <= now]
+        for entry in due:
+            self._later.remove(entry)
+            self._next.append(entry[1])
+        self._refill()
+        return bool(self._next)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any job is still to begin."""
+        self._refill()
+        return bool(self._next or self._later)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long to listen before a put-off job is due; None: as long as it takes."""
+        if not self._later:
+            return None
+        return max(0.0, min(due for due, _ in self._later) - time.monotonic())
+
+    def take(self) -> Job:
+        """Return the next job."""
+        job = self._next.popleft()
+        self._refill()
+        return job
+
+    def put_off(self, job: Job, seconds: float) -> None:
+        """Try a job again later."""
+        self._later.append((time.monotonic() + seconds, job))
+
+    def drop(self) -> None:
+        """Forget all jobs that have not begun."""
+        self._jobs = iter(())
+        self._next.clear()
+        self._later.clear()

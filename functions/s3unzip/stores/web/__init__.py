@@ -1,0 +1,1 @@
+"""Archives on the web: one URL, read by ranges from a server that may be hostile."""

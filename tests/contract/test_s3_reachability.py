@@ -1,0 +1,147 @@
+"""Endpoints that cannot be reached: a program that has just begun says so at once."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.cli.options import check_endpoint
+from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
+from s3unzip.model import Location
+from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.s3.reachability import why_unreachable
+from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.stores import S3Stores
+from tests.servers import HOST, HttpServer, Reply, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+WHERE = Location("s3", "bucket", "a.zip")
+
+
+def ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
+    """Ask an endpoint for something; return what it ends with."""
+    access = S3Access(endpoint_url=url, connect_seconds=1.0, check_reachable=beginning)
+    stores = S3Stores(Location("s3", "work", ""), access=access)
+    source, destination = stores.source(WHERE), stores.destination(WHERE)
+    calls: dict[str, Callable[[], object]] = {
+        "obstore": lambda: source.tail(WHERE, 10),
+        "boto3": lambda: destination.create_upload("key", ObjectFacts("a/b", {})),
+    }
+    with pytest.raises(S3UnzipError) as caught:
+        calls[by]()
+    return caught.value
+
+
+@pytest.mark.parametrize("by", ["obstore", "boto3"])
+def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
+    """Host, cause and advice in one error that is not tried again."""
+    port = free_port()
+    refused = ask(f"http://{HOST}:{port}", by=by)
+    assert type(refused) is StorageError
+    assert f"cannot reach http://{HOST}:{port}: connection refused; check --endp" in str(refused)
+    unknown = ask("http://s3.eu-wset-1.invalid", by=by)
+    assert type(unknown) is StorageError
+    assert "s3.eu-wset-1.invalid: there is no host of this name; check --endp" in str(unknown)
+
+
+@pytest.mark.parametrize("by", ["obstore", "boto3"])
+def test_later_it_is_a_fault_that_may_pass(by: str) -> None:
+    """A worker of a run that was well goes on trying; the message has the cause."""
+    found = ask(f"http://{HOST}:{free_port()}", by=by, beginning=False)
+    assert isinstance(found, ServiceFaultError)
+    if by == "obstore":
+        assert "Connection refused" in str(found)
+
+
+def test_a_server_that_answers_is_reachable() -> None:
+    """A broken answer at the beginning is a fault that may pass."""
+    with HttpServer(lambda asked: Reply(200, b"x", cut=0)) as server:
+        assert isinstance(ask(server.url, by="obstore"), S3UnzipError)
+        assert why_unreachable(server.url, 2.0) is None
+
+
+def test_an_endpoint_that_says_nothing() -> None:
+    """It has so long, and no longer: here a TLS handshake that is not answered."""
+    with socket.create_server((HOST, 0)) as silent:
+        url = f"https://{HOST}:{silent.getsockname()[1]}"
+        assert why_unreachable(url, 0.3) == "no answer within 0.3 s"
+
+
+def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the proxy may know the endpoint."""
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+    assert why_unreachable("http://no-such-host.invalid", 1.0) is None
+
+
+@pytest.fixture
+def untrusted(tmp_path: Path) -> Iterator[str]:
+    """A server with a certificate of its own; yield its URL."""
+    key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    listener = socket.create_server((HOST, 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                opened, _ = listener.accept()
+                with contextlib.suppress(OSError):
+                    context.wrap_socket(opened, server_side=True).close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"https://{HOST}:{listener.getsockname()[1]}"
+    with contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+@pytest.mark.parametrize("beginning", [True, False])
+@pytest.mark.parametrize("by", ["obstore", "boto3"])
+def test_an_untrusted_certificate_is_named(untrusted: str, by: str, *, beginning: bool) -> None:
+    """It will not be trusted later either: cause and advice, not tried again."""
+    found = ask(untrusted, by=by, beginning=beginning)
+    assert type(found) is StorageError
+    assert "ertificate" in str(found)
+    assert "AWS_CA_BUNDLE" in str(found)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:9000",
+        "localhost:9000",
+        "ftp://x",
+        "http:/x",
+        "http://",
+        "http://h:99999",
+        "http://[::1",
+        "http://a b",
+        "http://a\n",
+        "",
+    ],
+)
+def test_endpoints_that_are_no_urls(url: str) -> None:
+    """They are refused before anything is asked; without a scheme, the URL is shown that may be."""
+    with pytest.raises(UsageError, match="not a URL that begins with http"):
+        check_endpoint(url)
+
+
+def test_the_advice_for_an_endpoint_without_a_scheme() -> None:
+    """Most people mean HTTP on a port."""
+    with pytest.raises(UsageError, match=r"like http://127\.0\.0\.1:9000$"):
+        check_endpoint("127.0.0.1:9000")
+    check_endpoint("http://127.0.0.1:9000")
+    check_endpoint("https://[::1]:9000/path")

@@ -1,0 +1,106 @@
+"""Archives in stores that know less than S3: no ETag, no suffix ranges."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import SourceChangedError, StorageError
+from s3unzip.model import Location
+from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.zipformat.ranges import ByteRange
+from tests.servers import Asked, HttpServer, Reply, s3_error
+
+if TYPE_CHECKING:
+    from s3unzip.stores.s3.source import S3Source
+
+DATA = bytes(range(256)) * 100
+DATE, LATER = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:01 GMT"
+KEYS = ["plain/a.zip", "odd//a.zip"]
+
+
+class Store:
+    """One object on a server, which describes it by the headers it is told to."""
+
+    def __init__(self, **headers: str) -> None:
+        self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
+        self.suffix: Reply | None = None  # the answer to a suffix range
+        self.heeds_dates = True
+
+    def __call__(self, asked: Asked) -> Reply:
+        """Answer a HEAD or a GET."""
+        wanted = asked.headers.get("if-unmodified-since")
+        if self.heeds_dates and wanted not in {None, self.headers.get("Last-Modified")}:
+            return s3_error(412, "PreconditionFailed")
+        span = asked.headers.get("range", "")
+        found = re.fullmatch(r"bytes=(\d*)-(\d*)", span)
+        if found is None:
+            return Reply(200, DATA, self.headers)
+        if not found[1]:
+            if self.suffix is not None:
+                return self.suffix
+            start, stop = len(DATA) - int(found[2]), len(DATA)
+        else:
+            start, stop = int(found[1]), int(found[2]) + 1
+        told = {"Content-Range": f"bytes {start}-{stop - 1}/{len(DATA)}", **self.headers}
+        return Reply(206, DATA[start:stop], told)
+
+
+def source_of(url: str) -> S3Source:
+    """Return the source on a server."""
+    stores = S3Stores(Location("s3", "work", ""), access=S3Access(endpoint_url=url))
+    return stores.source(Location("s3", "bucket", ""))
+
+
+@pytest.mark.parametrize("heeds_dates", [True, False])
+@pytest.mark.parametrize("key", KEYS)
+def test_an_object_without_an_etag_is_pinned_by_its_date(key: str, *, heeds_dates: bool) -> None:
+    """It is read, and a change is seen, also by the answer's date alone."""
+    store = Store(Last_Modified=DATE)
+    store.heeds_dates = heeds_dates
+    where = Location("s3", "bucket", key)
+    with HttpServer(store) as server:
+        source = source_of(server.url)
+        tail = source.tail(where, 100)
+        assert tail.data == DATA[-100:]
+        assert tail.pin == source.head(where)
+        archive = source.pinned(where, tail.pin)
+        assert archive.read(ByteRange(5, 10)) == DATA[5:10]
+        assert b"".join(archive.stream(ByteRange(5, 500))) == DATA[5:500]
+        assert server.asked[-1].headers["if-unmodified-since"] == DATE
+        store.headers["Last-Modified"] = LATER
+        with pytest.raises(SourceChangedError):
+            archive.read(ByteRange(5, 10))
+        with pytest.raises(SourceChangedError):
+            list(archive.stream(ByteRange(5, 10)))
+
+
+def test_an_object_with_nothing_to_pin_by_is_refused() -> None:
+    """The message says what the store does not give, and what to do."""
+    with (
+        HttpServer(Store()) as server,
+        pytest.raises(StorageError, match="neither an ETag nor a version nor a date"),
+    ):
+        source_of(server.url).head(Location("s3", "bucket", "a.zip"))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(200, DATA, {"ETag": '"e"', "Last-Modified": DATE}),
+        s3_error(416, "InvalidRange"),
+        s3_error(501, "NotImplemented"),
+        s3_error(400, "InvalidRange"),
+    ],
+    ids=["whole", "416", "501", "400"],
+)
+def test_a_store_without_suffix_ranges(answer: Reply) -> None:
+    """The size is asked for first, then a range of it."""
+    store = Store(ETag='"e"', Last_Modified=DATE)
+    store.suffix = answer
+    with HttpServer(store) as server:
+        tail = source_of(server.url).tail(Location("s3", "bucket", "a.zip"), 100)
+    assert (tail.data, tail.pin.size) == (DATA[-100:], len(DATA))

@@ -1,0 +1,309 @@
+"""Web servers that are hostile, slow or badly set up: what an HTTP source takes of them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import (
+    RangesUnsupportedError,
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+)
+from s3unzip.model import Location, Pin
+from s3unzip.stores.web.access import WebAccess
+from s3unzip.stores.web.addresses import is_public, names_an_address
+from s3unzip.stores.web.source import WebSource
+from s3unzip.zipformat.ranges import ByteRange
+from tests.servers import HOST, Asked, HttpServer, Reply, WebFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DATA = bytes(range(256)) * 100
+ASKED = 64 * 1024
+FAST = WebAccess(connect_seconds=2.0, stall_seconds=0.4)
+HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000\r\n"
+
+
+@contextmanager
+def raw_server(
+    answer: Callable[[socket.socket], None], context: ssl.SSLContext | None = None
+) -> Iterator[Location]:
+    """Serve each connection with a function that writes what it likes."""
+    listener = socket.create_server((HOST, 0))
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            with suppress(OSError):
+                opened, _ = listener.accept()
+                with context.wrap_socket(opened, server_side=True) if context else opened as one:
+                    one.settimeout(10)
+                    one.recv(65536)
+                    answer(one)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    scheme = "https" if context else "http"
+    try:
+        yield Location(scheme, f"{HOST}:{listener.getsockname()[1]}", "a.zip?token=SECRET")
+    finally:
+        ended.set()
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def read(where: Location, access: WebAccess = FAST) -> bytes:
+    """Read the first 64 KiB of an archive of 4 GB."""
+    return WebSource(access).pinned(where, Pin(4_000_000_000)).read(ByteRange(0, ASKED))
+
+
+@pytest.mark.parametrize("way", ["length", "chunks", "close"])
+def test_no_more_of_a_body_is_read_than_was_asked_for(way: str) -> None:
+    """64 KiB are asked for; the server would send without end, however it frames that."""
+    sent = []
+    heads = {
+        "length": b"Content-Length: 4000000000\r\n\r\n",
+        "chunks": b"Transfer-Encoding: chunked\r\n\r\nEE6B2800\r\n",
+        "close": b"Connection: close\r\n\r\n",
+    }
+
+    def endless(one: socket.socket) -> None:
+        one.sendall(HEAD + heads[way])
+        with suppress(OSError):
+            while True:
+                sent.append(one.send(bytes(65536)))
+
+    with raw_server(endless) as where:
+        assert read(where) == bytes(ASKED)
+    assert sum(sent) < 64 * 1024**2  # what the system's buffers took
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "pause"),
+    [
+        (b"HTTP/1.1 206 OK\r\n", b"X-More: 1\r\n", 0.05),
+        (b"HTTP/1.1 206 OK\r\nX-Long: ", b"x", 0.05),
+        (HEAD + b"Content-Length: 65536\r\n\r\n", b"x", 0.05),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.05),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05),
+        (b"HTTP/1.1 206 OK\r\nX-Long: ", b"x" * 30_000, 0.0),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, 0.0),
+        (b"HTTP/1.1 206 OK\r\n", b"X-More: 1\r\n" * 1000, 0.0),
+    ],
+    ids=[
+        "a header line at a time",
+        "a header byte at a time",
+        "a byte at a time",
+        "a chunk at a time",
+        "a continue at a time",
+        "a header line without end",
+        "continues without end",
+        "headers without end",
+    ],
+)
+def test_a_server_that_drips_or_floods_is_given_up(
+    first: bytes, again: bytes, pause: float
+) -> None:
+    """Each byte comes in time, but the whole would never come: the request ends as a fault."""
+
+    def answer(one: socket.socket) -> None:
+        one.sendall(first)
+        with suppress(OSError):
+            for _ in range(100_000):
+                one.sendall(again)
+                time.sleep(pause)
+
+    with raw_server(answer) as where, pytest.raises(ServiceFaultError) as caught:
+        read(where)
+    assert "SECRET" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_slow_but_steady_server_is_read() -> None:
+    """More than the stall limit in all, yet above the floor of bytes a second."""
+
+    def answer(one: socket.socket) -> None:
+        one.sendall(HEAD + b"Content-Length: 65536\r\n\r\n")
+        for _ in range(16):
+            time.sleep(0.05)
+            one.sendall(bytes(4096))
+
+    with raw_server(answer) as where:
+        assert read(where, WebAccess(stall_seconds=0.5, min_rate=1024)) == bytes(ASKED)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Range": f"bytes 0-9/{'9' * 5000}"},
+        {"Content-Range": f"bytes {'9' * 5000}-9/10"},
+        {"Content-Range": "bytes 0-9/²"},
+        {"Content-Range": "bytes 0-٣/10"},
+        {"Content-Length": "9" * 5000},
+        {"Content-Length": "²"},
+        {"Content-Length": "-1"},
+        {"ETag": '"' + "x" * 5000 + '"'},
+    ],
+    ids=str,
+)
+def test_numbers_are_parsed_with_bounds(headers: dict[str, str]) -> None:
+    """Digits of other scripts and numbers without end are refused in one short line."""
+    lines = {"Content-Range": "bytes 0-9/10", "Content-Length": "10", **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    partial = f"HTTP/1.1 206 OK\r\n{head}\r\n".encode() + bytes(10)
+    whole = f"HTTP/1.1 200 OK\r\n{head}\r\n".encode()
+    with raw_server(lambda one: one.sendall(partial)) as where:
+        for ask in (
+            lambda: WebSource(FAST).pinned(where, Pin(10)).read(ByteRange(0, 10)),
+            lambda: WebSource(FAST).tail(where, 10),
+        ):
+            with suppress(S3UnzipError):
+                ask()
+    with raw_server(lambda one: one.sendall(whole)) as where:
+        if "Content-Length" in headers:
+            with pytest.raises(RangesUnsupportedError, match="does not tell the size"):
+                WebSource(FAST).head(where)
+        else:
+            assert WebSource(FAST).head(where) == Pin(10)
+
+
+@contextmanager
+def two_servers(access: WebAccess) -> Iterator[tuple[Location, WebSource, list[Asked]]]:
+    """Serve a URL that redirects to a second server; yield what that one is asked."""
+    with HttpServer(WebFiles({"a.zip": DATA})) as other:
+
+        def answer(asked: Asked) -> Reply:
+            return Reply(302, headers={"Location": f"{other.url}/a.zip?token=OTHER"})
+
+        with HttpServer(answer) as server:
+            host = server.url.removeprefix("http://")
+            where = Location("http", f"me:pass%20word@{host}", "a.zip?token=SECRET")
+            yield where, WebSource(access), other.asked
+
+
+def test_redirects_to_other_hosts_are_refused() -> None:
+    """The message names the other host, no secret, and what to do; nobody there is asked."""
+    with two_servers(FAST) as (where, source, asked):
+        with pytest.raises(StorageError, match="redirects to another host") as caught:
+            source.tail(where, 10)
+        assert not asked
+    assert "--allow other-hosts" in str(caught.value)
+    for secret in ("SECRET", "OTHER", "pass"):
+        assert secret not in str(caught.value)
+
+
+def test_redirects_to_private_addresses_are_never_followed() -> None:
+    """Neither with leave for other hosts, nor with leave for private addresses."""
+    access = WebAccess(other_hosts=True, private_addresses=True)
+    with two_servers(access) as (where, source, asked):
+        with pytest.raises(StorageError, match="not a public address"):
+            source.tail(where, 10)
+        assert not asked
+
+
+def test_redirects_to_other_hosts_where_they_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are followed to public addresses, and the user's credentials stay at home."""
+    monkeypatch.setattr("s3unzip.stores.web.addresses.is_public", lambda _: True)
+    with two_servers(WebAccess(other_hosts=True)) as (where, source, asked):
+        assert source.tail(where, 10).data == DATA[-10:]
+        assert [one.path for one in asked] == ["/a.zip?token=OTHER"]
+        assert "authorization" not in asked[0].headers
+        assert asked[0].headers["range"] == "bytes=-10"
+
+
+def test_credentials_in_a_url_are_used() -> None:
+    """As Basic authentication, decoded; they are in no message."""
+    with HttpServer(WebFiles({"a.zip": DATA})) as server:
+        where = Location("http", f"me:pass%20word@{server.url.removeprefix('http://')}", "a.zip")
+        assert WebSource(FAST).tail(where, 10).data == DATA[-10:]
+        assert server.asked[0].headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk"
+
+
+@pytest.mark.parametrize(
+    "target", ["ftp://x/a", "http://[::1", "https://x:99999999/", "file:///etc/passwd"]
+)
+def test_redirects_to_nonsense(target: str) -> None:
+    """A target that is no URL of HTTP is refused, and not repeated."""
+    reply = Reply(302, headers={"Location": target})
+    with HttpServer(lambda asked: reply) as server:
+        where = Location("http", server.url.removeprefix("http://"), "a.zip")
+        with pytest.raises(StorageError, match="redirects to"):
+            WebSource(WebAccess(other_hosts=False)).tail(where, 10)
+
+
+def test_a_name_at_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that leads to this machine is not the same as asking for this machine."""
+    resolve = socket.getaddrinfo
+
+    def to_loopback(host: str, *rest: object, **more: object) -> object:
+        return resolve(HOST if host == "archives.example" else host, *rest, **more)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(socket, "getaddrinfo", to_loopback)
+    with HttpServer(WebFiles({"a.zip": DATA})) as server:
+        port = server.url.rpartition(":")[2]
+        where = Location("http", f"archives.example:{port}", "a.zip")
+        with pytest.raises(StorageError, match=r"127\.0\.0\.1.*--allow private-addresses"):
+            WebSource(FAST).tail(where, 10)
+        assert not server.asked
+        assert WebSource(WebAccess(private_addresses=True)).tail(where, 10).data == DATA[-10:]
+        local = Location("http", f"localhost:{port}", "a.zip")
+        assert WebSource(FAST).tail(local, 10).data == DATA[-10:]
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True),
+        ("2606:4700::1111", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("100.64.0.1", False),
+        ("169.254.169.254", False),
+        ("224.0.0.1", False),
+        ("0.0.0.0", False),  # noqa: S104 - only looked at
+        ("::1", False),
+        ("fe80::1%eth0", False),
+        ("fd00:ec2::254", False),
+        ("::ffff:127.0.0.1", False),
+        ("64:ff9b::a9fe:a9fe", False),
+        ("2002:7f00:1::", False),
+    ],
+)
+def test_public_addresses(address: str, public: bool) -> None:  # noqa: FBT001 - a case's
+    """Also IPv6 forms of IPv4 addresses are seen through."""
+    assert is_public(address) is public
+    assert names_an_address(address)
+
+
+def test_an_unknown_host_is_named() -> None:
+    """One line with the host and what to do; it is not tried again."""
+    where = Location("http", "no-such-host.invalid", "a.zip")
+    with pytest.raises(StorageError, match=r"no host named no-such-host\.invalid; check the URL"):
+        WebSource(FAST).tail(where, 10)
+
+
+def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
+    """The cause in plain words, and where to name a certificate to trust."""
+    pair = [str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    subprocess.run([*made, "-keyout", pair[0], "-out", pair[1]], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair[1], pair[0])
+    with (
+        raw_server(lambda _: None, context) as where,
+        pytest.raises(StorageError, match=r"not trusted: self-signed certificate.*SSL_CERT_FILE"),
+    ):
+        read(where)
