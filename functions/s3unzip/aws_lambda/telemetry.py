@@ -7,6 +7,7 @@ what the dashboard and the alarms of `infra` use.
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
@@ -40,6 +41,14 @@ METRICS = {
     "PutThrottles": MetricUnit.Count,
     "PutLatency": MetricUnit.Milliseconds,  # mean of one task
 }
+
+# The loggers of the client libraries. The runtime client gives the root logger the application
+# log level of the function: at INFO botocore writes two lines for each client, at DEBUG whole
+# answers, those of Secrets Manager too.
+# docs.aws.amazon.com/lambda/latest/dg/python-logging.html
+CLIENT_LIBRARIES = ("boto3", "botocore", "urllib3")
+for _name in CLIENT_LIBRARIES:
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
 metrics = Metrics(namespace=SERVICE, service=SERVICE)
