@@ -17,6 +17,7 @@ RULES: tuple[str, ...] = (
     "lambda_payloads",
     "lambda_variables",
     "lambda_async",
+    "sqs_batch_rights",
     "sqs_event_source",
     "sqs_move_task",
     "events_targets",

@@ -17,6 +17,7 @@ import pytest
 from s3unzip.metric_names import METRICS
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.settings import MIB, Variable
+from tests.e2e.functions import with_handler, with_variables, without_workers
 from tests.functional.large.huge import check, write_archive
 from tests.zips import Entry, build
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
     from embedded.pipeline import DeployedPipeline
 
-EVENTS_SECONDS = 10.0
+# These only end a test that hangs.
+EVENTS_SECONDS = 60.0
+FAILING_SECONDS = 150.0
 
 
 @pytest.fixture(scope="module")
@@ -235,48 +238,33 @@ def test_empty_archive(pipeline: DeployedPipeline) -> None:
     assert (report.verdict, report.members, report.tasks) == (Verdict.COMPLETED, 0, 0)
 
 
-def extract_function(pipeline: DeployedPipeline) -> str:
-    """Return the name of the extract function."""
-    listed = pipeline.client("lambda").list_functions()["Functions"]
-    name: str = next(
-        one["FunctionName"]
-        for one in listed
-        if one["Handler"] == "s3unzip.handlers.extract.handler"
-    )
-    return name
-
-
-def test_task_that_fails_once(pipeline: DeployedPipeline) -> None:
-    """A task that finds no concurrency is tried again, and the run is complete."""
-    functions, name = pipeline.client("lambda"), extract_function(pipeline)
-    functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
-    states, machine = pipeline.client("stepfunctions"), pipeline.outputs["StateMachineArn"]
-    try:
+def test_run_without_workers(pipeline: DeployedPipeline) -> None:
+    """A run whose task finds no worker for a whole round goes on until it is complete."""
+    with without_workers(pipeline, "extract"):
         pipeline.put("again.zip", build(*members_of(10)))
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            running = states.list_executions(stateMachineArn=machine, statusFilter="RUNNING")
-            if running["executions"]:
-                break
-            time.sleep(0.02)
-        time.sleep(0.25)
-    finally:
-        functions.delete_function_concurrency(FunctionName=name)
+        wait_for_redo(pipeline, "again.zip")
     report = pipeline.wait("again.zip")
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 10)
+
+
+def wait_for_redo(pipeline: DeployedPipeline, key: str) -> None:
+    """Wait until a run has written down the tasks that are left after its first round."""
+    deadline = time.monotonic() + FAILING_SECONDS
+    while time.monotonic() < deadline:
+        run = pipeline.find_run(key)
+        if run is not None and pipeline.read(f"runs/{run.id}/redo.jsonl") is not None:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{key} has no tasks left\n{pipeline.logs()}")
 
 
 def test_run_that_fails(
     pipeline: DeployedPipeline, announced: Callable[[str], dict[str, Any]]
 ) -> None:
     """A run whose tasks cannot be done ends FAILED, in its report and its event, to be redriven."""
-    functions, name = pipeline.client("lambda"), extract_function(pipeline)
-    functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
-    try:
+    with with_handler(pipeline, "extract", "s3unzip.handlers.not_there.handler"):
         pipeline.put("fails.zip", build(*members_of(10)))
-        report = pipeline.wait("fails.zip")
-    finally:
-        functions.delete_function_concurrency(FunctionName=name)
+        report = pipeline.wait("fails.zip", FAILING_SECONDS)
     assert (report.verdict, report.missing) == (Verdict.FAILED, 10)
     run = pipeline.find_run("fails.zip")
     assert run is not None
@@ -359,22 +347,10 @@ def test_run_above_the_cost_limit(
     pipeline: DeployedPipeline, announced: Callable[[str], dict[str, Any]]
 ) -> None:
     """A run whose forecast is above the environment's limit is refused before its first PUT."""
-    functions = pipeline.client("lambda")
-    (plan,) = (
-        one
-        for one in functions.list_functions()["Functions"]
-        if one["Handler"] == "s3unzip.handlers.plan.handler"
-    )
-    kept = plan["Environment"]["Variables"]
-    limited = {**kept, Variable.MAX_COST.value: "0.000001"}
-    name = plan["FunctionName"]
-    functions.update_function_configuration(FunctionName=name, Environment={"Variables": limited})
-    try:
+    with with_variables(pipeline, "plan", {Variable.MAX_COST.value: "0.000001"}):
         pipeline.put("dear.zip", build(*members_of(50)))
         report = pipeline.wait("dear.zip")
-        event = announced(report.run)  # else the change below could end the function before it
-    finally:
-        functions.update_function_configuration(FunctionName=name, Environment={"Variables": kept})
+        event = announced(report.run)  # else the change back could end the function before it
     assert (report.verdict, report.reason) == (Verdict.REJECTED, "budget")
     assert event["detail-type"] == "Archive Rejected"
     assert pipeline.members("dear/") == {}

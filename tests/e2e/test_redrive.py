@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from s3unzip.model import Report, Run, Verdict, decode
+from s3unzip.settings import Variable
+from tests.e2e.functions import with_variables
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -54,25 +56,16 @@ def execution_of(pipeline: DeployedPipeline, run: Run) -> dict[str, Any]:
     return told
 
 
-def extract_function(pipeline: DeployedPipeline) -> str:
-    """Return the name of the function that extracts."""
-    names = [one["FunctionName"] for one in pipeline.client("lambda").list_functions()["Functions"]]
-    (name,) = [name for name in names if "extract" in name.lower()]
-    return str(name)
-
-
 @pytest.fixture(scope="module")
 def redriven(
     pipeline: DeployedPipeline, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Run, dict[str, Any]]:
-    """A run whose function was throttled until it failed, then redriven; how it had failed."""
-    functions, name = pipeline.client("lambda"), extract_function(pipeline)
-    functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+    """A run whose tasks all failed for a wrong variable, then redriven; how it had failed."""
     members = [Entry(f"m{n}.json", json.dumps({"n": n}).encode()) for n in range(25)]
-    pipeline.put("redriven.zip", build(*members))
-    run = until_status(pipeline, "redriven.zip", "FAILED")
+    with with_variables(pipeline, "extract", {Variable.TUNING.value: "{no JSON"}):
+        pipeline.put("redriven.zip", build(*members))
+        run = until_status(pipeline, "redriven.zip", "FAILED")
     failed = execution_of(pipeline, run)
-    functions.delete_function_concurrency(FunctionName=name)
     done = call(pipeline, tmp_path_factory.mktemp("home"), "redrive", run.id, "--env", "dev")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"redriven: s3unzip watch {run.id} --env dev\n"

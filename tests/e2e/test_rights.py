@@ -12,7 +12,6 @@ import json
 import random
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +20,7 @@ from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report, Run, Verdict
 from s3unzip.settings import Variable
+from tests.e2e.rights import RARE, RIGHTS, Right, rights_of, without_right
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
@@ -40,98 +40,18 @@ TUNING: dict[str, float] = {
 }
 OPTIONS = {"on_conflict": "skip-unchanged", "marker": True}
 RUN_SECONDS = 150.0
-ARCHIVES, MEMBERS, RUNS = "ingest objects", "destination objects", "work objects"
-EXECUTIONS = "executions"
-NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniStack answers 404"
-# What no run on an emulator can show the need of.
-LARGE = "after a failed write of more than 16 MiB"
-NO_VERSIONS = "where the ingest bucket has no versions"
-RARE = {
-    ("plan", "s3:AbortMultipartUpload", RUNS): LARGE,
-    ("scan", "s3:AbortMultipartUpload", RUNS): LARGE,
-    ("link", "s3:AbortMultipartUpload", RUNS): LARGE,
-    ("extract", "s3:AbortMultipartUpload", RUNS): LARGE,
-    ("report", "s3:AbortMultipartUpload", RUNS): LARGE,
-    ("scan", "s3:GetObject", ARCHIVES): NO_VERSIONS,
-    ("link", "s3:GetObject", ARCHIVES): NO_VERSIONS,
-    ("extract", "s3:GetObject", ARCHIVES): f"{NO_VERSIONS}, and by UploadPartCopy on AWS",
-    ("plan", "s3:ListBucket", "ingest"): NOT_THERE,
-    ("scan", "s3:ListBucket", "work"): NOT_THERE,
-    ("link", "s3:ListBucket", "destination"): NOT_THERE,
-    ("link", "s3:ListBucket", "work"): NOT_THERE,
-    ("extract", "s3:ListBucket", "work"): NOT_THERE,
-    ("report", "s3:ListBucket", "destination"): NOT_THERE,
-    ("report", "s3:GetObject", MEMBERS): "where a settling is repeated after it completed a member",
-    ("report", "s3:DeleteObject", RUNS): "where an execution failed and is redriven",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """One action that a function's role allows on one kind of thing."""
-
-    function: str
-    action: str
-    place: str
-
-    def __str__(self) -> str:
-        return f"{self.function}: {self.action} on {self.place}"
-
-
-RIGHTS = [
-    Right(function, action, place)
-    for function, place, actions in (
-        ("plan", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
-        ("plan", "ingest", ("s3:ListBucket",)),
-        ("plan", MEMBERS, ("s3:PutObject", "s3:AbortMultipartUpload")),
-        ("plan", RUNS, ("s3:PutObject", "s3:AbortMultipartUpload")),
-        ("plan", EXECUTIONS, ("states:DescribeExecution",)),
-        ("scan", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
-        ("scan", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
-        ("scan", "work", ("s3:ListBucket",)),
-        ("link", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
-        ("link", MEMBERS, ("s3:GetObject", "s3:PutObject")),
-        ("link", "destination", ("s3:ListBucket",)),
-        ("link", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
-        ("link", "work", ("s3:ListBucket",)),
-        ("extract", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
-        ("extract", MEMBERS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
-        ("extract", "destination", ("s3:ListBucket",)),
-        ("extract", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
-        ("extract", "work", ("s3:ListBucket",)),
-        ("report", MEMBERS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
-        ("report", "destination", ("s3:ListBucket", "s3:ListBucketMultipartUploads")),
-        ("report", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
-        ("report", RUNS, ("s3:DeleteObject",)),
-        ("report", "work", ("s3:ListBucket",)),
-    )
-    for action in actions
-]
 
 
 def test_table_is_the_template(assembly: Assembly) -> None:
     """The rights that are tried are all that the template gives."""
     template = json.loads(assembly.template.read_text())
-    found = set()
+    found: set[Right] = set()
     for name, resource in template["Resources"].items():
         if resource["Type"] == "AWS::IAM::Policy" and name.startswith("Functions"):
+            function = name.removeprefix("Functions").split("Role")[0].lower()
             for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
-                function = name.removeprefix("Functions").split("Role")[0].lower()
-                actions = statement["Action"]
-                for action in actions if isinstance(actions, list) else [actions]:
-                    if action.startswith(("s3:", "states:Describe")):
-                        found.add(Right(function, action, _place(json.dumps(statement))))
+                found.update(rights_of(function, statement))
     assert found == set(RIGHTS)
-
-
-def _place(statement: str) -> str:
-    """Return what kind of thing a statement is about."""
-    if ":execution:" in statement:
-        return EXECUTIONS
-    for name in ("ingest", "destination", "work"):
-        if f"storage{name}" in statement.lower():
-            return f"{name} objects" if "/*" in statement or "/runs" in statement else name
-    raise AssertionError(statement)
 
 
 def make_members() -> list[Entry]:
@@ -259,9 +179,9 @@ def without(pipeline: DeployedPipeline, right: Right) -> Iterator[None]:
     (role,) = (one for one in roles if f"Functions{right.function.capitalize()}Role" in one)
     (policy,) = iam.list_role_policies(RoleName=role)["PolicyNames"]
     kept = iam.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
-    changed = {**kept, "Statement": [_less(one, right) for one in kept["Statement"]]}
-    changed["Statement"] = [one for one in changed["Statement"] if one["Action"]]
-    assert changed != kept
+    rest = [part for one in kept["Statement"] for part in without_right(one, right)]
+    changed = {**kept, "Statement": rest}
+    assert _rights(right.function, kept) ^ _rights(right.function, changed) == {right}
     iam.put_role_policy(RoleName=role, PolicyName=policy, PolicyDocument=json.dumps(changed))
     try:
         yield
@@ -269,12 +189,8 @@ def without(pipeline: DeployedPipeline, right: Right) -> Iterator[None]:
         iam.put_role_policy(RoleName=role, PolicyName=policy, PolicyDocument=json.dumps(kept))
 
 
-def _less(statement: dict[str, Any], right: Right) -> dict[str, Any]:
-    actions = statement["Action"]
-    actions = actions if isinstance(actions, list) else [actions]
-    if right.action not in actions or _place(json.dumps(statement)) != right.place:
-        return statement
-    return {**statement, "Action": [action for action in actions if action != right.action]}
+def _rights(function: str, policy: dict[str, Any]) -> set[Right]:
+    return {right for one in policy["Statement"] for right in rights_of(function, one)}
 
 
 @pytest.mark.timeout(400)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from embedded.deploy import make_client
 from embedded.ministack import EmbeddedAws
 from tests.strict.places import Place, Queue, until
 
@@ -84,6 +85,51 @@ def test_a_poller_that_may_not_delete_repeats(guarded: Place) -> None:
     policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": 2})
     queue.sqs.set_queue_attributes(QueueUrl=queue.url, Attributes={"RedrivePolicy": policy})
     until(lambda: dead.receive(1), "the message to be received twice")
+
+
+@pytest.mark.parametrize("action", ["SendMessage", "DeleteMessage", "ChangeMessageVisibility"])
+def test_a_batch_needs_the_right_of_the_single_call(guarded: Place, action: str) -> None:
+    """IAM has no actions of the batch calls: the single call's allows them, their name nothing."""
+    queue = guarded.queue()
+    queue.send("one")
+    (message,) = until(lambda: queue.receive(1), "the message")
+    receipt = {"Id": "1", "ReceiptHandle": message["ReceiptHandle"]}
+    entries = {
+        "SendMessage": {"Id": "1", "MessageBody": "two"},
+        "DeleteMessage": receipt,
+        "ChangeMessageVisibility": {**receipt, "VisibilityTimeout": 0},
+    }
+    name = f"only-{action}"
+    user = make_user(guarded, name, allow(queue.arn, f"sqs:{action}Batch"))
+    call = {
+        "SendMessage": user.send_message_batch,
+        "DeleteMessage": user.delete_message_batch,
+        "ChangeMessageVisibility": user.change_message_visibility_batch,
+    }[action]
+    with pytest.raises(ClientError, match=f"not authorized to perform: sqs:{action}"):
+        call(QueueUrl=queue.url, Entries=[entries[action]])
+    set_user_rights(guarded, name, allow(queue.arn, f"sqs:{action}"))
+    answer = call(QueueUrl=queue.url, Entries=[entries[action]])
+    assert [one["Id"] for one in answer["Successful"]] == ["1"]
+
+
+def make_user(place: Place, name: str, *statements: dict[str, Any]) -> Any:
+    """Make a user with the statements as its policy; return its client of SQS."""
+    iam = place.client("iam")
+    iam.create_user(UserName=name)
+    set_user_rights(place, name, *statements)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    credentials = {
+        "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
+    }
+    return make_client("sqs", {**place.aws.environment, **credentials})
+
+
+def set_user_rights(place: Place, name: str, *statements: dict[str, Any]) -> None:
+    """Replace a user's policy."""
+    document = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+    place.client("iam").put_user_policy(UserName=name, PolicyName="rights", PolicyDocument=document)
 
 
 def test_a_destination_needs_the_functions_right(guarded: Place) -> None:

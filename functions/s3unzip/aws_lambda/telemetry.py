@@ -7,6 +7,7 @@ metadata of the line, searchable but no dimension. Names and units are those of
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from contextlib import contextmanager
@@ -35,6 +36,14 @@ ENDS = {  # metric of a run by its verdict
     Verdict.SOURCE_CHANGED: "ArchivesChanged",
     Verdict.FAILED: "ArchivesFailed",
 }
+
+# The loggers of the client libraries. The runtime client gives the root logger the application
+# log level of the function: at INFO botocore writes two lines for each client, at DEBUG whole
+# answers, those of Secrets Manager too.
+# docs.aws.amazon.com/lambda/latest/dg/python-logging.html
+CLIENT_LIBRARIES = ("boto3", "botocore", "urllib3")
+for _name in CLIENT_LIBRARIES:
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
 metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
