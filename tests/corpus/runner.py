@@ -30,6 +30,7 @@ from s3unzip.zipformat import (
     close_member,
     decode_whole,
     drive,
+    inspect_prefix,
     locate_directory,
     open_member,
     settle_index,
@@ -165,7 +166,11 @@ def read_index(raw: bytes, policy: Policy, cut: Cut) -> Index:
     for piece in cut.pieces(raw[location.start : location.stop]):
         headers += reader.feed(piece)
     reader.finish()
-    return settle_index(headers, location, policy, str)
+    index = settle_index(headers, location, policy, str)
+    before = inspect_prefix(tail, location, index.first)
+    for finding in drive(before, lambda want: raw[want.start : want.stop]):
+        index.warnings.add(finding)
+    return index
 
 
 def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMember:

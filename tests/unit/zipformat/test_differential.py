@@ -61,7 +61,7 @@ def test_same_as_zipfile(
     raw = write(members, streamed=streamed, prefix=prefix)
     for cut in (Cut(), Cut(step)):
         index = read_index(raw, Policy(), cut)
-        assert index.failures == []
+        assert not index.failures
         assert index.entries == len(members)
         got = {m.path: extract_member(raw, m, Policy(), cut)[0] for m in index.members}
         assert got == {name: content for name, (content, _) in members.items()}
