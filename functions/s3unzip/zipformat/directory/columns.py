@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from operator import add, le
 from struct import pack
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from s3unzip.zipformat.directory.names import cut_name
 from s3unzip.zipformat.directory.records import LOCAL_LENGTH
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from s3unzip.zipformat.directory.headers import Columns
+
+T = TypeVar("T")
 
 _UNKNOWN_TIME = -(1 << 63)
 _UNKNOWN_MODE = -1
@@ -93,9 +95,8 @@ class MemberColumns:
 
     def paths(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
         """Yield the paths of the members from `start` to before `stop`."""
-        if self._all_ascii:
-            return islice(cast("list[str]", self._paths), start, stop)
-        return map(_text, islice(self._paths, start, stop))
+        paths = _between(self._paths, start, stop)
+        return cast("Iterator[str]", paths) if self._all_ascii else map(_text, paths)
 
     def cut_path(self, place: int) -> None:
         """Keep only the beginning of a name that no key will be made of."""
@@ -175,27 +176,32 @@ class Members(Sequence[Member]):
 
     def _zip(self, start: int, stop: int, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         columns = self._columns
-        mtime: Iterable[int | None] = islice(columns.mtime, start, stop)
-        mode: Iterable[int | None] = islice(columns.mode, start, stop)
+        mtime: Iterable[int | None] = _between(columns.mtime, start, stop)
+        mode: Iterable[int | None] = _between(columns.mode, start, stop)
         if columns.lacks_mtime:
             mtime = (None if value == _UNKNOWN_TIME else value for value in mtime)
         if columns.lacks_mode:
             mode = (None if value == _UNKNOWN_MODE else value for value in mode)
         return zip(
-            islice(columns.index, start, stop),
+            _between(columns.index, start, stop),
             names,
-            islice(columns.raw_name, start, stop),
-            islice(columns.offset, start, stop),
-            islice(columns.stop, start, stop),
-            islice(columns.compressed_size, start, stop),
-            islice(columns.size, start, stop),
-            islice(columns.crc32, start, stop),
-            islice(columns.method, start, stop),
-            islice(columns.flags, start, stop),
+            _between(columns.raw_name, start, stop),
+            _between(columns.offset, start, stop),
+            _between(columns.stop, start, stop),
+            _between(columns.compressed_size, start, stop),
+            _between(columns.size, start, stop),
+            _between(columns.crc32, start, stop),
+            _between(columns.method, start, stop),
+            _between(columns.flags, start, stop),
             mtime,
             mode,
             strict=True,
         )
+
+
+def _between(column: Sequence[T], start: int, stop: int | None) -> Iterator[T]:
+    """Yield part of a column: without a copy where it is the whole, else without a search."""
+    return islice(column, stop) if start == 0 else iter(column[start:stop])
 
 
 def _text(path: str | bytes) -> str:

@@ -36,7 +36,6 @@ from s3unzip.zipformat.directory.records import (
     METHOD_DEFLATE,
     METHOD_DEFLATE64,
     METHOD_STORED,
-    SENTINEL_16,
     UNIX_HOSTS,
 )
 from s3unzip.zipformat.methods import SUPPORTED_METHODS, show_method
@@ -169,8 +168,6 @@ class _HeaderReading:
         4.4.8, 4.4.9: they have another meaning only where that field is. Writers
         store a file of exactly 4 GiB - 1 so; its end and CRC-32 are still checked.
         """
-        if values.disk == SENTINEL_16:
-            return False
         method = compression_of(self.method)
         if method == METHOD_STORED and not self.flags & ENCRYPTION_FLAGS:
             return values.size == values.compressed_size
