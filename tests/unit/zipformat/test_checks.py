@@ -345,6 +345,11 @@ CASES = [
     Case("dd-missing-signature", one(descriptor="bare32"), one(descriptor="signed32")),
     Case("lfh-flag3-mismatch", one(descriptor="signed32", central={"flags": 0}), GOOD),
     Case("hidden-local-header", build(A, replace(B, listed=False)), build(A, B)),
+    Case(
+        "hidden-local-header",
+        shaped(prefix=b"X" + build(A), adjusted=True),
+        shaped(prefix=LITERALS, adjusted=True),
+    ),
     Case("stored-size-mismatch", one(data=TEXT + b"x"), GOOD),
     Case("stored-size-mismatch", one(flags=1), build(seal_zipcrypto(A, SECRET)), OPENING),
     Case("size-overrun", two(data=compress(DEFLATE, TEXT + b"x")), GOOD),

@@ -60,10 +60,11 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         raise RejectedError(Finding("stacked-archive", message, found))
     if location.prefix:
         return []  # said when the directory was found
-    message = f"{first} bytes before the first member"
+    warnings = [Finding("prefix-adjusted", f"{first} bytes before the first member", 0)]
     if found is not None:
-        message += f", those from {found} on are a ZIP of their own"
-    return [Finding("prefix-adjusted", message, 0)]
+        message = f"an archive at {found} that the directory does not list"
+        warnings.append(Finding("hidden-local-header", message, found))
+    return warnings
 
 
 def find_archive(data: bytes, base: int, stop: int) -> int | None:
