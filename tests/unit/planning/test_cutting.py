@@ -100,7 +100,7 @@ def test_each_bound_of_a_batch_is_reached(tuning: str, member: Size) -> None:
     """Bytes in, bytes out and members each end a batch alone: as full as it may be."""
     bounds = {"batch_bytes": 1 << 40, "batch_output": 1 << 40, "batch_members": 1 << 40}
     most = 3 if tuning == "batch_members" else 2_750
-    limits = replace(WIDE, **(bounds | {tuning: most}))  # type: ignore[arg-type]  # one dict for all
+    limits = replace(WIDE, **(bounds | {tuning: most}))
     sizes = [task.members for task in cut([member] * 9, limits).tasks]
     assert sizes == [3, 3, 3]
 

@@ -18,9 +18,10 @@ from s3unzip.zipformat.directory.headers import Columns, Headers
 from s3unzip.zipformat.directory.keys import (
     HASH_COST,
     FoldedKeys,
+    find_collision,
+    find_duplicates,
     fold_form,
     fold_key,
-    split_group,
 )
 from s3unzip.zipformat.directory.names import cut_name
 from s3unzip.zipformat.directory.places import settle_places
@@ -243,13 +244,13 @@ class IndexBuilder:
         """Tell duplicates from mere collisions among the keys whose folded hash came twice."""
         keys = ((place, self._key_at(place)) for place in self._key_places())
         for places in self._folded.repeated(keys):
-            duplicates, collision = split_group(places, self._key_at)
-            for same in duplicates:
+            for same in find_duplicates(places, self._key_at):
                 self._settle_duplicates(same)
-            if collision is not None:
-                self._warn_collision(*collision)
+            other = find_collision(places, self._key_at)
+            if other is not None:
+                self._warn_collision(places[0], other)
 
-    def _settle_duplicates(self, places: list[int]) -> None:
+    def _settle_duplicates(self, places: Sequence[int]) -> None:
         columns, key = self._columns, cut_name(self._key_at(places[0]))
         for earlier, place in pairwise(places):
             message = f"members {columns.index[earlier]} and {columns.index[place]} are {key!r}"

@@ -56,8 +56,8 @@ class FoldedKeys:
     def __contains__(self, key: str) -> bool:
         return hash(fold_key(key)) in self._hashes
 
-    def repeated(self, keys: Iterable[tuple[int, str]]) -> Iterator[list[int]]:
-        """Yield the places of each group of keys that may be one key when folded.
+    def repeated(self, keys: Iterable[tuple[int, str]]) -> Iterator[array[int]]:
+        """Yield the places, ascending, of each group of keys that may be one key when folded.
 
         `keys` are places and keys, as they were taken.
         """
@@ -69,9 +69,9 @@ class FoldedKeys:
             if mark in self._repeated:
                 hashes.append(mark)
                 places.append(place)
-        order = sorted(range(len(hashes)), key=hashes.__getitem__)
+        order = array("I", sorted(range(len(hashes)), key=hashes.__getitem__))
         for _, group in groupby(order, hashes.__getitem__):
-            found = [places[at] for at in group]
+            found = array("I", map(places.__getitem__, group))
             if len(found) > 1:
                 yield found
 
@@ -95,27 +95,25 @@ class FoldedKeys:
                     walked = walked[: max(0, walked.rfind("/"))]
 
 
-def split_group(
-    places: Sequence[int], key_of: Callable[[int], str]
-) -> tuple[list[list[int]], tuple[int, int] | None]:
-    """Split a group of `FoldedKeys.repeated` by what its keys really are.
-
-    Returns the places of each key that is there more than once, in order, and
-    two places whose keys differ but are one when folded, if there are such.
-    """
+def find_duplicates(places: Sequence[int], key_of: Callable[[int], str]) -> Iterator[Sequence[int]]:
+    """Yield the places, ascending, of each key that a group has more than once."""
     marks = array("q", (hash(key_of(place)) for place in places))
-    order = sorted(range(len(places)), key=marks.__getitem__)
-    duplicates: list[list[int]] = []
-    firsts: list[int] = []
+    order = array("I", sorted(range(len(places)), key=marks.__getitem__))
     for _, group in groupby(order, marks.__getitem__):
-        by_key = dict[str, list[int]]()
-        for at in group:
-            by_key.setdefault(key_of(places[at]), []).append(places[at])
-        firsts += (found[0] for found in by_key.values())
-        duplicates += (found for found in by_key.values() if len(found) > 1)
-    firsts.sort()
-    folded = fold_key(key_of(firsts[0]))
-    for other in firsts[1:]:
-        if fold_key(key_of(other)) == folded:
-            return duplicates, (firsts[0], other)
-    return duplicates, None
+        same = array("I", group)
+        if len(same) > 1:
+            by_key = dict[str, list[int]]()
+            for at in same:
+                by_key.setdefault(key_of(places[at]), []).append(places[at])
+            yield from (found for found in by_key.values() if len(found) > 1)
+
+
+def find_collision(places: Sequence[int], key_of: Callable[[int], str]) -> int | None:
+    """Return the first place whose key is that of the first when folded, and not otherwise."""
+    first = key_of(places[0])
+    folded = fold_key(first)
+    for place in places[1:]:
+        key = key_of(place)
+        if key != first and fold_key(key) == folded:
+            return place
+    return None
