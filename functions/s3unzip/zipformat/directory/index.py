@@ -7,8 +7,7 @@ data, in `local` and `decode`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import compress, islice, pairwise, repeat
-from operator import itemgetter
+from itertools import chain, compress, islice, pairwise
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import Finding, RejectedError
@@ -237,6 +236,15 @@ class IndexBuilder:
             warnings=self._warnings,
         )
 
+    def _keys(self, use: int) -> Iterator[str]:
+        """Yield the keys of the headers whose names are good for `use`."""
+        found = self._named.count(use)
+        if found == len(self._named):
+            return map(self._key_of, self._columns.paths())
+        if not found:
+            return iter(())
+        return map(self._key_of, compress(self._columns.paths(), map(use.__eq__, self._named)))
+
     def _key_at(self, place: int) -> str:
         return self._key_of(self._columns.path(place))
 
@@ -269,15 +277,12 @@ class IndexBuilder:
 
     def _warn_clashes(self) -> None:
         """Warn of keys that are also another key's folder, and of keys that S3 is odd about."""
-        columns, named = self._columns, self._named
-        keys = map(self._key_of, compress(columns.paths(), map(_KEY.__eq__, named)))
-        folders = map(itemgetter(0), map(str.rpartition, keys, repeat("/")))
-        directories = map(self._key_of, compress(columns.paths(), map(_FOLDER.__eq__, named)))
-        for source in (folders, directories):
-            for clash in self._folded.folders(source, self._policy.limits.folder_memory):
-                message = "both a file and a folder: a download to a file system breaks"
-                finding = Finding("file-dir-prefix-conflict", message, None, cut_name(clash))
-                self._warnings.add(finding)
+        memory = self._policy.limits.folder_memory
+        above = self._folded.above(self._keys(_KEY), memory)
+        for clash in chain(above, self._folded.folders(self._keys(_FOLDER), memory)):
+            message = "both a file and a folder: a download to a file system breaks"
+            finding = Finding("file-dir-prefix-conflict", message, None, cut_name(clash))
+            self._warnings.add(finding)
         for key in _S3_SPECIAL:
             if key in self._folded:
                 message = "some S3 clients cannot address this key"

@@ -75,24 +75,33 @@ class FoldedKeys:
             if len(found) > 1:
                 yield found
 
-    def folders(self, folders: Iterable[str], memory: int) -> Iterator[str]:
+    def above(self, keys: Iterator[str], memory: int) -> Iterator[str]:
+        """Yield the folders that `keys` are in, and that are also keys; see `folders`."""
+        seen = set[int]()
+        while chunk := list(islice(keys, _CHUNK)):
+            yield from self._walk({key.rpartition("/")[0] for key in chunk}, seen, memory)
+
+    def folders(self, folders: Iterator[str], memory: int) -> Iterator[str]:
         """Yield the folders, and those above them, that are also keys: folded, mostly once.
 
         Folders that were looked at are remembered in `memory` bytes, then
         forgotten all together.
         """
-        seen, most = set[int](), max(1, memory // HASH_COST)
-        rest = iter(folders)
-        while chunk := set(islice(rest, _CHUNK)):
-            for folder in chunk:
-                walked = fold_key(folder)
-                while walked and (mark := hash(walked)) not in seen:
-                    if len(seen) >= most:
-                        seen.clear()
-                    seen.add(mark)
-                    if mark in self._hashes:
-                        yield walked
-                    walked = walked[: max(0, walked.rfind("/"))]
+        seen = set[int]()
+        while chunk := set(islice(folders, _CHUNK)):
+            yield from self._walk(chunk, seen, memory)
+
+    def _walk(self, folders: Iterable[str], seen: set[int], memory: int) -> Iterator[str]:
+        most = max(1, memory // HASH_COST)
+        for folder in folders:
+            walked = fold_key(folder)
+            while walked and (mark := hash(walked)) not in seen:
+                if len(seen) >= most:
+                    seen.clear()
+                seen.add(mark)
+                if mark in self._hashes:
+                    yield walked
+                walked = walked[: max(0, walked.rfind("/"))]
 
 
 def find_duplicates(places: Sequence[int], key_of: Callable[[int], str]) -> Iterator[Sequence[int]]:
