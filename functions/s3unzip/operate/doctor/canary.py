@@ -20,8 +20,7 @@ from s3unzip.operate.doctor.removal import remove_versions
 from s3unzip.operate.doctor.results import CheckResult, CheckStatus
 from s3unzip.operate.doctor.secret import read_password
 from s3unzip.operate.runs import RUNNING
-from s3unzip.planning.keys import parse_template
-from s3unzip.reporting.settle import MARKER, each_outcome, read_report
+from s3unzip.planning.keys import MARKER, parse_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
