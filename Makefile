@@ -5,7 +5,7 @@ RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
-	bench-large bench-verify bench-forecast acceptance faults fuzz corpus audit docs dist clean \
+	bench-large bench-verify bench-forecast bench-hostile acceptance faults fuzz corpus audit docs dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
@@ -41,10 +41,11 @@ format: .venv/ready
 	$(RUN) ruff format
 	$(RUN) ruff check --fix
 
-bench: bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast
+bench: bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast \
+	bench-hostile
 
 bench-cloud: .venv/bin/cdk
-bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast: .venv/ready embedded/.venv/ready
+bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast bench-hostile: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench.$(subst -,_,$(@:bench-%=%))
 
 acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set against a deployed environment

@@ -126,6 +126,8 @@ class LimitsSection(Section):
     ratio: Annotated[int, Field(gt=0)] | None = None
     directory_size: Annotated[int, Field(gt=0)] | None = None
     key_bytes: Annotated[int, Field(gt=0, le=1_024)] | None = None
+    names_size: Annotated[int, Field(gt=0)] | None = None
+    folder_memory: Annotated[int, Field(gt=0)] | None = None
     decoder_memory: Annotated[int, Field(gt=0)] | None = None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from s3unzip.context import Context
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import run_archive
-from s3unzip.model import Location, Options, PlanSummary, Report, Request
+from s3unzip.model import Location, Options, PlanSummary, Report, Request, Verdict
 from s3unzip.settings import Tuning
 from s3unzip.zipformat import Policy
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
@@ -54,14 +54,21 @@ class Bench:
     def repeat(self, request: Request) -> Report:
         """Extract what a request asks for."""
         context = self.context
+        plans: list[PlanSummary] = []
 
         def make_pool(run: Run) -> SerialPool:
             return SerialPool(run, context)
 
-        def planned(summary: PlanSummary) -> None:
-            assert summary.selected >= 0
-
-        return run_archive(request, context, make_pool, planned)
+        report = run_archive(request, context, make_pool, plans.append)
+        # The plan is told of once, if the archive is not refused, and every entry counts once.
+        assert len(plans) == (report.verdict is not Verdict.REJECTED)
+        for plan in plans:
+            assert plan.run.id == report.run
+            parts = plan.selected + plan.failed + plan.directories + plan.excluded
+            assert plan.members == parts == report.members
+            outcomes = report.extracted + report.unchanged + report.failed + report.missing
+            assert outcomes == plan.selected + plan.failed
+        return report
 
     def contents(self, prefix: str = "archive/") -> dict[str, bytes]:
         """Return what is in the destination, by key below `prefix`."""

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from array import array
+from heapq import merge
+from itertools import islice
+from operator import gt, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import MemberError, NotFoundError
-from s3unzip.extraction.member import AFTER, open_local
+from s3unzip.extraction.member import open_local
 from s3unzip.planning.archive import make_cutter, member_lines, read_archive
 from s3unzip.planning.cutting import order_tasks
 from s3unzip.planning.selection import selector
 from s3unzip.stores.readahead import read_ahead
-from s3unzip.zipformat import MemberDecoder, close_member
+from s3unzip.zipformat import AFTER_LENGTH, MemberDecoder, close_member
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from s3unzip.context import Context
     from s3unzip.errors import Finding
     from s3unzip.model import Request, Task
     from s3unzip.planning.archive import Reading
     from s3unzip.stores.ports import Buffer
-    from s3unzip.zipformat import Member
+    from s3unzip.zipformat import Failure, Member
 
 
 class Preview(NamedTuple):
@@ -62,9 +66,9 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What an archive holds, by its directory."""
+    """What an archive holds, by its directory; `members` in its order, to be read once."""
 
-    members: list[Listed]
+    members: Iterator[Listed]
     failed: int
 
 
@@ -77,17 +81,29 @@ def settle_listing(request: Request, context: Context) -> Listing:
     """
     reading = read_archive(request, context, context.calls())
     wanted = selector(request.options)
-    listed = [
+    failures: Sequence[Failure] = reading.index.failures
+    if wanted is not None:
+        failures = [failure for failure in failures if wanted(failure.path)]
+    return Listing(_list_in_order(reading.selected, failures), len(failures))
+
+
+def _list_in_order(members: Sequence[Member], failures: Sequence[Failure]) -> Iterator[Listed]:
+    """Yield members and failures in the order of the directory, without a copy of either."""
+    index = array("I", (member.index for member in members))
+    ordered: Iterator[Member] = iter(members)
+    if any(map(gt, index, islice(index, 1, None))):
+        places = array("I", sorted(range(len(index)), key=index.__getitem__))
+        ordered = (members[place] for place in places)
+    listed = (
         (m.index, Listed(m.path, m.size, m.compressed_size, m.method, m.crc32, m.mtime, m.offset))
-        for m in reading.selected
-    ]
-    failures = [f for f in reading.index.failures if wanted is None or wanted(f.path)]
-    listed += [
+        for m in ordered
+    )
+    refused = (
         (f.index, Listed(f.path, f.size, f.compressed_size, -1, 0, None, f.offset, f.finding))
         for f in failures
-    ]
-    listed.sort(key=lambda entry: entry[0])
-    return Listing([entry for _, entry in listed], len(failures))
+    )
+    for _, entry in merge(listed, refused, key=itemgetter(0)):
+        yield entry
 
 
 def read_member(request: Request, name: str, context: Context) -> Iterator[Buffer]:
@@ -123,5 +139,5 @@ def _decode(
     tuning = context.tuning
     pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
     yield from decoder.decode(pieces)
-    end = min(member.stop, stop + AFTER)
+    end = min(member.stop, stop + AFTER_LENGTH)
     close_member(member, opened, read(ByteRange(stop, end)) if end > stop else b"", context.policy)

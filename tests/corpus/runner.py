@@ -30,6 +30,7 @@ from s3unzip.zipformat import (
     close_member,
     decode_whole,
     drive,
+    inspect_prefix,
     locate_directory,
     open_member,
     settle_index,
@@ -37,6 +38,8 @@ from s3unzip.zipformat import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from s3unzip.errors import Finding
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT.parent / "shared" / "corpus"
@@ -165,7 +168,11 @@ def read_index(raw: bytes, policy: Policy, cut: Cut) -> Index:
     for piece in cut.pieces(raw[location.start : location.stop]):
         headers += reader.feed(piece)
     reader.finish()
-    return settle_index(headers, location, policy, str)
+    index = settle_index(headers, location, policy, str)
+    before = inspect_prefix(tail, location, index.first)
+    for finding in drive(before, lambda want: raw[want.start : want.stop]):
+        index.warnings.add(finding)
+    return index
 
 
 def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMember:
@@ -205,13 +212,15 @@ def extract_up_to(
     warnings = {finding.code for finding in opened.warnings}
     warnings |= {w.code for w in close_member(member, opened, raw[stop:own_stop], policy)}
     if cut.length is None:
-        return bytes(decode_whole(member, raw[start:stop], policy, opened)), warnings, stop
+        odd: list[Finding] = []
+        content = bytes(decode_whole(member, raw[start:stop], policy, opened, odd))
+        return content, warnings | {finding.code for finding in odd}, stop
     decoder = MemberDecoder(member, policy, opened)
     content = b"".join(
         bytes(piece) for part in cut.pieces(raw[start:stop]) for piece in decoder.feed(part)
     )
     decoder.finish()
-    return content, warnings, stop
+    return content, warnings | {finding.code for finding in decoder.warnings}, stop
 
 
 def extract(raw: bytes, policy: Policy | None = None, cut: Cut | None = None) -> Result:

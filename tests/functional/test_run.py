@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 
 import pytest
 
+from s3unzip.cli.output import print_report
 from s3unzip.errors import AccessDeniedError, ThrottledError
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive
@@ -278,6 +280,64 @@ def test_the_marker_is_written_last_if_asked() -> None:
     bench = Bench()
     bench.run(build(*entries(3)), Options(marker=True))
     assert "archive/_SUCCESS" in bench.out.objects
+
+
+def test_an_archive_cannot_forge_the_marker() -> None:
+    """With a marker, a member of its name is refused; without one it is a member."""
+    bench = Bench()
+    bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
+    archive = build(Entry("_SUCCESS", b"forged"), Entry("_success/a", b"x"), Entry("b", b"2"), bad)
+    report = bench.run(archive, Options(marker=True))
+    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
+    assert report.reasons == {"name-reserved": 2, "crc-mismatch": 1}
+    assert bench.contents() == {"b": b"2"}
+    plain = Bench()
+    plain.run(archive)
+    assert set(plain.contents()) == {"_SUCCESS", "_success/a", "b"}
+
+
+def test_long_names_make_no_long_report() -> None:
+    """Two hundred names of 65 KB are cut wherever they are shown."""
+    bench = Bench()
+    names = [f"../{number:03}" + "n" * 65_000 for number in range(100)]
+    names += [f"{number:03}" + "n" * 65_000 for number in range(100)]
+    report = bench.run(build(*map(Entry, names), Entry("fine", b"1")))
+    assert (report.failed, report.extracted) == (200, 1)
+    work = bench.stores.work(report.run)
+    for name in ("report.json", "outcomes/index.jsonl"):
+        assert len(work.read(name)) < 200 * 1_000
+    assert all(len(failure.key) < 300 for failure in report.failures)
+    shown = io.StringIO()
+    print_report(report, shown)
+    assert len(shown.getvalue()) < 10_000
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_what_hides_behind_a_member_is_found(large: bool) -> None:  # noqa: FBT001 - a parameter
+    """A local header within 64 KiB after a member's data is a warning, however it is read."""
+    bench = Bench()
+    bench.tune(small_member=10 if large else 1 << 20)
+    hidden = Entry("a", b"1" * 100, after=bytes(60_000) + b"PK\3\4 hidden")
+    report = bench.run(build(hidden, Entry("b", b"2" * 100)))
+    assert report.verdict is Verdict.COMPLETED
+    assert report.warnings == {"hidden-local-header": 1}
+
+
+def test_the_owner_can_read_what_is_restored() -> None:
+    """A mode without any permission, as some writers give, leaves the owner's right to read."""
+    bench = Bench()
+    bench.run(build(Entry("a", b"1", attributes=0o100000 << 16), Entry("b", b"1")))
+    modes = {key: stored.facts.metadata["mode"] for key, stored in bench.out.objects.items()}
+    assert modes == {"archive/a": "400", "archive/b": "644"}
+
+
+def test_an_empty_entry_can_be_a_directory_by_its_attributes() -> None:
+    """The members below it are extracted, for no file stands in their way."""
+    bench = Bench()
+    report = bench.run(build(Entry("d", attributes=0x10), Entry("d/a", b"1")))
+    assert (report.verdict, report.directories) == (Verdict.COMPLETED, 1)
+    assert bench.contents() == {"d/a": b"1"}
+    assert report.warnings == {"dir-attr-without-slash": 1}
 
 
 def test_gaps_between_members_are_not_read() -> None:

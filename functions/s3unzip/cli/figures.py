@@ -22,5 +22,21 @@ def show_seconds(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` fit for a terminal: an archive's names may hold control sequences."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    r"""Return `text` fit for a terminal: an archive's names may hold control sequences.
+
+    Each character that is not printable becomes an escape as Python writes it: U+001B
+    is ``\x1b``, U+202E is ``\u202e``.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def printable_name(name: str) -> str:
+    r"""Return a name fit for a terminal, so that no other name looks the same.
+
+    A backslash is written twice, or the characters ``\u202e`` could not be told from U+202E.
+    """
+    return printable(name.replace("\\", "\\\\"))

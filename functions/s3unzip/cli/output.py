@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.figures import printable, show_bytes, show_seconds
+from s3unzip.cli.figures import printable, printable_name, show_bytes, show_seconds
 from s3unzip.model import Verdict
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _print_failures(report: Report, out: TextIO) -> None:
     out.write(f"  failed: {reasons}\n")
     for failure in report.failures[:FAILURES_SHOWN]:
         where = f" at byte {failure.offset:,}" if failure.offset is not None else ""
-        out.write(f"    {printable(failure.key)}: {failure.reason}{where}: ")
+        out.write(f"    {printable_name(failure.key)}: {failure.reason}{where}: ")
         out.write(f"{printable(failure.message)}\n")
     more = report.failed - FAILURES_SHOWN
     if more > 0:
@@ -79,7 +79,7 @@ def print_nested(nested: NestedRun, stream: TextIO | None = None) -> None:
     said = nested.reason or ""
     if nested.message:
         said = f"{said}: {nested.message}"
-    out.write(f"nested {nested.verdict or 'not extracted'}  {printable(nested.key)}\n")
+    out.write(f"nested {nested.verdict or 'not extracted'}  {printable_name(nested.key)}\n")
     if said:
         out.write(f"  {printable(said)}\n")
     if nested.run is not None:

@@ -160,10 +160,11 @@ def extract_small(
     stop = opened.data_start + row.compressed_size
     if stop > len(raw):  # past the member's own bound
         raw = window.take(start, start + stop)
-    content, crc = decode_small(member, raw[opened.data_start : stop], policy, opened, run.options)
-    warnings = close_member(member, opened, raw[stop:], policy)
-    if opened.warnings or warnings:
-        log.warned(opened.warnings)
+    warnings = list(opened.warnings)
+    data = raw[opened.data_start : stop]
+    content, crc = decode_small(member, data, policy, opened, run.options, warnings)
+    warnings += close_member(member, opened, raw[stop:], policy)
+    if warnings:
         log.warned(warnings)
     return content, crc, start + stop
 

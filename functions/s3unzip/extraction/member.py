@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import DeadlineError, ServiceFaultError
-from s3unzip.runs.rows import MOST_DESCRIPTOR, MOST_HEADER, member_of
+from s3unzip.runs.rows import MOST_HEADER, member_of
 from s3unzip.stores.readahead import stream_ahead
-from s3unzip.zipformat import HEAD_LENGTH, NeedMoreBytes, close_member, open_member
+from s3unzip.zipformat import (
+    AFTER_LENGTH,
+    HEAD_LENGTH,
+    NeedMoreBytes,
+    close_member,
+    open_member,
+)
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -18,8 +24,6 @@ if TYPE_CHECKING:
     from s3unzip.runs.outcomes import OutcomeLog
     from s3unzip.stores.ports import Archive
     from s3unzip.zipformat import Member, OpenedMember, Policy
-
-AFTER = MOST_DESCRIPTOR + 4  # a descriptor, and the signature of what follows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class MemberData:
             MemberError: the descriptor disagrees with the directory.
         """
         start = self.span.stop
-        stop = min(self.row.stop, start + AFTER)
+        stop = min(self.row.stop, start + AFTER_LENGTH)
         after = self.read(ByteRange(start, stop)) if stop > start else b""
         self.log.warned(close_member(self.member, self.opened, after, self.log.context.policy))
 

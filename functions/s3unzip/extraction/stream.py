@@ -87,6 +87,7 @@ def _upload(
     except BaseException:
         writer.abandon()
         raise
+    log.warned(content.warnings)
     whole = replace(attempt, row=with_crc(row, content.crc32))
     if options.as_gzip is None:
         check_whole(parts, whole.row)

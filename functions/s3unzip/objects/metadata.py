@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
 MTIME_KEY = "mtime"  # Unix seconds
 MODE_KEY = "mode"  # Unix permission bits, octal
+OWNER_READS = 0o400  # always: some writers give no permission at all, and nobody could read
 RUN_KEY = "s3unzip-run"  # the run that wrote the object: of two to the same keys, the last
 DEFAULT_TYPE = "application/octet-stream"
 
@@ -90,7 +91,7 @@ def facts_of(key: str, member: Described, run: Run) -> ObjectFacts:
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
-        metadata[MODE_KEY] = f"{member.mode & 0o7777:o}"
+        metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"
     if run.options.as_gzip is GzipForm.ENCODING:
         return ObjectFacts(content_type(key), metadata, "gzip")
     return ObjectFacts(content_type(key), metadata)

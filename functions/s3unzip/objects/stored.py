@@ -25,8 +25,9 @@ from s3unzip.zipformat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from s3unzip.errors import Finding
     from s3unzip.model import MemberRow, Options, Request
     from s3unzip.stores.ports import Buffer, StoredObject
     from s3unzip.zipformat import Member, OpenedMember, Policy
@@ -113,6 +114,11 @@ class Content(Protocol):
 
     crc32: int  # of the content, once all was yielded
 
+    @property
+    def warnings(self) -> Sequence[Finding]:
+        """What is odd but tolerated, once all was yielded."""
+        ...
+
     def decode(self, pieces: Iterable[Data]) -> Iterator[Data]:
         """Yield the object's bytes; they are only known to be right once it ends."""
         ...
@@ -130,18 +136,25 @@ def open_content(member: Member, policy: Policy, opened: OpenedMember, options: 
 
 
 def decode_small(
-    member: Member, data: memoryview, policy: Policy, opened: OpenedMember, options: Options
+    member: Member,
+    data: memoryview,
+    policy: Policy,
+    opened: OpenedMember,
+    options: Options,
+    warnings: list[Finding],
 ) -> tuple[Buffer, int]:
-    """Return a small member's object and the CRC-32 of its content.
+    """Return a small member's object and the CRC-32 of its content; add to `warnings`.
 
     Raises:
         MemberError: the content is not what the directory declares.
     """
     if options.as_gzip is None:
-        body = decode_whole(member, data, policy, opened)
+        body = decode_whole(member, data, policy, opened, warnings)
         return body, member.crc32 if declares_crc(member.method) else crc32(body)
     content = open_content(member, policy, opened, options)
-    return b"".join(content.decode([data])), content.crc32
+    body = b"".join(content.decode([data]))
+    warnings += content.warnings
+    return body, content.crc32
 
 
 class PlainCrc:

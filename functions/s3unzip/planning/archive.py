@@ -36,7 +36,14 @@ from s3unzip.planning.cutting import TaskCutter, Work, choose_concurrency, order
 from s3unzip.planning.keys import parse_template
 from s3unzip.planning.selection import selector
 from s3unzip.stores.readahead import read_ahead
-from s3unzip.zipformat import DirectoryReader, IndexBuilder, Members, drive, locate_directory
+from s3unzip.zipformat import (
+    DirectoryReader,
+    IndexBuilder,
+    Members,
+    drive,
+    inspect_prefix,
+    locate_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,11 +128,14 @@ def _read_directory(request: Request, tail: ports.Tail, context: Context, calls:
     policy = _narrow(context.policy, request.options.nested_budget)
     location = drive(locate_directory(tail.data, tail.pin.size, policy), read)
     reader = DirectoryReader(location, policy)
-    builder = IndexBuilder(location, policy, template.key_of())
+    reserved = template.marker if request.options.marker else None
+    builder = IndexBuilder(location, policy, template.key_of(), reserved)
     for piece in _directory_pieces(location, read, context):
         builder.add(reader.feed(piece))
     reader.finish()
     index = builder.finish()
+    for finding in drive(inspect_prefix(tail.data, location, index.first), read):
+        index.warnings.add(finding)
     selected = _select(request, index)
     if len(selected) == len(index.members):
         amount = Work(len(selected), index.total_compressed, index.total_size)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
 GZIP_ENDING = ".gz"
+MARKER = "_SUCCESS"  # below the run's prefix, where the option `marker` asks for it
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
 
@@ -40,6 +41,11 @@ class KeyTemplate:
         """Whether a key is just the prefix and the path."""
         return self.rest == "{member}" and not self.ending
 
+    @property
+    def marker(self) -> str:
+        """The key that says that the run was completed."""
+        return marker_key(self.prefix)
+
     def key_of(self) -> Callable[[str], str]:
         """Return the function from path to key; called once a member."""
         if self.plain:
@@ -52,6 +58,11 @@ class KeyTemplate:
         member = {"member": path, "dir": folder, "name": name, "stem": stem, "suffix": suffix}
         rest = _fill(self.rest, self.archive | member)
         return self.prefix + re.sub(r"/{2,}", "/", rest).lstrip("/") + self.ending
+
+
+def marker_key(prefix: str) -> str:
+    """Return the key of the completion marker of a run with this key prefix."""
+    return prefix + MARKER
 
 
 def parse_template(request: Request) -> KeyTemplate:

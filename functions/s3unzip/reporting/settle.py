@@ -34,6 +34,7 @@ from s3unzip.model import (
     encode,
 )
 from s3unzip.objects.upload_registry import abort_leftovers
+from s3unzip.planning.keys import marker_key
 from s3unzip.reporting.page_writer import (
     Columns,
     forecast_plan,
@@ -42,7 +43,7 @@ from s3unzip.reporting.page_writer import (
     write_page,
 )
 from s3unzip.reporting.retry import read_retries
-from s3unzip.runs.outcomes import iterate_lines, read_outcomes
+from s3unzip.runs.outcomes import iterate_lines
 from s3unzip.runs.records import planned_tasks, read_records
 from s3unzip.runs.stop import read_stop
 from s3unzip.stores.ports import ObjectFacts
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     from s3unzip.reporting.retry import Retries
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Work
-
-MARKER = "_SUCCESS"
 
 
 def settle(run: Run, context: Context) -> Settled:
@@ -188,10 +187,8 @@ class Tally:
 
 def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
     """Add up the tasks of the plan; return those that are not complete."""
-    index = read_outcomes(work, run_files.INDEX_TASK)
-    if index is not None:
-        for outcome in index.outcomes:
-            tally.add(outcome, run_files.INDEX_TASK)
+    for outcome in _index_outcomes(work):
+        tally.add(outcome, run_files.INDEX_TASK)
     left: list[Task] = []
     for task, found in read_records(work, planned_tasks(work)):
         if found is not None:
@@ -202,6 +199,16 @@ def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
         if found is None or not found.complete:
             left.append(task)
     return left
+
+
+def _index_outcomes(work: Work) -> Iterator[Outcome]:
+    """Yield the outcomes that the plan noted, one by one: there may be one for every member."""
+    try:
+        lines = iterate_lines(work.stream(run_files.outcomes(run_files.INDEX_TASK)))
+        next(lines, None)  # the task's report
+        yield from (decode(line, Outcome) for line in lines if line)
+    except NotFoundError:
+        return
 
 
 def _tally_retries(retries: Retries, tally: Tally) -> None:
@@ -305,7 +312,7 @@ def _with_money(report: Report, forecast: Forecast | None, cost: Cost | None) ->
 
 
 def _write_marker(run: Run, report: Report, context: Context, calls: Calls) -> None:
-    key = f"{run.key_prefix}{MARKER}"
+    key = marker_key(run.key_prefix)
     body = encode({"run": run.id, "verdict": report.verdict, "extracted": report.extracted})
     facts = ObjectFacts("application/json", {})
     destination = context.stores.destination(run.destination)

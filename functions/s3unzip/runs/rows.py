@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 from s3unzip import run_files
 from s3unzip.model import MemberRow, decode
-from s3unzip.zipformat import Member
+from s3unzip.zipformat import AFTER_LENGTH, Member
 
 if TYPE_CHECKING:
     from s3unzip.model import Run
     from s3unzip.stores.ports import Work
 
 # A local header is 30 bytes, a name and an extra field of at most 65,535 each
-# (APPNOTE 4.3.7); a data descriptor 24 bytes at most (4.3.9).
+# (APPNOTE 4.3.7).
 MOST_HEADER = 30 + 2 * 65_535
-MOST_DESCRIPTOR = 24
 
 
 def read_rows(work: Work, span: tuple[int, int]) -> list[MemberRow]:
@@ -46,6 +45,10 @@ def member_of(row: MemberRow, run: Run, bound: int | None = None) -> Member:
 
 
 def stop_of(row: MemberRow) -> int:
-    """Return where the bytes end that hold all of a small member; they begin at its offset."""
-    furthest = row.offset + MOST_HEADER + row.compressed_size + MOST_DESCRIPTOR
+    """Return where the bytes end that a small member is judged by; they begin at its offset.
+
+    They hold the member, and `AFTER_LENGTH` bytes of what follows it, if it is so far to
+    the next one.
+    """
+    furthest = row.offset + MOST_HEADER + row.compressed_size + AFTER_LENGTH
     return min(row.stop, furthest)

@@ -59,6 +59,7 @@ class MemberDecoder:
         plain = member._replace(method=method, compressed_size=length) if overhead else member
         self._codec = codec(plain, policy)
         self._fed = 0
+        self.warnings: tuple[Finding, ...] = ()  # known once `finish` has returned
         self.size = 0
         self.crc32 = 0
 
@@ -105,7 +106,7 @@ class MemberDecoder:
             MemberError: it did not.
         """
         try:
-            check_end(
+            self.warnings = check_end(
                 self._member,
                 self._policy,
                 ended=self._codec.ended and self._fed == self._member.compressed_size,
@@ -134,8 +135,14 @@ class MemberDecoder:
         return MemberError(replace(finding, message=finding.message + doubt))
 
 
-def check_end(member: Member, policy: Policy, *, ended: bool, spare: int, size: int) -> None:
-    """Judge how a stream ended."""
+def check_end(
+    member: Member, policy: Policy, *, ended: bool, spare: int, size: int
+) -> tuple[Finding, ...]:
+    """Judge how a stream ended; return the warnings.
+
+    Raises:
+        MemberError: it ended in another way than the directory declares.
+    """
     if size > member.size:
         message = f"more than the declared {member.size} bytes"
         raise MemberError(find_in(member, "size-overrun", message))
@@ -145,9 +152,13 @@ def check_end(member: Member, policy: Policy, *, ended: bool, spare: int, size: 
     if size != member.size:
         message = f"{size} bytes, {member.size} declared"
         raise MemberError(find_in(member, "size-mismatch", message))
-    if spare and not policy.tolerates("compressed-trailing-bytes"):
-        message = "bytes after the end of the compressed stream"
-        raise MemberError(find_in(member, "compressed-trailing-bytes", message))
+    if not spare:
+        return ()
+    message = "bytes after the end of the compressed stream"
+    finding = find_in(member, "compressed-trailing-bytes", message)
+    if not policy.tolerates(finding.code):
+        raise MemberError(finding)
+    return (finding,)
 
 
 def check_crc(member: Member, crc32: int) -> None:
@@ -158,13 +169,18 @@ def check_crc(member: Member, crc32: int) -> None:
 
 
 def decode_whole(
-    member: Member, data: Buffer, policy: Policy, opened: OpenedMember | None = None
+    member: Member,
+    data: Buffer,
+    policy: Policy,
+    opened: OpenedMember | None = None,
+    warnings: list[Finding] | None = None,
 ) -> Buffer:
     """Return a whole member's content; a stored one's is `data` itself.
 
     `data` is the member's compressed bytes, all of them; `opened` its local
-    header, which an encrypted member may need. Allocates at most the
-    declared size and one byte: the caller bounds that by choosing its members.
+    header, which an encrypted member may need; `warnings` takes what is odd but
+    tolerated. Allocates at most the declared size and one byte: the caller
+    bounds that by choosing its members.
 
     Raises:
         MemberError: the content is not what the directory declares.
@@ -181,13 +197,15 @@ def decode_whole(
             or stream.unused_data
             or len(data) != member.compressed_size
         ):
-            check_end(
+            found = check_end(
                 member,
                 policy,
                 ended=stream.eof and len(data) == member.compressed_size,
                 spare=len(stream.unused_data),
                 size=len(content),
             )
+            if warnings is not None:
+                warnings += found
         if _crc32(content) != member.crc32:
             check_crc(member, _crc32(content))
         return content
@@ -201,4 +219,8 @@ def decode_whole(
         )
         check_crc(member, _crc32(data))
         return data
-    return b"".join(MemberDecoder(member, policy, opened).decode([data]))
+    decoder = MemberDecoder(member, policy, opened)
+    content = b"".join(decoder.decode([data]))
+    if warnings is not None:
+        warnings += decoder.warnings
+    return content

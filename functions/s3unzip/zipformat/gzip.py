@@ -19,6 +19,7 @@ from s3unzip.zipformat.local import Buffer, find_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from s3unzip.errors import Finding
     from s3unzip.zipformat.local import OpenedMember
     from s3unzip.zipformat.member import Member
     from s3unzip.zipformat.policy import Policy
@@ -63,6 +64,11 @@ class GzipMember:
         self._kept = _is_kept(member.method, member.flags)
         self._trust = trust_crc
         self.crc32 = member.crc32
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What is odd but tolerated, once all was yielded."""
+        return self._decoder.warnings
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """Yield the file; `pieces` are the member's compressed bytes, all of them.

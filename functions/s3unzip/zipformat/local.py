@@ -43,8 +43,9 @@ Buffer = bytes | memoryview
 
 # Enough for nearly every local header in one read.
 HEAD_LENGTH = 1024
-# How much of what follows a member's data is worth reading: the longest descriptor
-# has 24 bytes; the rest is looked through for a local header that is not listed.
+# How much of what follows a member's data is read, up to the next thing that is listed:
+# the longest descriptor has 24 bytes (4.3.9); the rest is looked through for a local
+# header that is not listed. Members mostly follow each other, so it is rarely any more.
 AFTER_LENGTH = 64 * 1024
 
 
@@ -145,6 +146,9 @@ def _check_coding(
     if (flags ^ member.flags) & FLAG_DESCRIPTOR:
         message = "only one of its two headers announces a data descriptor"
         warnings.append(find_in(member, "lfh-flag3-mismatch", message))
+    if (flags ^ member.flags) & FLAG_UTF8 and not member.name_bytes.isascii():
+        message = "only one of its two headers says that the name is UTF-8"
+        warnings.append(find_in(member, "lfh-flag11-mismatch", message))
 
 
 def _check_extras(
@@ -195,13 +199,14 @@ def close_member(
 ) -> Sequence[Finding]:
     """Check what follows a member's data: its descriptor, then the gap; return warnings.
 
-    `after` begins where the data ends and holds all up to `member.stop`, or the
-    first `AFTER_LENGTH` bytes of it.
+    `after` begins where the data ends and holds all up to `member.stop`, or at least
+    the first `AFTER_LENGTH` bytes of it; more is not looked at.
 
     Raises:
         MemberError: the data descriptor disagrees with the directory.
     """
     del policy  # nothing here is a matter of choice
+    after = after[:AFTER_LENGTH]
     warnings: list[Finding] = []
     data_stop = member.offset + opened.data_start + member.compressed_size
     length = 0

@@ -21,6 +21,13 @@ class Limits:
     `ratio` is for deflate, which cannot pass 1,032:1, so more is a lie;
     methods without a bound only warn. `decoder_memory` caps what a stream
     header may ask for: LZMA dictionaries and zstd windows.
+
+    Reading a directory takes at most about 300 bytes a member, `names_size`
+    and twice `folder_memory`, whatever the names are. `names_size` is the
+    sum of the kept names in UTF-8: a name that cannot be a key is cut.
+    `folder_memory` is for comparing keys with folders and directories with
+    each other; past it a clash may be counted twice, and directories that
+    are listed twice are no longer counted.
     """
 
     members: int = 10_000_000
@@ -29,6 +36,8 @@ class Limits:
     ratio: int = 1_100
     directory_size: int = 2 * GIB
     key_bytes: int = 1_024
+    names_size: int = 1 * GIB
+    folder_memory: int = 32 * MIB
     decoder_memory: int = 128 * MIB
     kept_warnings: int = 1_000
 

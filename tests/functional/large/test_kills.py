@@ -189,3 +189,30 @@ def test_the_slices_that_are_done_are_not_done_again() -> None:
     report = world.redrive(summary.run.id)
     assert report.verdict == "COMPLETED"
     world.assert_clean_bucket(case.entry)
+
+
+def test_every_segment_stops_at_its_deadline() -> None:
+    """A slice that begins when its worker's time is nearly over reads and uploads nothing."""
+    case = CASES["segments"]
+    world, summary = planned(case, Options())
+    clock = world.clock = DwindlingClock(1 << 30)
+    found = steps(world, summary)
+    for step in found:
+        if step.func is not run_task:
+            step()
+    tasks = [step for step in found if step.func is run_task]
+    stopped = 0
+    for step in tasks:
+        clock.looks = 0
+        try:
+            said = step()
+        except DeadlineError:
+            stopped += 1
+        else:
+            assert said.uploaded == ()  # its segment was joined to the one before
+    assert stopped > 1
+    assert not any(upload.parts for upload in world.out.pending.values())
+    clock.looks = 1 << 30
+    report = world.redrive(summary.run.id)
+    assert report.verdict == "COMPLETED"
+    world.assert_clean_bucket(case.entry)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,10 @@ SMALL = replace(
     batch_output=8_000,
     batch_members=5,
 )
+NARROW_IN = replace(SMALL, batch_bytes=1_500)
+NARROW_OUT = replace(SMALL, batch_output=1_500)
+# Only what a test narrows ends a batch: not the forecast seconds.
+WIDE = replace(Tuning(), small_member=1_000, batch_seconds=1e9, batch_least_seconds=1e9)
 Size = tuple[int, int, int]  # compressed, plain, method
 sizes = st.lists(
     st.tuples(st.integers(0, 9_000), st.integers(0, 9_000), st.sampled_from([0, 8, 12])),
@@ -75,11 +80,29 @@ def test_every_member_is_in_exactly_one_task_or_split(members: list[Size]) -> No
 @given(sizes)
 def test_no_batch_passes_a_bound(members: list[Size]) -> None:
     """Members, bytes in and bytes out of a batch stay within the settings."""
-    for task in cut(members).tasks:
-        if task.kind is TaskKind.BATCH:
-            assert task.members <= SMALL.batch_members
-            assert task.size <= SMALL.batch_output
-            assert task.members == (task.rows[1] - task.rows[0]) // 10
+    rows = rows_of(members)
+    for tuning in (SMALL, NARROW_IN, NARROW_OUT):
+        for task in cut(members, tuning).tasks:
+            if task.kind is TaskKind.BATCH:
+                mine = rows[task.rows[0] // 10 : task.rows[1] // 10]
+                assert task.members == len(mine) <= tuning.batch_members
+                assert task.size == sum(row[6] for row in mine)
+                if len(mine) > 1:  # one member alone is never cut
+                    assert sum(row[5] for row in mine) <= tuning.batch_bytes
+                    assert task.size <= tuning.batch_output
+
+
+@pytest.mark.parametrize(
+    ("tuning", "member"),
+    [("batch_bytes", (900, 10, 8)), ("batch_output", (10, 900, 8)), ("batch_members", (1, 1, 8))],
+)
+def test_each_bound_of_a_batch_is_reached(tuning: str, member: Size) -> None:
+    """Bytes in, bytes out and members each end a batch alone: as full as it may be."""
+    bounds = {"batch_bytes": 1 << 40, "batch_output": 1 << 40, "batch_members": 1 << 40}
+    most = 3 if tuning == "batch_members" else 2_750
+    limits = replace(WIDE, **(bounds | {tuning: most}))
+    sizes = [task.members for task in cut([member] * 9, limits).tasks]
+    assert sizes == [3, 3, 3]
 
 
 @given(sizes, st.integers(1, 20))

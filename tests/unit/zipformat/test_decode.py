@@ -8,7 +8,7 @@ import zlib
 import pytest
 import zstandard
 
-from s3unzip.errors import MemberError
+from s3unzip.errors import Finding, MemberError
 from s3unzip.zipformat import PIECE_LENGTH, Limits, Member, MemberDecoder, Policy, decode_whole
 from tests.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, METHODS, STORED, XZ, ZSTD, compress
 
@@ -219,3 +219,59 @@ def test_feeding_too_little_is_found() -> None:
     list(decoder.feed(data))
     with pytest.raises(MemberError, match="stream-truncated"):
         decoder.finish()
+
+
+CHAINED = {
+    BZIP2: [compress(BZIP2, b"one "), compress(BZIP2, b""), compress(BZIP2, b"two")],
+    XZ: [compress(XZ, b"one "), compress(XZ, b""), bytes(8), compress(XZ, b"two"), bytes(4)],
+    ZSTD: [compress(ZSTD, b"one "), compress(ZSTD, b""), compress(ZSTD, b"two")],
+}
+
+
+@pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
+def test_streams_one_after_the_other(method: int) -> None:
+    """Several streams are one content, as their own tools read them, in any cuts."""
+    data = b"".join(CHAINED[method])
+    member = member_of(method, data, b"one two")
+    assert decode_whole(member, data, Policy()) == b"one two"
+    for step in (1, 2, 3, 7, 50):
+        assert decode(member, data, step) == b"one two"
+
+
+@pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
+def test_what_follows_a_stream_must_be_a_stream(method: int) -> None:
+    """Other bytes after the last stream, or one that is cut short, fail the member."""
+    first, *_, last = (part for part in CHAINED[method] if any(part))
+    for tail in (b"x", b"BZx and more", b"\xfd7zXX and more", b"\0\0\0"):
+        data = first + tail
+        assert code_of(member_of(method, data, b"one "), data) == {"compressed-trailing-bytes"}
+    data = first + last[:-3]
+    codes = code_of(member_of(method, data, b"one two"), data)
+    assert codes <= {"stream-truncated", "size-mismatch"}
+    data = first + last
+    assert code_of(member_of(method, data, b"one "), data) == {"size-overrun"}
+
+
+@pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
+def test_many_streams_are_not_copied(method: int) -> None:
+    """Tens of thousands of empty streams are read without a copy of the rest for each."""
+    data = compress(method, b"") * 20_000
+    tracemalloc.start()
+    try:
+        assert decode_whole(member_of(method, data, b""), data, Policy()) == b""
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MIB
+
+
+def test_tolerated_bytes_are_a_warning() -> None:
+    """A lenient policy takes bytes after the stream, and says so, whole and in steps."""
+    data = compress(DEFLATE, TEXT) + b"x"
+    member, policy = member_of(DEFLATE, data, TEXT), Policy(lenient=True)
+    found: list[Finding] = []
+    assert decode_whole(member, data, policy, None, found) == TEXT
+    decoder = MemberDecoder(member, policy)
+    assert b"".join(bytes(piece) for piece in decoder.decode([data])) == TEXT
+    for warnings in (found, decoder.warnings):
+        assert [finding.code for finding in warnings] == ["compressed-trailing-bytes"]

@@ -14,9 +14,10 @@ from tests.corpus.runner import Cut, extract, extract_member, read_index
 from tests.zips import DESCRIPTORS, METHODS, Entry, Shape, build
 
 NAMES = st.from_regex(r"[a-z\u00e9\u4e00]{1,8}(/[a-zA-Z0-9_.-]{0,7}[a-z0-9]){0,3}", fullmatch=True)
+# A stored member may hold what could be an end record of the archive: that is refused.
 CONTENTS = st.one_of(
     st.binary(max_size=300), st.binary(min_size=1, max_size=9).map(lambda piece: piece * 3000)
-)
+).filter(lambda content: b"PK\5\6" not in content)
 CODED = st.sampled_from(
     [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 )
@@ -61,7 +62,7 @@ def test_same_as_zipfile(
     raw = write(members, streamed=streamed, prefix=prefix)
     for cut in (Cut(), Cut(step)):
         index = read_index(raw, Policy(), cut)
-        assert index.failures == []
+        assert not index.failures
         assert index.entries == len(members)
         got = {m.path: extract_member(raw, m, Policy(), cut)[0] for m in index.members}
         assert got == {name: content for name, (content, _) in members.items()}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,16 +17,34 @@ from s3unzip.zipformat import (
     Limits,
     Policy,
     drive,
+    fold_key,
     locate_directory,
     settle_index,
 )
+from s3unzip.zipformat.directory.names import has_long_marks
+from s3unzip.zipformat.policy import MIB
 from tests.corpus.runner import Cut, read_index
 from tests.zips import Entry, Shape, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None = None) -> Index:
     """Settle the index of an archive of these entries."""
     return read_index(build(*entries, shape=shape), policy or Policy(), Cut())
+
+
+def index_through(
+    raw: bytes, key_of: Callable[[str], str], policy: Policy, reserved: str | None = None
+) -> Index:
+    """Settle an archive's index with these keys."""
+    location = drive(
+        locate_directory(raw, len(raw), policy), lambda want: raw[want.start : want.stop]
+    )
+    builder = IndexBuilder(location, policy, key_of, reserved)
+    builder.add(DirectoryReader(location, policy).feed(raw[location.start : location.stop]))
+    return builder.finish()
 
 
 def test_members_are_sorted_by_offset() -> None:
@@ -99,12 +120,8 @@ def test_lenient_duplicates() -> None:
 def test_key_length_counts_the_prefix() -> None:
     """The key's length is judged, not the name's."""
     raw = build(Entry("a" * 1020))
-    location = drive(
-        locate_directory(raw, len(raw), Policy()), lambda want: raw[want.start : want.stop]
-    )
-    builder = IndexBuilder(location, Policy(), lambda path: "stem/" + path)
-    builder.add(DirectoryReader(location, Policy()).feed(raw[location.start : location.stop]))
-    assert [f.finding.code for f in builder.finish().failures] == ["key-too-long"]
+    index = index_through(raw, lambda path: "stem/" + path, Policy())
+    assert [f.finding.code for f in index.failures] == ["key-too-long"]
 
 
 def test_warnings_are_bounded() -> None:
@@ -115,10 +132,82 @@ def test_warnings_are_bounded() -> None:
     assert len(index.warnings.kept) == 3
 
 
-def test_deep_folders_are_bounded() -> None:
-    """Names of hundreds of folders cost no more than a look at each folder once."""
-    entries = [Entry(f"{'d/' * 400}{number}/f") for number in range(300)]
-    assert len(index_of(*entries).members) == 300
+DEEP = "d/" * 450
+HOSTILE = {
+    "one deep directory": [Entry("a/" * 32_767)],
+    "twenty deep directories": [Entry(f"{number:02}/" + "a/" * 32_700) for number in range(20)],
+    "deep valid names": [Entry(f"{number:04}/{DEEP}f") for number in range(1_100)],
+    "deep valid directories": [Entry(f"{number:04}/{DEEP}") for number in range(1_100)],
+    "long names": [Entry(f"{number:03}" + "n" * 65_000) for number in range(100)],
+    "long refused names": [Entry(f"../{number:03}" + "n" * 65_000) for number in range(100)],
+    "one wide character": [Entry(f"{number:04}\U0001f600" + "n" * 999) for number in range(900)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_memory_is_bounded_by_settings(case: str) -> None:
+    """Names of any length and depth cost a few times the directory's own bytes."""
+    raw = build(*HOSTILE[case])
+    policy = Policy(limits=replace(Limits(), folder_memory=MIB))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        index = read_index(raw, policy, Cut(MIB))
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert index.entries == len(HOSTILE[case])
+    names = sum(min(1_100, len(entry.raw_name)) for entry in HOSTILE[case])
+    assert kept < 2 * names + 1_000 * index.entries + MIB // 2
+    assert peak < 24 * MIB  # a piece of the directory in several forms, and what is kept
+
+
+def test_long_names_are_cut() -> None:
+    """What cannot be a key is kept and shown as its beginning; so are messages about it."""
+    index = index_of(Entry("n" * 65_000), Entry("../" + "n" * 65_000), Entry("k\0" * 30_000))
+    assert [f.finding.code for f in index.failures] == ["key-too-long", "name-dotdot", "name-nul"]
+    assert [len(f.path) for f in index.failures] == [203] * 3
+    assert all(len(str(failure.finding)) < 1_500 for failure in index.failures)
+
+
+def test_normalising_is_bounded() -> None:
+    """Names are measured before they are folded, and long runs of marks are not normalised."""
+    marks = "\u0323\u0301" * 10_000  # out of order: sorting them takes the square of their number
+    assert fold_key("E" + marks) == "e" + marks
+    raw = build(Entry("e" + marks), Entry("f" + marks[:200]), Entry("g" + marks[:20]))
+    index = index_through(raw, str, Policy(lenient=True))
+    codes = {failure.path[0]: failure.finding.code for failure in index.failures}
+    assert codes == {"e": "key-too-long"}
+    assert index.warnings.counts["name-combining-run"] == 2
+    assert has_long_marks(marks[:200])
+    assert not has_long_marks(marks[:20])
+
+
+def test_the_marker_is_reserved() -> None:
+    """No member takes the key of the run's marker, in any case, nor a key below it."""
+    taken = ["_SUCCESS", "_success", "_SUCCESS/x", "_SUCCESS.txt", "a/_SUCCESS"]
+    raw = build(*map(Entry, taken))
+    index = index_through(raw, str, Policy(), "_SUCCESS")
+    assert [m.path for m in index.members] == ["_SUCCESS.txt", "a/_SUCCESS"]
+    assert {f.finding.code for f in index.failures} == {"name-reserved"}
+    assert len(index_through(raw, str, Policy()).members) == 5
+
+
+def test_a_size_of_all_ones_is_a_size() -> None:
+    """4.4.9: without a ZIP64 field, 0xFFFFFFFF is a size like any other, and is checked."""
+    entry = Entry("a", method=8, data=bytes(4_000_000), central={"size": 0xFFFF_FFFF})
+    for shape in (Shape(), Shape(zip64=True)):
+        index = index_of(entry, shape=shape)
+        assert [m.size for m in index.members] == [0xFFFF_FFFF]
+        assert not index.warnings.counts
+
+
+def test_folders_are_compared_with_little_memory() -> None:
+    """A file that is also a folder is found, though what was seen has to be forgotten."""
+    entries = [Entry(f"{number:03}/x/y/z") for number in range(300)]
+    policy = Policy(limits=replace(Limits(), folder_memory=100 * 10))
+    index = index_of(*entries, Entry("007"), Entry("299/x"), policy=policy)
+    assert index.warnings.counts == {"file-dir-prefix-conflict": 2}
 
 
 def test_empty_archive() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from s3unzip.errors import MemberError
 from s3unzip.zipformat import (
+    AFTER_LENGTH,
     HEAD_LENGTH,
     Member,
     NeedMoreBytes,
@@ -122,3 +123,15 @@ def test_finding_says_where() -> None:
         open_member(member, raw[member.offset :], Policy())
     finding = caught.value.finding
     assert (finding.code, finding.member, finding.offset) == ("lfh-method-mismatch", "second", 36)
+
+
+def test_a_promise_of_bytes_after_a_member() -> None:
+    """What hides within 64 KiB after a member is found, and no more is looked at."""
+    for gap, hides in ((0, True), (AFTER_LENGTH - 4, True), (AFTER_LENGTH, False)):
+        raw = build(Entry("a", b"x", after=bytes(gap) + b"PK\3\4 hidden"), Entry("b"))
+        member = first_of(raw)
+        opened = open_member(member, raw[: member.stop], Policy())
+        assert isinstance(opened, OpenedMember)
+        stop = opened.data_start + member.compressed_size
+        codes = [f.code for f in close_member(member, opened, raw[stop : member.stop], Policy())]
+        assert codes == ["hidden-local-header"] * hides

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli import options as o
-from s3unzip.cli.figures import printable
+from s3unzip.cli.figures import printable_name
 from s3unzip.errors import UsageError
 from s3unzip.local.clock import LocalClock
 from s3unzip.model import Options, Request
 from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from s3unzip.context import Context
@@ -136,15 +137,16 @@ def _as_json(member: Listed) -> dict[str, object]:
     }
 
 
-def _print_table(members: list[Listed]) -> None:
+def _print_table(members: Iterable[Listed]) -> None:
     from s3unzip.zipformat.methods import name_method
 
     write = sys.stdout.write
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
     write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
-    size = compressed = 0
+    count = size = compressed = 0
     for member in members:
-        name = printable(member.path)
+        count += 1
+        name = printable_name(member.path)
         if member.problem is not None:
             write(f"{member.size:8}  {'refused':8} {member.compressed_size:9} {'':4} ")
             write(f"{'':10} {'':5} {'':8}  {name}  [{member.problem.code}]\n")
@@ -163,7 +165,7 @@ def _print_table(members: list[Listed]) -> None:
             f"{when:16} {member.crc32:08x}  {name}\n"
         )
     write("--------           --------- ----                            ----\n")
-    files = f"{len(members)} file" + ("" if len(members) == 1 else "s")
+    files = f"{count} file" + ("" if count == 1 else "s")
     write(f"{size:8}           {compressed:9} {_saved(size, compressed):4}{'':28}{files}\n")
 
 

@@ -13,7 +13,7 @@ import typer
 
 from s3unzip.cli import options as o
 from s3unzip.cli.commands.run import Prefix, Template, template_of
-from s3unzip.cli.figures import printable, show_bytes, show_seconds
+from s3unzip.cli.figures import printable_name, show_bytes, show_seconds
 from s3unzip.model import Request, Verdict, encode
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -160,7 +160,7 @@ def print_verification(found: Verification, out: TextIO) -> None:
         f"{found.requests.list:,} LIST, {found.requests.head:,} HEAD, {found.requests.get:,} GET\n"
     )
     out.writelines(
-        f"  {one.kind:8} {printable(one.key)}{_detail(one.expected, one.found)}\n"
+        f"  {one.kind:8} {printable_name(one.key)}{_detail(one.expected, one.found)}\n"
         for one in found.differences
     )
     hidden = sum(found.counts.values()) - len(found.differences)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli import options as o
-from s3unzip.cli.figures import printable, show_bytes, show_seconds
+from s3unzip.cli.figures import printable, printable_name, show_bytes, show_seconds
 from s3unzip.cli.output import print_report
 from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.model import encode
@@ -125,7 +125,7 @@ class _Watch:
         self._told = Counter(seen.counts)
         for task, failure in seen.failures:
             self._display.say(
-                f"failed: {printable(failure.key)}: {failure.reason} ({task}) "
+                f"failed: {printable_name(failure.key)}: {failure.reason} ({task}) "
                 f"{printable(failure.message or '')}"
             )
         note = _note(summary, seen, items)

@@ -21,7 +21,7 @@ from s3unzip.operate.doctor.results import CheckResult, CheckStatus
 from s3unzip.operate.doctor.secret import read_password
 from s3unzip.operate.runs import RUNNING
 from s3unzip.planning.keys import parse_template
-from s3unzip.reporting.settle import MARKER, each_outcome, read_report
+from s3unzip.reporting.settle import each_outcome, read_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,7 +185,7 @@ class Canary:
         key_of = self._template.key_of()
         keys = [key_of(member.path) for member in canary_members(self._token)]
         if self._request.options.marker:
-            keys.append(self._template.prefix + MARKER)
+            keys.append(self._template.marker)
         return keys
 
     def _await_report(self, until: float) -> Report | None:

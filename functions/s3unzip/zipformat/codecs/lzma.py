@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 from typing import TYPE_CHECKING, Final
 
+from s3unzip.zipformat.codecs.chain import Chain
 from s3unzip.zipformat.codecs.port import Buffer, StreamError
 from s3unzip.zipformat.directory.records import FLAG_LZMA_EOS
 
@@ -21,10 +22,13 @@ _SMALLEST_DICTIONARY = 4096
 _MARKER_ROOM = 64
 
 
+def _explain(name: str, error: Exception) -> StreamError:
+    code = "memory-bound" if "emory" in str(error) else "corrupt-stream"
+    return StreamError(code, f"{name}: {error}")
+
+
 class _Liblzma:
     """Pulls from a liblzma decoder, which `_start` makes from the stream's first bytes."""
-
-    _name = ""
 
     def __init__(self, member: Member, policy: Policy) -> None:
         self._member, self._limit = member, policy.limits.decoder_memory
@@ -62,11 +66,8 @@ class _Liblzma:
         data, self._data = self._data, b""
         try:
             return self._stream.decompress(data, most)
-        except lzma.LZMAError as error:
-            code = "memory-bound" if "emory" in str(error) else "corrupt-stream"
-            raise StreamError(code, f"{self._name}: {error}") from error
-        except EOFError as error:
-            raise StreamError("corrupt-stream", f"{self._name}: {error}") from error
+        except (lzma.LZMAError, EOFError) as error:
+            raise _explain("lzma", error) from error
 
     def _start(self) -> lzma.LZMADecompressor | None:
         raise NotImplementedError
@@ -80,8 +81,6 @@ class Lzma(_Liblzma):
     knows where the stream ends (flag bit 1: at its marker), and has a memory
     limit. The dictionary never needs to be larger than the member.
     """
-
-    _name = "lzma"
 
     def __init__(self, member: Member, policy: Policy) -> None:
         super().__init__(member, policy)
@@ -132,10 +131,14 @@ class Lzma(_Liblzma):
         return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _OVERHEAD)
 
 
-class Xz(_Liblzma):
-    """One xz stream."""
+class Xz(Chain):
+    """xz streams, and the padding between them."""
 
-    _name = "xz"
+    def __init__(self, member: Member, policy: Policy) -> None:
+        del member
+        limit = policy.limits.decoder_memory + _OVERHEAD
 
-    def _start(self) -> lzma.LZMADecompressor | None:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=self._limit + _OVERHEAD)
+        def start() -> lzma.LZMADecompressor:
+            return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limit)
+
+        super().__init__(start, b"\xfd7zXZ\0", bytes(4), lambda error: _explain("xz", error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 from typing import TYPE_CHECKING
 
+from s3unzip.zipformat.codecs.chain import Chain
 from s3unzip.zipformat.codecs.port import Buffer, StreamError
 
 if TYPE_CHECKING:
@@ -37,38 +38,13 @@ class Stored:
         return piece
 
 
-class Bzip2:
-    """One bzip2 stream; its memory is bounded by the format (900 KB blocks)."""
+class Bzip2(Chain):
+    """bzip2 streams; their memory is bounded by the format (900 KB blocks)."""
 
     def __init__(self, member: Member, policy: Policy) -> None:
         del member, policy
-        self._stream = bz2.BZ2Decompressor()
-        self._data: Buffer = b""
-        self._late = 0
+        super().__init__(bz2.BZ2Decompressor, b"BZh", b"", _explain)
 
-    @property
-    def ended(self) -> bool:
-        """Whether the end-of-stream block was read."""
-        return self._stream.eof
 
-    @property
-    def spare(self) -> int:
-        """Bytes after the stream."""
-        return self._late + (len(self._stream.unused_data) if self._stream.eof else 0)
-
-    def push(self, data: Buffer) -> None:
-        """Take the next input."""
-        if self._stream.eof:
-            self._late += len(data)
-        else:
-            self._data = data
-
-    def pull(self, most: int) -> Buffer:
-        """Return up to `most` bytes; see `Codec`."""
-        if self._stream.eof or (self._stream.needs_input and not self._data):
-            return b""
-        data, self._data = self._data, b""
-        try:
-            return self._stream.decompress(data, most)
-        except (OSError, EOFError, ValueError) as error:
-            raise StreamError("corrupt-stream", f"bzip2: {error}") from error
+def _explain(error: Exception) -> StreamError:
+    return StreamError("corrupt-stream", f"bzip2: {error}")

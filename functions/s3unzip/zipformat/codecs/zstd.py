@@ -55,27 +55,30 @@ class Zstd:
         while not self._output and self._data and not self._late:
             if self._frame.eof and not self._next_frame():
                 break
-            taken, self._data = self._data[:_SLICE], self._data[_SLICE:]
+            given, taken = self._data, self._data[:_SLICE]
+            self._data = given[_SLICE:]
             try:
                 self._output = memoryview(self._frame.decompress(taken))
             except zstandard.ZstdError as error:
                 code = "memory-bound" if "too much memory" in str(error) else "corrupt-stream"
                 raise StreamError(code, f"zstd: {error}") from error
             if self._frame.eof and self._frame.unused_data:
-                self._data = memoryview(b"".join((self._frame.unused_data, self._data)))
+                # All that it left is of this slice: no copy, or tiny frames cost the square.
+                self._data = given[len(taken) - len(self._frame.unused_data) :]
         piece, self._output = self._output[:most], self._output[most:]
         return piece
 
     def _next_frame(self) -> bool:
         """Begin another frame if its magic follows; else all the rest is spare."""
-        data = b"".join((self._between, self._data))
+        data = self._data
+        if self._between:
+            data, self._between = memoryview(b"".join((self._between, data))), b""
         if len(data) < len(_MAGIC):
-            self._between, self._data = data, memoryview(b"")
+            self._between, self._data = bytes(data), memoryview(b"")
             return False
-        self._between = b""
-        if data.startswith(_MAGIC) or (data[0] >> 4 == 5 and data[1:4] == _SKIPPABLE_TAIL):
+        if data[:4] == _MAGIC or (data[0] >> 4 == 5 and data[1:4] == _SKIPPABLE_TAIL):
             self._frame = self._frames.decompressobj()
-            self._data = memoryview(data)
+            self._data = data
             return True
         self._late, self._data = len(data), memoryview(b"")
         return False

@@ -1,7 +1,8 @@
 """Members in columns: every header's fields by position, a `Member` made when asked for.
 
-A million members then cost about 150 MB instead of 450. What the fields must
-be is not judged here but in `index`.
+A million members then cost about 150 MB instead of 450. Names that are not ASCII
+are kept as UTF-8: as text one odd character makes each of a name's characters take
+four bytes. What the fields must be is not judged here but in `index`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from functools import partial
 from itertools import islice
 from operator import add, le
 from struct import pack
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from s3unzip.zipformat.directory.names import cut_name
 from s3unzip.zipformat.directory.records import LOCAL_LENGTH
 from s3unzip.zipformat.member import Member
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from s3unzip.zipformat.directory.headers import Columns
+
+T = TypeVar("T")
 
 _UNKNOWN_TIME = -(1 << 63)
 _UNKNOWN_MODE = -1
@@ -35,7 +39,8 @@ class MemberColumns:
 
     def __init__(self) -> None:
         self.index: array[int] = array("I")
-        self.path: list[str] = []
+        self._paths: list[str | bytes] = []  # UTF-8 where it is not ASCII
+        self._all_ascii = True
         self.raw_name: list[bytes | None] = []
         self.offset: array[int] = array("Q")
         self.end: array[int] = array("Q")
@@ -54,8 +59,7 @@ class MemberColumns:
     def take(self, run: Columns) -> None:
         """Append headers."""
         self.index.extend(run.index)
-        self.path.extend(run.path)
-        self.raw_name.extend(run.raw_name)
+        self._take_names(run)
         self.offset.extend(run.offset)
         self.compressed_size.extend(run.compressed_size)
         self.size.extend(run.size)
@@ -72,6 +76,44 @@ class MemberColumns:
         names = map(_choose, run.raw_name, run.path) if any(run.raw_name) else run.path
         lengths = map(LOCAL_LENGTH.__add__, map(len, names))
         self.end.extend(map(add, map(add, run.offset, run.compressed_size), lengths))
+
+    def _take_names(self, run: Columns) -> None:
+        if not any(run.raw_name):  # then all paths are ASCII
+            self._paths.extend(run.path)
+            self.raw_name.extend(run.raw_name)
+            return
+        for path, raw in zip(run.path, run.raw_name, strict=True):
+            kept = path if path.isascii() else path.encode("utf-8", "surrogatepass")
+            self._all_ascii &= isinstance(kept, str)
+            # Nearly always a name's bytes are its path in UTF-8: then they are kept once.
+            self.raw_name.append(kept if raw == kept and isinstance(kept, bytes) else raw)
+            self._paths.append(kept)
+
+    def path(self, place: int) -> str:
+        """Return one member's path."""
+        return _text(self._paths[place])
+
+    def paths(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
+        """Yield the paths of the members from `start` to before `stop`."""
+        paths = _between(self._paths, start, stop)
+        return cast("Iterator[str]", paths) if self._all_ascii else map(_text, paths)
+
+    def cut_path(self, place: int) -> None:
+        """Keep only the beginning of a name that no key will be made of."""
+        path = self.path(place)
+        cut = cut_name(path)
+        if cut != path:
+            self._paths[place] = cut if cut.isascii() else cut.encode("utf-8", "surrogatepass")
+        self.raw_name[place] = None
+
+    def names_size(self, start: int) -> int:
+        """Return how many bytes the kept names from `start` on have, in UTF-8."""
+        paths, raw_names = self._paths[start:], self.raw_name[start:]
+        size = sum(map(len, paths))
+        if not any(raw_names):
+            return size
+        pairs = zip(paths, raw_names, strict=True)
+        return size + sum(len(raw) for path, raw in pairs if raw is not None and raw is not path)
 
     def sort(self) -> None:
         """Put everything into the order of the local headers; most archives are in it."""
@@ -123,38 +165,47 @@ class Members(Sequence[Member]):
     def rows(self, key_of: Callable[[str], str]) -> Iterator[tuple[Any, ...]]:
         """Yield each member's fields as a plain tuple, its key in place of its path."""
         columns = self._columns
-        rows = self._zip(0, len(columns.kind), map(key_of, columns.path))
+        rows = self._zip(0, len(columns.kind), map(key_of, columns.paths()))
         if self._plain:
             return rows
         return (row for row, kind in zip(rows, columns.kind, strict=True) if kind == MEMBER)
 
     def _make(self, start: int, stop: int) -> Iterator[Member]:
-        rows = self._zip(start, stop, islice(self._columns.path, start, stop))
+        rows = self._zip(start, stop, self._columns.paths(start, stop))
         return map(partial(tuple.__new__, Member), rows)
 
     def _zip(self, start: int, stop: int, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         columns = self._columns
-        mtime: Iterable[int | None] = islice(columns.mtime, start, stop)
-        mode: Iterable[int | None] = islice(columns.mode, start, stop)
+        mtime: Iterable[int | None] = _between(columns.mtime, start, stop)
+        mode: Iterable[int | None] = _between(columns.mode, start, stop)
         if columns.lacks_mtime:
             mtime = (None if value == _UNKNOWN_TIME else value for value in mtime)
         if columns.lacks_mode:
             mode = (None if value == _UNKNOWN_MODE else value for value in mode)
         return zip(
-            islice(columns.index, start, stop),
+            _between(columns.index, start, stop),
             names,
-            islice(columns.raw_name, start, stop),
-            islice(columns.offset, start, stop),
-            islice(columns.stop, start, stop),
-            islice(columns.compressed_size, start, stop),
-            islice(columns.size, start, stop),
-            islice(columns.crc32, start, stop),
-            islice(columns.method, start, stop),
-            islice(columns.flags, start, stop),
+            _between(columns.raw_name, start, stop),
+            _between(columns.offset, start, stop),
+            _between(columns.stop, start, stop),
+            _between(columns.compressed_size, start, stop),
+            _between(columns.size, start, stop),
+            _between(columns.crc32, start, stop),
+            _between(columns.method, start, stop),
+            _between(columns.flags, start, stop),
             mtime,
             mode,
             strict=True,
         )
+
+
+def _between(column: Sequence[T], start: int, stop: int | None) -> Iterator[T]:
+    """Yield part of a column: without a copy where it is the whole, else without a search."""
+    return islice(column, stop) if start == 0 else iter(column[start:stop])
+
+
+def _text(path: str | bytes) -> str:
+    return path if isinstance(path, str) else path.decode("utf-8", "surrogatepass")
 
 
 def _choose(raw_name: bytes | None, path: str) -> bytes | str:

@@ -1,60 +1,43 @@
 """Settle the whole index: order, overlaps, duplicates, budgets.
 
-What is judged header by header is in `headers`; what needs the archive's
+What is judged header by header is in `judging`; what needs the archive's
 data, in `local` and `decode`.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from array import array
-from dataclasses import dataclass, field
-from itertools import compress, islice
-from operator import gt
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from itertools import chain, compress, islice, pairwise
+from typing import TYPE_CHECKING
 
 from s3unzip.errors import Finding, RejectedError
 from s3unzip.zipformat.directory.columns import DIRECTORY, FAILED, MEMBER, MemberColumns, Members
+from s3unzip.zipformat.directory.findings import Failures, Warnings
 from s3unzip.zipformat.directory.headers import Columns, Headers
+from s3unzip.zipformat.directory.keys import (
+    HASH_COST,
+    FoldedKeys,
+    find_collision,
+    find_duplicates,
+    fold_form,
+    fold_key,
+)
+from s3unzip.zipformat.directory.names import cut_name
+from s3unzip.zipformat.directory.places import settle_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from array import array
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from s3unzip.zipformat.directory.headers import CentralHeader, HeaderNote
     from s3unzip.zipformat.directory.locate import DirectoryLocation
     from s3unzip.zipformat.policy import Policy
 
 _BATCH = 4096
-# Folders that are compared with file keys, for the warning about one name being both.
-_MOST_FOLDERS = 500_000
 _S3_SPECIAL = ("soap",)
 
-
-class Failure(NamedTuple):
-    """A member that the index alone forbids to extract."""
-
-    index: int  # type: ignore[assignment]  # a field of this name hides tuple.index, as meant
-    path: str
-    raw_name: bytes | None
-    offset: int
-    compressed_size: int
-    size: int
-    finding: Finding
-
-
-@dataclass(slots=True)
-class Warnings:
-    """Warnings, all counted by code, the first `most` kept."""
-
-    most: int
-    kept: list[Finding] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, finding: Finding) -> None:
-        """Count a warning, and keep it if there is room."""
-        self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
-        if len(self.kept) < self.most:
-            self.kept.append(finding)
+# What a header's name is good for: nothing, a member's key, a folder.
+_UNNAMED, _KEY, _FOLDER = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +46,13 @@ class Index:
 
     `members` are those to extract, by offset; `failures` those that cannot be,
     in directory order. `entries` counts every header, `directories` among them.
-    `total_size` and `total_compressed` are of `members`.
+    `total_size` and `total_compressed` are of `members`. `first` is the offset
+    of the first thing that is listed: a local header, or the directory.
     """
 
     members: Members
-    failures: list[Failure]
+    failures: Failures
+    first: int
     directories: int
     entries: int
     total_size: int
@@ -79,30 +64,35 @@ class IndexBuilder:
     """Takes headers as they are read; `finish` makes the checks that need all of them.
 
     `key_of` gives the destination key of a member's path: uniqueness and length
-    are judged on keys.
+    are judged on keys. `reserved` is a key that the run writes itself.
     """
 
     def __init__(
-        self, location: DirectoryLocation, policy: Policy, key_of: Callable[[str], str]
+        self,
+        location: DirectoryLocation,
+        policy: Policy,
+        key_of: Callable[[str], str],
+        reserved: str | None = None,
     ) -> None:
         self._location, self._policy, self._key_of = location, policy, key_of
+        self._reserved = None if reserved is None else fold_key(reserved)
         self._columns = MemberColumns()
-        self._failures: list[Failure] = []
+        self._failures = Failures(self._columns)
         self._warnings = Warnings(policy.limits.kept_warnings)
         for finding in location.warnings:
             self._warnings.add(finding)
         self._named = bytearray()
         self._declared = 0
-        self._directories: set[str] = set()
-        self._folded: set[int] = set()
-        self._suspects: set[int] = set()
-        self._folders: set[str] = set()
+        self._names_size = 0
+        self._directories: set[int] = set()
+        self._most_directories = policy.limits.folder_memory // HASH_COST
+        self._folded = FoldedKeys()
 
     def add(self, headers: Sequence[CentralHeader]) -> None:
         """Take the next headers of the directory.
 
         Raises:
-            RejectedError: the declared sizes pass the limit.
+            RejectedError: the declared sizes, or the names, pass their limit.
         """
         if isinstance(headers, Headers):
             for run in headers.runs:
@@ -113,88 +103,113 @@ class IndexBuilder:
             self._add_run(Columns._make(zip(*batch, strict=True)))
 
     def _add_run(self, run: Columns) -> None:
-        self._columns.take(run)
-        paths = run.path
-        kinds, named = bytearray(b"\1") * len(paths), bytearray(b"\1") * len(paths)
-        if any(run.note):
-            for place, note in enumerate(run.note):
-                if note is not None:
-                    kinds[place], named[place] = self._take_note(run.header(place), note)
-            paths = tuple(compress(paths, named))
         base = len(self._columns.kind)
-        self._columns.kind += kinds
-        self._named += named
+        self._columns.take(run)
+        count = len(run.path)
+        self._columns.kind += bytes((MEMBER,)) * count
+        self._named += bytes((_KEY,)) * count
+        paths: Sequence[str] = run.path
+        if any(run.note):
+            for at, note in enumerate(run.note):
+                if note is not None:
+                    self._take_note(base + at, run.header(at), note)
+            is_key = map(_KEY.__eq__, self._named[base:])
+            paths = tuple(compress(paths, is_key))
+        self._check_budgets(base)
+        if paths:
+            self._take_keys(paths, base)
+        self._names_size += self._columns.names_size(base)
+        if self._names_size > self._policy.limits.names_size:
+            limit = self._policy.limits.names_size
+            message = f"{self._names_size} bytes of names so far, the limit is {limit}"
+            raise RejectedError(Finding("names-too-large", message))
+
+    def _check_budgets(self, base: int) -> None:
         self._declared += sum(self._columns.size[base:])
         if self._declared > self._policy.limits.total_size:
             limit = self._policy.limits.total_size
             message = f"{self._declared} bytes declared so far, the limit is {limit}"
             raise RejectedError(Finding("bomb-total", message))
-        if paths:
-            self._take_keys(paths, base)
 
-    def _take_note(self, header: CentralHeader, note: HeaderNote) -> tuple[int, int]:
-        """Count what a note says; return the header's kind, and whether it has a key."""
+    def _take_note(self, place: int, header: CentralHeader, note: HeaderNote) -> None:
+        """Count what a note says, and note what becomes of its header."""
+        columns = self._columns
         for finding in note.warnings:
             self._warnings.add(finding)
         if note.finding is not None:
-            self._fail(header, note.finding)
-            return FAILED, int(note.is_named and not note.is_directory)
-        if not note.is_directory:
-            return MEMBER, 1
-        if header.path in self._directories:
-            self._warnings.add(
-                Finding("dup-directory", "listed before", header.offset, header.path)
-            )
-        elif len(self._directories) < _MOST_FOLDERS:
-            self._directories.add(header.path)
-            self._folders.add(self._key_of(header.path))
-        return DIRECTORY, 0
+            columns.kind[place] = FAILED
+            self._failures.add(header.index, note.finding.code, note.finding.message)
+            if not note.is_named or note.is_directory:
+                self._forget_name(place)
+        elif note.is_directory:
+            columns.kind[place] = DIRECTORY
+            self._take_directory(place, header)
 
-    def _fail(self, header: CentralHeader, finding: Finding) -> None:
-        self._failures.append(
-            Failure(
-                header.index, header.path, header.raw_name, header.offset,
-                header.compressed_size, header.size, finding,
+    def _take_directory(self, place: int, header: CentralHeader) -> None:
+        mark = hash(header.path)
+        if mark in self._directories:
+            finding = Finding(
+                "dup-directory", "listed before", header.offset, cut_name(header.path)
             )
-        )  # fmt: skip
+            self._warnings.add(finding)
+        elif len(self._directories) < self._most_directories:
+            self._directories.add(mark)
+        if _utf8_length(header.path) > self._policy.limits.key_bytes:
+            self._forget_name(place)  # no key lies below it
+        else:
+            self._named[place] = _FOLDER
+
+    def _forget_name(self, place: int) -> None:
+        """Keep of a name only what messages show."""
+        self._named[place] = _UNNAMED
+        self._columns.cut_path(place)
 
     def _take_keys(self, paths: Sequence[str], base: int) -> None:
-        """Note every key's folded hash, and which hashes came twice."""
+        """Check the keys from `base` on; those that are not too long, against the others."""
         keys = list(map(self._key_of, paths))
-        is_ascii = all(map(str.isascii, keys))
-        hashes = list(map(hash, map(str.lower if is_ascii else fold_key, keys)))
-        if max(map(len, keys)) * (1 if is_ascii else 4) > self._policy.limits.key_bytes:
-            self._check_lengths(base)
-        before = len(self._folded)
-        self._folded.update(hashes)
-        if len(self._folded) - before != len(hashes):
-            self._suspects.update(hashes)
-        folders = {key.rpartition("/")[0] for key in keys}
-        if len(self._folders) < _MOST_FOLDERS:
-            self._folders |= folders
+        # A character is at most four bytes of UTF-8.
+        worst = max(map(len, keys)) * (1 if all(map(str.isascii, keys)) else 4)
+        if worst > self._policy.limits.key_bytes:
+            keys = self._fail_long(keys, base)
+        if self._reserved is not None:
+            self._fail_reserved(keys, base, self._reserved)
+        if keys:
+            self._folded.take(keys)
 
-    def _check_lengths(self, base: int) -> None:
-        """Fail the members from `base` on whose keys are too long."""
-        columns, most = self._columns, self._policy.limits.key_bytes
-        for place in range(base, len(columns.kind)):
-            if columns.kind[place] != MEMBER:
+    def _key_places(self, base: int = 0) -> Iterator[int]:
+        """Yield the places of the members that have a key, failed ones among them."""
+        named = self._named
+        at = named.find(_KEY, base)
+        while at >= 0:
+            yield at
+            at = named.find(_KEY, at + 1)
+
+    def _fail_long(self, keys: list[str], base: int) -> list[str]:
+        """Fail the members from `base` on whose keys are too long; return the other keys."""
+        most, kept = self._policy.limits.key_bytes, list[str]()
+        for place, key in zip(list(self._key_places(base)), keys, strict=True):
+            length = _utf8_length(key)
+            if length <= most:
+                kept.append(key)
                 continue
-            length = len(self._key_of(columns.path[place]).encode("utf-8", "surrogatepass"))
-            if length > most:
-                message = f"the key would have {length} bytes, the limit is {most}"
-                self._fail_place(place, "key-too-long", message)
+            self._forget_name(place)
+            message = f"the key would have {length} bytes, the limit is {most}"
+            self._fail_place(place, "key-too-long", message)
+        return kept
+
+    def _fail_reserved(self, keys: list[str], base: int, reserved: str) -> None:
+        """Fail the members from `base` on that would take a key that the run writes itself."""
+        for place, key in zip(self._key_places(base), keys, strict=True):
+            folded = fold_key(key)
+            if folded == reserved or folded.startswith(f"{reserved}/"):
+                message = "the run writes this key itself, when all went well: its marker"
+                self._fail_place(place, "name-reserved", message)
 
     def _fail_place(self, place: int, code: str, message: str) -> None:
-        columns = self._columns
-        path, raw, offset = columns.path[place], columns.raw_name[place], columns.offset[place]
-        columns.kind[place] = FAILED
-        self._failures.append(
-            Failure(
-                columns.index[place], path, raw, offset,
-                columns.compressed_size[place], columns.size[place],
-                Finding(code, message, offset, path[:200]),
-            )
-        )  # fmt: skip
+        """Fail a member, unless it has failed already."""
+        if self._columns.kind[place] == MEMBER:
+            self._columns.kind[place] = FAILED
+            self._failures.add(self._columns.index[place], code, message)
 
     def finish(self) -> Index:
         """Make the checks that need every header.
@@ -202,18 +217,18 @@ class IndexBuilder:
         Raises:
             RejectedError: members overlap, or two have one key.
         """
-        if self._suspects:
-            self._settle_suspects()
+        self._settle_repeated()
         self._warn_clashes()
-        self._settle_places()
+        settle_places(self._columns, self._location.start)
+        self._failures.settle()
         members = Members(self._columns)
         plain = not self._failures and len(members) == len(self._columns.kind)
-        self._failures.sort(key=lambda failure: failure.index)
         sizes, compressed = self._columns.size, self._columns.compressed_size
         kind = self._columns.kind
         return Index(
             members=members,
             failures=self._failures,
+            first=min(self._columns.offset[:1], default=self._location.start),
             directories=kind.count(DIRECTORY),
             entries=len(kind),
             total_size=sum(sizes) if plain else _sum_members(sizes, kind),
@@ -221,92 +236,62 @@ class IndexBuilder:
             warnings=self._warnings,
         )
 
-    def _settle_suspects(self) -> None:
-        """Tell duplicates from mere collisions among the keys whose folded hash came twice."""
-        columns, groups = self._columns, dict[str, list[int]]()
-        for place, path in enumerate(columns.path):
-            if self._named[place]:
-                folded = fold_key(self._key_of(path))
-                if hash(folded) in self._suspects:
-                    groups.setdefault(folded, []).append(place)
-        for places in groups.values():
-            if len(places) > 1:
-                self._settle_group(places)
+    def _keys(self, use: int) -> Iterator[str]:
+        """Yield the keys of the headers whose names are good for `use`."""
+        found = self._named.count(use)
+        if found == len(self._named):
+            return map(self._key_of, self._columns.paths())
+        if not found:
+            return iter(())
+        return map(self._key_of, compress(self._columns.paths(), map(use.__eq__, self._named)))
 
-    def _settle_group(self, places: list[int]) -> None:
-        columns, by_key = self._columns, dict[str, int]()
-        for place in places:
-            key = self._key_of(columns.path[place])
-            earlier = by_key.get(key)
-            by_key[key] = place
-            if earlier is None:
-                continue
+    def _key_at(self, place: int) -> str:
+        return self._key_of(self._columns.path(place))
+
+    def _settle_repeated(self) -> None:
+        """Tell duplicates from mere collisions among the keys whose folded hash came twice."""
+        keys = ((place, self._key_at(place)) for place in self._key_places())
+        for places in self._folded.repeated(keys):
+            for same in find_duplicates(places, self._key_at):
+                self._settle_duplicates(same)
+            other = find_collision(places, self._key_at)
+            if other is not None:
+                self._warn_collision(places[0], other)
+
+    def _settle_duplicates(self, places: Sequence[int]) -> None:
+        columns, key = self._columns, cut_name(self._key_at(places[0]))
+        for earlier, place in pairwise(places):
             message = f"members {columns.index[earlier]} and {columns.index[place]} are {key!r}"
             if not self._policy.lenient:
-                finding = Finding("duplicate-name", message, columns.offset[place], key[:200])
+                finding = Finding("duplicate-name", message, columns.offset[place], key)
                 raise RejectedError(finding)
-            if columns.kind[earlier] == MEMBER:
-                self._fail_place(earlier, "duplicate-name", f"{message}: the last one is written")
-        if len(by_key) > 1:
-            first, other, *_ = by_key
-            is_form = unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", other)
-            code = "unicode-collision" if is_form else "case-collision"
-            place = by_key[other]
-            message = f"{first!r} and {other!r} are one name to some file systems"
-            self._warnings.add(Finding(code, message, columns.offset[place], other[:200]))
+            self._fail_place(earlier, "duplicate-name", f"{message}: the last one is written")
+
+    def _warn_collision(self, one: int, other: int) -> None:
+        first, second = self._key_at(one), self._key_at(other)
+        is_form = fold_form(first) == fold_form(second)
+        code = "unicode-collision" if is_form else "case-collision"
+        message = f"{cut_name(first)!r} and {cut_name(second)!r} are one name to some file systems"
+        finding = Finding(code, message, self._columns.offset[other], cut_name(second))
+        self._warnings.add(finding)
 
     def _warn_clashes(self) -> None:
         """Warn of keys that are also another key's folder, and of keys that S3 is odd about."""
-        seen: set[str] = set()
-        for folder in self._folders:
-            walked = folder
-            while walked and walked not in seen and len(seen) < _MOST_FOLDERS:
-                seen.add(walked)
-                if hash(fold_key(walked)) in self._folded:
-                    message = "both a file and a folder: a download to a file system breaks"
-                    self._warnings.add(
-                        Finding("file-dir-prefix-conflict", message, None, walked[:200])
-                    )
-                walked = walked.rpartition("/")[0]
+        memory = self._policy.limits.folder_memory
+        above = self._folded.above(self._keys(_KEY), memory)
+        for clash in chain(above, self._folded.folders(self._keys(_FOLDER), memory)):
+            message = "both a file and a folder: a download to a file system breaks"
+            finding = Finding("file-dir-prefix-conflict", message, None, cut_name(clash))
+            self._warnings.add(finding)
         for key in _S3_SPECIAL:
-            if hash(key) in self._folded:
+            if key in self._folded:
                 message = "some S3 clients cannot address this key"
                 self._warnings.add(Finding("name-s3-special", message, None, key))
-        self._folded, self._folders, self._directories = set(), set(), set()
-
-    def _settle_places(self) -> None:
-        """Sort by offset; no member may reach the next one, nor the directory."""
-        columns, start = self._columns, self._location.start
-        last = max(columns.end, default=0)
-        if last > start:
-            message = f"a member would end at {last}, the directory begins at {start}"
-            raise RejectedError(Finding("member-out-of-bounds", message, start))
-        columns.sort()
-        offsets, ends = columns.offset, columns.end
-        if any(map(gt, ends, islice(offsets, 1, None))):
-            self._refuse_overlap(offsets, ends)
-        columns.stop = offsets[1:]
-        if offsets:
-            columns.stop.append(start)
-        columns.end = array("Q")
-
-    def _refuse_overlap(self, offsets: array[int], ends: array[int]) -> None:
-        for place in range(len(offsets) - 1):
-            if ends[place] > offsets[place + 1]:
-                path = self._columns.path[place]
-                following = self._columns.path[place + 1]
-                message = (
-                    f"it ends at {ends[place]} or later,"
-                    f" {following[:200]!r} begins at {offsets[place + 1]}"
-                )
-                raise RejectedError(Finding("overlap", message, offsets[place], path[:200]))
+        self._folded, self._directories = FoldedKeys(), set()
 
 
-def fold_key(key: str) -> str:
-    """Return what file systems that ignore case or Unicode form make of a key."""
-    if key.isascii():
-        return key.lower()
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _sum_members(column: array[int], kind: bytearray) -> int:

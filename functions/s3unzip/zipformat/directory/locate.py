@@ -80,8 +80,8 @@ def _reject(code: str, message: str, offset: int | None = None) -> NoReturn:
     raise RejectedError(Finding(code, message, offset))
 
 
-class _Tail:
-    """The archive's last bytes by absolute offset, asking for those before them."""
+class Tail:
+    """The archive's last bytes by absolute offset; it asks for what lies before them."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self.data = data
@@ -89,6 +89,11 @@ class _Tail:
         self.start = size - len(data)
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
+        """Return bytes [start, stop) of the archive.
+
+        Raises:
+            RejectedError: the archive gives fewer.
+        """
         if start >= self.start:
             return self.data[start - self.start : stop - self.start]
         outside = ByteRange(start, min(stop, self.start))
@@ -109,7 +114,7 @@ def locate_directory(tail: bytes, size: int, policy: Policy) -> Reads[DirectoryL
     """
     if len(tail) > size:
         raise ValueError(f"a tail of {len(tail)} bytes for an archive of {size}")
-    view = _Tail(tail, size)
+    view = Tail(tail, size)
     window_start = max(0, size - EOCD_LENGTH - MAX_COMMENT)
     window = yield from view.read(window_start, size)
     warnings: list[Finding] = []
@@ -182,7 +187,7 @@ def _settle_inexact(
 
 
 def _read_zip64(
-    view: _Tail, eocd: Eocd, at: int, policy: Policy, warnings: list[Finding]
+    view: Tail, eocd: Eocd, at: int, policy: Policy, warnings: list[Finding]
 ) -> Reads[_End]:
     """Join the end record with its ZIP64 records, if there are any (4.3.14, 4.3.15)."""
     needs = (
@@ -218,7 +223,7 @@ def _end_without_zip64(eocd: Eocd, at: int) -> _End:
     return _End(at, eocd.entries, eocd.directory_size, eocd.directory_offset, None)
 
 
-def _refuse_ambiguous(view: _Tail, locator: Zip64Locator, locator_at: int) -> Reads[None]:
+def _refuse_ambiguous(view: Tail, locator: Zip64Locator, locator_at: int) -> Reads[None]:
     """Refuse a locator inside a directory that needs none, if it leads to a record.
 
     If it does not, it is the end of a name or comment that looks like one.
@@ -231,7 +236,7 @@ def _refuse_ambiguous(view: _Tail, locator: Zip64Locator, locator_at: int) -> Re
                 _reject("zip64-ambiguous", message, place)
 
 
-def _explain_no_locator(view: _Tail, eocd: Eocd, at: int) -> Reads[None]:
+def _explain_no_locator(view: Tail, eocd: Eocd, at: int) -> Reads[None]:
     """Refuse sentinels without a locator, naming a locator that is near but not in place.
 
     A count of exactly 65,535 alone is no sentinel but a count: writers use
@@ -253,7 +258,7 @@ def _check_disks(disk: int, directory_disk: int, disk_entries: int, entries: int
 
 
 def _find_zip64_record(
-    view: _Tail, locator: Zip64Locator, locator_at: int, policy: Policy, warnings: list[Finding]
+    view: Tail, locator: Zip64Locator, locator_at: int, policy: Policy, warnings: list[Finding]
 ) -> Generator[ByteRange, bytes, int]:
     """Return where the ZIP64 end record is: it must end at the locator.
 
@@ -293,7 +298,7 @@ def _check_record_size(raw: bytes, record_at: int, locator_at: int) -> None:
         _reject("zip64-record-size", message, record_at)
 
 
-def _refuse_second_record(view: _Tail, declared: int, record_at: int) -> Reads[None]:
+def _refuse_second_record(view: Tail, declared: int, record_at: int) -> Reads[None]:
     raw = yield from view.read(declared, declared + 4)
     if raw == ZIP64_EOCD_SIGNATURE:
         _reject("multiple-zip64-eocd", f"records at {declared} and {record_at}", declared)
@@ -333,7 +338,7 @@ def _check_limits(end: _End, policy: Policy) -> None:
 
 
 def _place_directory(
-    view: _Tail, end: _End, warnings: list[Finding]
+    view: Tail, end: _End, warnings: list[Finding]
 ) -> Generator[ByteRange, bytes, tuple[int, int]]:
     """Return the directory's start and the prefix: the one reading that holds.
 
@@ -352,6 +357,7 @@ def _place_directory(
     at_declared = yield from view.read(declared, min(declared + 4, end.bound))
     if end.directory_size < CENTRAL_LENGTH:
         if end.directory_size == 0 and at_declared != CENTRAL_SIGNATURE:
+            warnings.append(_warn_prefix(prefix))
             return adjusted, prefix
         _reject("gap-before-eocd", f"{prefix} bytes between directory and end record", declared)
     at_adjusted = yield from view.read(adjusted, adjusted + 4)
@@ -360,6 +366,10 @@ def _place_directory(
     if at_adjusted != CENTRAL_SIGNATURE:
         message = f"{prefix} bytes between the directory and its end record"
         _reject("gap-before-eocd", message, declared + end.directory_size)
-    message = f"{prefix} bytes before the archive that its offsets do not count"
-    warnings.append(Finding("prefix-unadjusted", message, 0))
+    warnings.append(_warn_prefix(prefix))
     return adjusted, prefix
+
+
+def _warn_prefix(prefix: int) -> Finding:
+    message = f"{prefix} bytes before the archive that its offsets do not count"
+    return Finding("prefix-unadjusted", message, 0)

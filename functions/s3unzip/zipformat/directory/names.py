@@ -7,6 +7,7 @@ whoever later downloads the bucket. Uniqueness of keys is not here but in `index
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ is_plain_name = re.compile(PLAIN_NAME).fullmatch
 _CONTROL = re.compile("[\x01-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 SHOWN_NAME = 200
+# UAX #15, "Stream-Safe Text Format": no text of any language has more non-starters in a
+# row. Normalisation sorts each such run, at a cost of the square of its length.
+MAX_MARKS = 30
+# Characters below U+0300 are starters; only longer stretches of others are worth counting.
+_MAYBE_MARKS = re.compile(f"[^\x00-\u02ff]{{{MAX_MARKS + 1}}}")
 
 
 class Name(NamedTuple):
@@ -38,6 +44,23 @@ def show_name(raw: bytes) -> str:
     """Return a name for messages: never fails, never longer than a line."""
     shown = raw[:SHOWN_NAME].decode("utf-8", "backslashreplace")
     return shown if len(raw) <= SHOWN_NAME else f"{shown}..."
+
+
+def cut_name(text: str) -> str:
+    """Return a name's beginning for messages, records and reports: never longer than a line."""
+    return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}..."
+
+
+def has_long_marks(text: str) -> bool:
+    """Say whether `text` has more than `MAX_MARKS` combining marks in a row."""
+    if text.isascii() or not _MAYBE_MARKS.search(text):
+        return False
+    run = 0
+    for is_mark in map(unicodedata.combining, text):
+        run = run + 1 if is_mark else 0
+        if run > MAX_MARKS:
+            return True
+    return False
 
 
 def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
@@ -75,6 +98,10 @@ def check_name(text: str, policy: Policy) -> Name:
         if not policy.tolerates("name-control-char"):
             return Name(text, text.endswith("/"), "name-control-char", ())
         warnings.append("name-control-char")
+    if has_long_marks(text):
+        if not policy.tolerates("name-combining-run"):
+            return Name(text, text.endswith("/"), "name-combining-run", ())
+        warnings.append("name-combining-run")
     return _check_segments(text, warnings)
 
 

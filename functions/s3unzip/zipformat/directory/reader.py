@@ -2,7 +2,7 @@
 
 Headers that have nothing particular (nearly all, nearly always) are read in
 runs, field by field over the whole run: a million headers decide how long a
-plan takes. Every other header goes through `headers.read_header`, which says
+plan takes. Every other header goes through `judging.read_header`, which says
 what is particular; so does a whole run in which anything does not hold.
 """
 
@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 from s3unzip.errors import Finding, RejectedError
 from s3unzip.zipformat.directory.extras import EXTENDED_TIMESTAMP, UNICODE_PATH, ZIP64
-from s3unzip.zipformat.directory.headers import CentralHeader, Columns, Headers, read_header
+from s3unzip.zipformat.directory.headers import CentralHeader, Columns, Headers
+from s3unzip.zipformat.directory.judging import read_header
 from s3unzip.zipformat.directory.names import PLAIN_NAME, is_plain_name
 from s3unzip.zipformat.directory.records import (
+    ATTRIBUTE_DIRECTORY,
+    ATTRIBUTE_REPARSE_POINT,
     CENTRAL_LENGTH,
     CENTRAL_SIGNATURE,
     FLAG_UTF8,
     LOCAL_LENGTH,
+    MAX_VERSION,
     METHOD_DEFLATE,
     METHOD_STORED,
     SENTINEL_32,
@@ -43,6 +47,8 @@ _Row = tuple[bytes, int, int, int, int, int, int, int, bytes, int]
 _ROW = Struct("<12sIIIIHHH8sI")
 _HEAD = Struct("<4sHHHH")
 _TRAITS = Struct("<HHI")
+# File types other than a regular file's (0x8), directories and reparse points.
+_ODD_ATTRIBUTES = 0x7000_0000 | ATTRIBUTE_DIRECTORY | ATTRIBUTE_REPARSE_POINT
 _MOST_KNOWN = 4096
 _MOST_TIMES = 1 << 16
 
@@ -195,9 +201,10 @@ class DirectoryReader:
 
     def _learn_head(self, head: bytes) -> bool:
         """Judge a head: a plain one asks for nothing but to be stored or inflated."""
-        signature, made_by, _, flags, method = _HEAD.unpack(head)
+        signature, made_by, needed, flags, method = _HEAD.unpack(head)
         if (
             signature != CENTRAL_SIGNATURE
+            or needed & 0xFF > MAX_VERSION
             or flags not in _PLAIN_FLAGS
             or method not in (METHOD_STORED, METHOD_DEFLATE)
             or len(self._heads) >= _MOST_KNOWN
@@ -209,7 +216,7 @@ class DirectoryReader:
     def _learn_traits(self, traits: bytes) -> bool:
         """Judge disk and attributes: plain ones say disk 0 and an ordinary file."""
         disk, _, attributes = _TRAITS.unpack(traits)
-        if disk or attributes & 0x7000_0010 or len(self._modes) >= _MOST_KNOWN:
+        if disk or attributes & _ODD_ATTRIBUTES or len(self._modes) >= _MOST_KNOWN:
             return False
         self._modes[traits] = attributes >> 16 or None
         return True

@@ -41,9 +41,16 @@ METHOD_AES = 99
 
 UNIX_HOSTS = (3, 19)  # Unix and Darwin: their external attributes hold a mode
 
+# 4.4.3: the lower byte of "version needed to extract", ten times the version of APPNOTE.
+MAX_VERSION = 63
+# FILE_ATTRIBUTE_* of Windows, in the lower half of the external attributes (4.4.15):
+# https://learn.microsoft.com/windows/win32/fileio/file-attribute-constants
+ATTRIBUTE_DIRECTORY = 0x10
+ATTRIBUTE_REPARSE_POINT = 0x400
+
 # 4.3.12. Modification time and date are read as one number, as are the signatures;
-# version needed and internal attributes decide nothing and are skipped.
-CENTRAL = Struct("<IHxxHHIIIIHHHHxxII")
+# internal attributes decide nothing and are skipped.
+CENTRAL = Struct("<IHHHHIIIIHHHHxxII")
 # 4.3.7, likewise.
 LOCAL = Struct("<IxxHHxxxxIIIHH")
 # 4.3.16

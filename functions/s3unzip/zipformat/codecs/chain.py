@@ -1,0 +1,123 @@
+"""Several streams one after the other, which together are one member's content.
+
+``cat a.bz2 b.bz2`` is a bzip2 file, and parallel compressors write such; xz files
+may have several streams, too (xz file format 1.2.1, section 2: "a file contains
+one or more streams"), with padding of four zeros at a time between them.
+"""
+
+from __future__ import annotations
+
+from lzma import LZMAError
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s3unzip.zipformat.codecs.port import Buffer, StreamError
+
+# What a decompressor holds unused is copied when its stream ends: a bound on that, for
+# members made of streams of a few bytes.
+_SLICE = 16 * 1024
+
+
+class Decompressor(Protocol):
+    """One stream, as the classes of `bz2` and `lzma` are."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether there is no output without more input."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came after the end."""
+
+    def decompress(self, data: Buffer, max_length: int = -1) -> bytes:
+        """Return at most `max_length` bytes."""
+
+
+class Chain:
+    """A `Codec` of streams that all begin with `magic`.
+
+    Args:
+        start: makes the decompressor of one stream.
+        magic: the first bytes of each stream.
+        padding: bytes that may stand between streams, and after the last.
+        explain: makes a `StreamError` of what a decompressor raised.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Decompressor],
+        magic: bytes,
+        padding: bytes,
+        explain: Callable[[Exception], StreamError],
+    ) -> None:
+        self._start, self._magic, self._padding, self._explain = start, magic, padding, explain
+        self._stream = start()
+        self._data = memoryview(b"")  # what no stream was given
+        self._given = memoryview(b"")  # that, and before it the last slice that one was given
+        self._between = b""  # the beginning of a magic, or of padding
+        self._late = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether a stream has ended, and no other has begun."""
+        return self._stream.eof
+
+    @property
+    def spare(self) -> int:
+        """Bytes after the last stream that begin no other."""
+        return self._late + len(self._between)
+
+    def push(self, data: Buffer) -> None:
+        """Take the next input."""
+        if self._late:
+            self._late += len(data)
+        elif self._between:
+            self._data, self._between = memoryview(b"".join((self._between, data))), b""
+        else:
+            self._data = memoryview(data)
+
+    def pull(self, most: int) -> Buffer:
+        """Return up to `most` bytes; see `Codec`."""
+        while not self._stream.eof or self._next_stream():
+            if self._stream.needs_input and not self._data:
+                break
+            piece = self._decompress(most)
+            if piece:
+                return piece
+        return b""
+
+    def _decompress(self, most: int) -> bytes:
+        taken = memoryview(b"")
+        if self._stream.needs_input:
+            self._given, taken = self._data, self._data[:_SLICE]
+            self._data = self._data[_SLICE:]
+        try:
+            piece = self._stream.decompress(taken, most)
+        except (OSError, EOFError, ValueError, LZMAError) as error:
+            raise self._explain(error) from error
+        if self._stream.eof:
+            # A stream takes all of one slice before the next: what it left is of the last.
+            slice_length = len(self._given) - len(self._data)
+            self._data = self._given[slice_length - len(self._stream.unused_data) :]
+        return piece
+
+    def _next_stream(self) -> bool:
+        """Begin another stream if its magic follows; else all the rest is spare."""
+        while self._padding and self._data[: len(self._padding)] == self._padding:
+            self._data = self._data[len(self._padding) :]
+        length, data = len(self._data), self._data
+        if length >= len(self._magic) and data[: len(self._magic)] == self._magic:
+            self._stream = self._start()
+            return True
+        self._data = memoryview(b"")
+        if length < len(self._magic):
+            self._between = bytes(data)
+        else:
+            self._late = length
+        return False

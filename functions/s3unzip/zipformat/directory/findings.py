@@ -1,0 +1,106 @@
+"""What is found in a directory: members that fail, and warnings, both bounded."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, overload
+
+from s3unzip.errors import Finding
+from s3unzip.zipformat.directory.columns import FAILED
+from s3unzip.zipformat.directory.names import cut_name
+
+if TYPE_CHECKING:
+    from s3unzip.zipformat.directory.columns import MemberColumns
+
+_MOST_MESSAGES = 4096
+
+
+class Failure(NamedTuple):
+    """A member that the index alone forbids to extract.
+
+    `path` is cut, as `names.cut_name` does, where it could not be a key.
+    """
+
+    index: int  # type: ignore[assignment]  # a field of this name hides tuple.index, as meant
+    path: str
+    raw_name: bytes | None
+    offset: int
+    compressed_size: int
+    size: int
+    finding: Finding
+
+
+class Failures(Sequence[Failure]):
+    """The members that failed, in directory order; each is made when asked for.
+
+    Most of what is to be said of them is in their columns: a million failures
+    then cost about 30 MB, and the text of messages that differ.
+    """
+
+    def __init__(self, columns: MemberColumns) -> None:
+        self._columns = columns
+        self._index: array[int] = array("I")
+        self._codes: list[str] = []
+        self._messages: list[str] = []
+        self._known: dict[str, str] = {}
+        self._places: array[int] = array("I")
+
+    def add(self, index: int, code: str, message: str) -> None:
+        """Note why the member at `index` of the directory fails, once a member."""
+        if len(self._known) < _MOST_MESSAGES:
+            message = self._known.setdefault(message, message)
+        else:
+            message = self._known.get(message, message)
+        self._index.append(index)
+        self._codes.append(code)
+        self._messages.append(message)
+
+    def settle(self) -> None:
+        """Put them into directory order, once the columns are in their last order."""
+        order = sorted(range(len(self._index)), key=self._index.__getitem__)
+        self._codes = [self._codes[at] for at in order]
+        self._messages = [self._messages[at] for at in order]
+        columns = self._columns
+        failed = [place for place, kind in enumerate(columns.kind) if kind == FAILED]
+        failed.sort(key=columns.index.__getitem__)
+        self._places = array("I", failed)
+        self._index, self._known = array("I"), {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, at: int) -> Failure: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Failure]: ...
+    def __getitem__(self, at: int | slice) -> Failure | list[Failure]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        columns, place = self._columns, self._places[at]
+        path, offset = columns.path(place), columns.offset[place]
+        return Failure(
+            columns.index[place],
+            path,
+            columns.raw_name[place],
+            offset,
+            columns.compressed_size[place],
+            columns.size[place],
+            Finding(self._codes[at], self._messages[at], offset, cut_name(path)),
+        )
+
+
+@dataclass(slots=True)
+class Warnings:
+    """Warnings, all counted by code, the first `most` kept."""
+
+    most: int
+    kept: list[Finding] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        """Count a warning, and keep it if there is room."""
+        self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
+        if len(self.kept) < self.most:
+            self.kept.append(finding)

@@ -1,0 +1,109 @@
+"""What lies before the first thing that an archive lists, and whether it is an archive.
+
+Self-extractors put a program there, scripts their first line. A whole archive
+there is one that other readers may see in place of this one.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import Finding, RejectedError
+from s3unzip.zipformat.directory.locate import Tail
+from s3unzip.zipformat.directory.records import (
+    CENTRAL_LENGTH,
+    EOCD,
+    EOCD_LENGTH,
+    EOCD_SIGNATURE,
+    LOCAL_LENGTH,
+    LOCAL_SIGNATURE,
+    MAX_COMMENT,
+    MAX_VERSION,
+    Eocd,
+)
+
+if TYPE_CHECKING:
+    from s3unzip.zipformat.directory.locate import DirectoryLocation
+    from s3unzip.zipformat.ranges import Reads
+
+# How much is looked through at each end: an archive begins with a local header near the
+# first byte, or ends with its end record and a comment near the last.
+LOOKED = MAX_COMMENT + EOCD_LENGTH
+
+_LOCAL = Struct("<4sHHHHHIIIHH")  # 4.3.7
+_MOST_METHOD = 99
+_MOST_NAME = 4096
+
+
+def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[Finding]]:
+    """Return the warnings about the bytes before offset `first`, the first that is listed.
+
+    `tail` is the archive's last bytes. Two ranges of `LOOKED` bytes are looked
+    through, where there is anything; what lies between them is only counted.
+
+    Raises:
+        RejectedError: `stacked-archive`: there is another archive, and this one's
+            offsets do not count it, or this one has no members of its own.
+    """
+    if first == 0:
+        return []
+    view = Tail(tail, location.size)
+    head = yield from view.read(0, min(first, LOOKED))
+    found = find_archive(head, 0, first)
+    if found is None and first > LOOKED:
+        start = max(LOOKED, first - LOOKED)
+        foot = yield from view.read(start, first)
+        found = find_archive(foot, start, first)
+    if found is not None and (location.prefix or not location.entries):
+        message = f"of the {first} bytes before it, those from {found} on are a ZIP of their own"
+        raise RejectedError(Finding("stacked-archive", message, found))
+    if location.prefix:
+        return []  # said when the directory was found
+    warnings = [Finding("prefix-adjusted", f"{first} bytes before the first member", 0)]
+    if found is not None:
+        message = f"an archive at {found} that the directory does not list"
+        warnings.append(Finding("hidden-local-header", message, found))
+    return warnings
+
+
+def find_archive(data: bytes, base: int, stop: int) -> int | None:
+    """Return the offset of the first local header or end record in `data`, None without one.
+
+    `data` begins at offset `base` of a prefix that ends at `stop`. A signature
+    alone is not enough: programs that read ZIPs hold it as a constant.
+    """
+    for signature, is_record in ((LOCAL_SIGNATURE, _is_local), (EOCD_SIGNATURE, _is_end)):
+        at = data.find(signature)
+        while at >= 0:
+            if is_record(data, at, stop - base):
+                return base + at
+            at = data.find(signature, at + 1)
+    return None
+
+
+def _is_local(data: bytes, at: int, stop: int) -> bool:
+    if at + LOCAL_LENGTH > len(data):
+        return False
+    _, needed, _, method, _, _, _, _, _, name_length, extra_length = _LOCAL.unpack_from(data, at)
+    name_at = at + LOCAL_LENGTH
+    return (
+        needed & 0xFF <= MAX_VERSION
+        and method <= _MOST_METHOD
+        and 0 < name_length <= _MOST_NAME
+        and name_at + name_length + extra_length <= stop
+        and b"\0" not in data[name_at : name_at + name_length]
+    )
+
+
+def _is_end(data: bytes, at: int, stop: int) -> bool:
+    if at + EOCD_LENGTH > len(data):
+        return False
+    end = Eocd._make(EOCD.unpack_from(data, at))
+    return (
+        end.disk == end.directory_disk
+        and end.disk_entries == end.entries
+        and at + EOCD_LENGTH + end.comment_length <= stop
+        and end.directory_size >= end.entries * CENTRAL_LENGTH
+        and (end.entries > 0 or end.directory_size == 0)
+    )
