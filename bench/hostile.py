@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench import hostile_web
 from bench.measure import print_figure, run_command
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ def main() -> None:
         print_figure(f"hostile.{name}.cpu_s_per_mb", per_mb, "s")
         if cost.rss_mb > MOST_MB or per_mb > MOST_CPU_S_PER_MB:
             above.append(name)
+    if not sys.argv[1:]:
+        hostile_web.main()
     if above:
         sys.exit(f"above {MOST_MB} MB or {MOST_CPU_S_PER_MB} CPU s a MB: {', '.join(above)}")
 
