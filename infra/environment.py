@@ -8,7 +8,6 @@ settings of the command line in.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from infra.overrides import SettingError, replace_settings
+from infra.plan_memory import explain_shortage
 from s3unzip.errors import UsageError
-from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, MIB, make_tuning
+from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, make_tuning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,13 +37,6 @@ SecretArn = Annotated[
 ]
 Days = Annotated[int, Field(ge=1, le=3_650)]
 Memory = Annotated[int, Field(ge=128, le=10_240)]
-
-
-# A plan of 5,000,000 members was measured at 273 bytes a member (docs/design.md). A quarter
-# more is for longer names, and the base is the interpreter with its libraries.
-PLAN_MEMBER = 273 * 1.25  # bytes
-PLAN_BASE = 256  # MB
-DEFAULT_MEMBERS = 10_000_000  # of `s3unzip.zipformat.Limits`
 
 
 class EnvironmentFileError(Exception):
@@ -215,16 +208,11 @@ class Environment(Section):
 
     @model_validator(mode="after")
     def _check_memory(self) -> Self:
-        members = self.limits.members or DEFAULT_MEMBERS
-        memory = self.functions.plan.memory
-        needed = plan_memory(members)
-        if needed > memory:
-            fitting = int((memory - PLAN_BASE) * MIB / PLAN_MEMBER)
-            raise ValueError(
-                f"functions.plan.memory: {memory} MB is too little for limits.members "
-                f"({members:,}), which take {needed:,} MB: raise it, or set limits.members to at "
-                f"most {max(0, fitting):,}"
-            )
+        short = explain_shortage(
+            self.functions.plan.memory, self.limits.members, self.limits.names_size
+        )
+        if short is not None:
+            raise ValueError(short)
         return self
 
     @model_validator(mode="after")
@@ -254,11 +242,6 @@ class Environment(Section):
                 "a member could replace a plan: choose another bucket or prefix"
             )
         return self
-
-
-def plan_memory(members: int) -> int:
-    """Return the memory, in MB, that a plan of so many members needs."""
-    return PLAN_BASE + math.ceil(members * PLAN_MEMBER / MIB)
 
 
 def _overlap(one: BucketSection, other: BucketSection) -> bool:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
+from infra import plan_memory
 from infra.bundle import ROOT
 from infra.environment import (
-    DEFAULT_MEMBERS,
     FOLDER,
     EnvironmentFileError,
     LimitsSection,
@@ -45,17 +45,23 @@ def test_shipped_environments_are_right(name: str) -> None:
         ("retain = false", "retian = false", "stack.retain: this setting is missing"),
         ("expire_days = 30", "expires = 30", "ingest.expires: there is no such setting"),
         ("timeout = 300", "timeout = 901", "functions.plan.timeout: input should be less than or"),
-        ("members = 5_000_000", "members = 0", "limits.members: input should be greater than"),
+        ("members = 4_000_000", "members = 0", "limits.members: input should be greater than"),
         (
-            "members = 5_000_000",
+            "members = 4_000_000",
             "members = 10_000_000",
             (
-                "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000), "
-                "which take 3,511 MB: raise it, or set limits.members to at most 5,506,"
+                "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000) and "
+                "limits.names_size (536,870,912 bytes), which take 3,694 MB: raise it, or set "
+                "limits.members to at most 4,250,"
             ),
         ),
         (
-            "members = 5_000_000",
+            "names_size = 536_870_912",
+            "names_size = 2_147_483_648",
+            "which take 3,513 MB: raise it, or set limits.members to at most 0",
+        ),
+        (
+            "members = 4_000_000",
             "",
             "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000)",
         ),
@@ -131,7 +137,10 @@ def test_limits_are_those_of_the_package() -> None:
     """Every limit of the environment is a limit that the package knows."""
     known = {field.name for field in fields(Limits)}
     assert set(LimitsSection.model_fields) <= known
-    assert Limits().members == DEFAULT_MEMBERS
+    limits = Limits()
+    assert limits.members == plan_memory.DEFAULT_MEMBERS
+    assert limits.names_size == plan_memory.DEFAULT_NAMES_SIZE
+    assert 2 * limits.folder_memory == plan_memory.FOLDERS_MB * 1024**2
 
 
 def test_options_are_those_of_the_package() -> None:
