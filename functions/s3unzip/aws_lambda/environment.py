@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import boto3
 import msgspec
 from botocore.config import Config
 
 from s3unzip.aws_lambda.invocation import LambdaClock
 from s3unzip.aws_lambda.secrets import SCHEME, open_secrets, read_secret
+from s3unzip.clients import make_client, open_session
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import Location, Options, decode
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
+    from botocore.session import Session
 
     from s3unzip.forecast import Platform
     from s3unzip.settings import Tuning
@@ -115,17 +116,22 @@ class Worker:
         )
 
 
-_CREATING = threading.Lock()  # boto3's default session is not safe for threads
+_CREATING = threading.Lock()  # a session makes one client at a time
+
+
+@cache
+def _session() -> Session:
+    return open_session()
 
 
 @cache
 def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
-    """Return the process's boto3 client of `service`; it retries by itself. Threads may ask."""
+    """Return the process's client of `service`; it retries by itself. Threads may ask."""
     config = Config(
         connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 6, "mode": "standard"}
     )
     with _CREATING:
-        return boto3.client(service, config=config)
+        return make_client(_session(), service, config)
 
 
 @cache

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from s3unzip.clients import make_client, open_session
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -43,7 +43,8 @@ def open_secrets() -> SecretsManagerClient:
     config = Config(
         connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 5, "mode": "standard"}
     )
-    return boto3.client("secretsmanager", config=config)
+    client: SecretsManagerClient = make_client(open_session(), "secretsmanager", config)
+    return client
 
 
 def read_secret(ref: str, client: SecretsManagerClient) -> bytes:

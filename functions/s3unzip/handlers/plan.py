@@ -7,12 +7,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.utilities.batch import (
-    BatchProcessor,
-    EventType,
-    process_partial_response,
-)
-
 from s3unzip.aws_lambda.budget import refuse_cost
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, read_requests
@@ -34,16 +28,11 @@ from s3unzip.reporting.refusal import write_refusal
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-    from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from s3unzip.aws_lambda.lease import Lease
     from s3unzip.context import Context
     from s3unzip.model import Request
-
-# A batch of one archive that failed is no error of the function: its message comes again.
-PROCESSOR = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
 
 def plan_archive(request: Request, context: Context) -> None:
@@ -76,30 +65,36 @@ def plan_archive(request: Request, context: Context) -> None:
     logger.info("run started" if started else "run is known", tasks=outcome.tasks)
 
 
-def handle_record(record: SQSRecord, lambda_context: LambdaContext, lease: Lease) -> None:
-    """Plan what one message asks for; after a fault say when it comes again."""
+def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: Lease) -> bool:
+    """Plan what one message asks for, and return whether that is done.
+
+    After a fault the message is made visible again, with a wait.
+    """
     try:
         context = open_worker().context(lambda_context)
-        for request in read_requests(record.body, open_worker(), time.time()):
+        for request in read_requests(record["body"], open_worker(), time.time()):
             plan_archive(request, context)
     except Exception as error:
-        attempts = int(record.attributes.approximate_receive_count or 1)
+        attempts = int(record["attributes"]["ApproximateReceiveCount"])
         wait = retry_wait(attempts, error)
         logger.exception("plan failed", attempts=attempts, next_seconds=wait)
-        lease.release(record.receipt_handle, wait)
-        raise
+        lease.release(record["receiptHandle"], wait)
+        return False
+    return True
 
 
 @logger.inject_lambda_context(clear_state=True)
 @tracer.capture_lambda_handler(capture_response=False)
 @publish
-def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Take a batch of the queue; say which messages must come again."""
-    receipts = [record["receiptHandle"] for record in event["Records"]]
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Take a batch of the queue; say which messages must come again.
+
+    The answer is as the developer guide of Lambda has it ("Handling errors for an
+    SQS event source in Lambda", ReportBatchItemFailures). A batch of one archive
+    that failed is no error of the function: its message comes again.
+    """
+    records = event["Records"]
+    receipts = [record["receiptHandle"] for record in records]
     with hold(partial(open_client, "sqs"), os.environ[Variable.QUEUE], receipts) as lease:
-        return process_partial_response(
-            event=event,
-            record_handler=partial(handle_record, lease=lease),
-            processor=PROCESSOR,
-            context=context,
-        )
+        failed = [one["messageId"] for one in records if not handle_record(one, context, lease)]
+    return {"batchItemFailures": [{"itemIdentifier": one} for one in failed]}

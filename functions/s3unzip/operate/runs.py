@@ -13,13 +13,13 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip import run_files
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.refusals import FOLDER, list_refusals
+from s3unzip.clients import make_client, open_session
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
 from s3unzip.operate.stack import find_stack
@@ -52,10 +52,8 @@ class DeployedRuns:
     def __init__(self, environment: str, access: S3Access) -> None:
         self._endpoint_url = access.endpoint_url
         self.environment = environment
+        self._session = open_session(access.profile, access.region)
         try:
-            self._session = boto3.session.Session(
-                profile_name=access.profile, region_name=access.region
-            )
             stacks: CloudFormationClient = self.client("cloudformation")
             self._states: SFNClient = self.client("stepfunctions")
         except BotoCoreError as error:
@@ -68,14 +66,13 @@ class DeployedRuns:
         self._stores = S3Stores(self.work_location, access=access)
 
     def client(self, service: str) -> Any:
-        """Return a new boto3 client of a service of the stack's account and region."""
+        """Return a new client of a service of the stack's account and region."""
         config = Config(
             connect_timeout=5,
             read_timeout=20,
             retries={"total_max_attempts": 6, "mode": "standard"},
         )
-        make: Any = self._session.client  # its overloads want literals
-        return make(service, endpoint_url=self._endpoint_url, config=config)
+        return make_client(self._session, service, config, endpoint_url=self._endpoint_url)
 
     def planner_variables(self) -> dict[str, str]:
         """Return what the stack told its planner: what an environment's runs have in common.

@@ -87,7 +87,7 @@ class Deployment:
         return [one.physical for one in self.resources if one.kind == kind]
 
     def client(self, service: str) -> Any:
-        """Return the boto3 client of a service."""
+        """Return the client of a service."""
         if service not in self._clients:
             self._clients[service] = self.runs.client(service)
         return self._clients[service]

@@ -1,4 +1,4 @@
-"""Credentials, endpoints, and the two clients of S3: boto3 for control, obstore for data.
+"""Credentials, endpoints, and the two clients of S3: botocore for control, obstore for data.
 
 One `Session` per process: its clients are shared by all threads, and cannot
 cross a fork (obstore runs threads of its own). Retries are off in both
@@ -12,18 +12,16 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-import boto3
-import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import DEFAULT_TIMESTAMP_PARSER
 from obstore.store import S3Store
 
+from s3unzip.clients import make_client, open_session
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, StorageError
 from s3unzip.stores.s3.credentials import BotoCredentials
 from s3unzip.stores.s3.errors import ADVICE, UNTRUSTED, Call, MisplacedError, fault, read_answer
@@ -32,6 +30,7 @@ from s3unzip.stores.s3.reachability import why_unreachable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from botocore.session import Session as CoreSession
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config
 
@@ -71,11 +70,7 @@ class Session:
     def __init__(self, access: S3Access) -> None:
         self.access = access
         self._lock = threading.RLock()
-        self._core = botocore.session.get_session()
-        if access.profile is not None:
-            self._core.set_config_variable("profile", access.profile)
-        if access.region is not None:
-            self._core.set_config_variable("region", access.region)
+        self._core = open_session(access.profile, access.region)
         self._clients: dict[str, S3Client] = {}
         self._readers: dict[str, S3Store] = {}
         self._writers: dict[tuple[str, Writing], S3Store] = {}
@@ -85,12 +80,12 @@ class Session:
 
     @property
     def control(self) -> S3Client:
-        """The boto3 client of HEAD, LIST and the small multipart calls."""
+        """The botocore client of HEAD, LIST and the small multipart calls."""
         return self._client("control", self.access.stall_seconds)
 
     @property
     def slow(self) -> S3Client:
-        """The boto3 client of calls that S3 may take minutes to answer."""
+        """The botocore client of calls that S3 may take minutes to answer."""
         return self._client("slow", self.access.slow_seconds)
 
     def reader(self, bucket: str) -> S3Store:
@@ -190,10 +185,6 @@ class Session:
                 for key in [key for key in self._writers if key[0] == bucket]:
                     del self._writers[key]
 
-    @cached_property
-    def _factory(self) -> boto3.session.Session:
-        return boto3.session.Session(botocore_session=self._core)
-
     @property
     def _region(self) -> str:
         return self._core.get_config_variable("region") or DEFAULT_REGION
@@ -208,11 +199,12 @@ class Session:
         with self._lock:
             if name not in self._clients:
                 with _unparsed_times(self._core):
-                    self._clients[name] = self._factory.client(
+                    self._clients[name] = make_client(
+                        self._core,
                         "s3",
-                        region_name=region or self._region,
+                        self._config(read_seconds),
+                        region=region or self._region,
                         endpoint_url=self.access.endpoint_url,
-                        config=self._config(read_seconds),
                     )
             return self._clients[name]
 
@@ -286,7 +278,7 @@ class Session:
 
 
 @contextmanager
-def _unparsed_times(core: botocore.session.Session) -> Iterator[None]:
+def _unparsed_times(core: CoreSession) -> Iterator[None]:
     """Let clients made in here leave times as text: two thirds of the CPU of a LIST parse them."""
     factory = core.get_component("response_parser_factory")
     factory.set_parser_defaults(timestamp_parser=str)
