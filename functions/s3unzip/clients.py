@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from botocore.config import Config
 
 
-def open_session(
-    profile: str | None = None, region: str | None = None
-) -> botocore.session.Session:
+def open_session(profile: str | None = None, region: str | None = None) -> botocore.session.Session:
     """Return a new session; None leaves a setting to ``AWS_PROFILE``, ``AWS_DEFAULT_REGION``, etc.
 
     Threads may share its clients, but only one at a time may make them. A

@@ -1,4 +1,4 @@
-"""Logs, metrics and traces: the only place that knows Powertools.
+"""Logs and metrics of Powertools, and what a run's lines and traces are found by.
 
 Metrics have the dimensions service and environment; the archive and the run are
 metadata of the line, searchable but no dimension. Names and units are those of
@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 
-from aws_lambda_powertools import Logger, Metrics, Tracer
+from aws_lambda_powertools import Logger, Metrics
 
+from s3unzip.aws_lambda.tracing import annotate
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 from s3unzip.model import Report, Verdict
 from s3unzip.settings import Variable
@@ -48,8 +49,6 @@ for _name in CLIENT_LIBRARIES:
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
 metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
 metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
-# No auto-patching: a subsegment for each of a task's thousands of calls helps nobody.
-tracer = Tracer(service=SERVICE, auto_patch=False)
 
 
 def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
@@ -75,7 +74,7 @@ def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
 def follow(run: Run) -> None:
     """Put the run's id into every line and trace that follows."""
     logger.set_correlation_id(run.id)
-    tracer.put_annotation("run", run.id)
+    annotate("run", run.id)
     metrics.add_metadata("run", run.id)
     metrics.add_metadata("archive", str(run.source))
 

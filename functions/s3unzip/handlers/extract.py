@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import child_end, take
-from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_task, tracer
+from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_task
+from s3unzip.aws_lambda.tracing import trace
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, Task
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@tracer.capture_lambda_handler(capture_response=False)
+@trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Do the task and write its outcomes; raise what the state machine should retry."""

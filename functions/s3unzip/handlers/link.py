@@ -8,7 +8,8 @@ from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import take
-from s3unzip.aws_lambda.telemetry import follow, logger, publish, timed, tracer
+from s3unzip.aws_lambda.telemetry import follow, logger, publish, timed
+from s3unzip.aws_lambda.tracing import trace
 from s3unzip.extraction.split.link import link_members
 from s3unzip.extraction.split.rescan import list_unscanned
 from s3unzip.model import Run
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@tracer.capture_lambda_handler(capture_response=False)
+@trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Link what the scans found, when all are done: the uploads of split members begin here."""

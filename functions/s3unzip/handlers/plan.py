@@ -19,8 +19,8 @@ from s3unzip.aws_lambda.telemetry import (
     publish,
     record_archive,
     record_plan,
-    tracer,
 )
+from s3unzip.aws_lambda.tracing import trace
 from s3unzip.errors import NotFoundError, SourceChangedError
 from s3unzip.model import Report, run_id
 from s3unzip.planning.archive import make_plan
@@ -74,7 +74,7 @@ def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: 
         context = open_worker().context(lambda_context)
         for request in read_requests(record["body"], open_worker(), time.time()):
             plan_archive(request, context)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a message fails, not the batch
         attempts = int(record["attributes"]["ApproximateReceiveCount"])
         wait = retry_wait(attempts, error)
         logger.exception("plan failed", attempts=attempts, next_seconds=wait)
@@ -84,7 +84,7 @@ def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: 
 
 
 @logger.inject_lambda_context(clear_state=True)
-@tracer.capture_lambda_handler(capture_response=False)
+@trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Take a batch of the queue; say which messages must come again.

@@ -11,7 +11,8 @@ from s3unzip.aws_lambda.endings import is_first_end, note_failure
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import take
-from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive, timed, tracer
+from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive, timed
+from s3unzip.aws_lambda.tracing import trace
 from s3unzip.model import Run, decode
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.retry import run_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@tracer.capture_lambda_handler(capture_response=False)
+@trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Settle the run; announce it unless tasks are left that the execution does once more."""
