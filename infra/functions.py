@@ -15,7 +15,7 @@ from constructs import Construct
 from infra.reasons import acknowledge
 from infra.rights import function_rights
 from s3unzip.metric_names import NAMESPACE, SERVICE
-from s3unzip.settings import MIB, Variable
+from s3unzip.settings import PROCESS_VARIABLES, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,10 +168,8 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.LIMITS: json.dumps(limits, sort_keys=True),
         Variable.WORKER_MEMORY: str(environment.functions.extract.memory),
         Variable.MAX_COST: "" if maximum is None else str(maximum),
-        # glibc gives buffers from here back to the system when they are freed; it would learn to
-        # keep them, with holes between, and a worker would hold twice what it uses.
-        "MALLOC_MMAP_THRESHOLD_": str(4 * MIB),
         "POWERTOOLS_SERVICE_NAME": SERVICE,
         "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
         "POWERTOOLS_LOG_LEVEL": environment.logs.level,
+        **PROCESS_VARIABLES,
     }

@@ -24,6 +24,16 @@ TIB = 1024 * GIB
 EXPRESS_SECONDS = 300  # the life of an Express child workflow (quotas of Step Functions)
 EXPRESS_END = 10  # of them, kept for the end of the worker and of the child
 
+# What libraries read when a function's process starts.
+PROCESS_VARIABLES = {
+    # glibc gives buffers from here back to the system when they are freed; it would learn to
+    # keep them, with holes between, and a worker would hold twice what it uses.
+    "MALLOC_MMAP_THRESHOLD_": str(4 * MIB),
+    # Else the OpenBLAS of numpy starts a thread for each processor when it is imported, which
+    # takes 30 ms of CPU. The scan uses no linear algebra.
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
 
 class Variable(StrEnum):
     """Environment variables that the stack gives its functions."""

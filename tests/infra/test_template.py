@@ -9,7 +9,7 @@ import pytest
 
 from infra.environment import Environment, load_environment
 from infra.reasons import reason_for, resources_of
-from s3unzip.settings import Variable
+from s3unzip.settings import PROCESS_VARIABLES, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,9 @@ def test_functions(dev: Synthesized) -> None:
         assert (made["MemorySize"], made["Timeout"]) == (section.memory, section.timeout)
         assert made["TracingConfig"] == {"Mode": "Active"}
         assert "VpcConfig" not in made
-        known = {variable for variable in Variable if variable in made["Environment"]["Variables"]}
+        variables = made["Environment"]["Variables"]
+        assert PROCESS_VARIABLES.items() <= variables.items()
+        known = {variable for variable in Variable if variable in variables}
         missing = set(Variable) - known - {Variable.QUEUE, Variable.PASSWORD_SECRET}  # if asked for
         assert missing == (set() if name == "plan" else {Variable.STATE_MACHINE})
 

@@ -46,7 +46,7 @@ def run(invocations: list[tuple[str, str | None]]) -> tuple[list[str], list[dict
     """Invoke a traced function in a new process; return its answers and the subsegments sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as daemon:
         daemon.bind(("127.0.0.1", 0))
-        daemon.setblocking(False)
+        daemon.setblocking(False)  # noqa: FBT003 - its only argument
         told = os.environ | {
             "AWS_XRAY_DAEMON_ADDRESS": f"127.0.0.1:{daemon.getsockname()[1]}",
             "LAMBDA_TASK_ROOT": "/var/task",
