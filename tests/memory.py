@@ -21,7 +21,7 @@ from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Tail, Up
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from s3unzip.stores.calls import Calls
+    from s3unzip.stores.calls import Calls, Kind
     from s3unzip.stores.ports import Buffer
     from s3unzip.zipformat.ranges import ByteRange
 
@@ -228,19 +228,26 @@ class MemorySource:
 
 
 class MemoryWork:
-    """A run's own objects."""
+    """A run's own objects; `calls` counts what is asked of them, as it does for S3."""
 
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
+    def __init__(self, objects: dict[str, bytes] | None = None, calls: Calls | None = None) -> None:
+        self.objects: dict[str, bytes] = {} if objects is None else objects
+        self._calls = calls
+
+    def bound(self, calls: Calls | None) -> MemoryWork:
+        """Return the same objects, counted by `calls`."""
+        return self if calls is None else MemoryWork(self.objects, calls)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object."""
         data = b"".join(pieces)
+        self._count("put")
         self.objects[name] = data
         return len(data)
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return an object or a range of it."""
+        self._count("get")
         try:
             data = self.objects[name]
         except KeyError:
@@ -249,18 +256,25 @@ class MemoryWork:
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield an object in pieces."""
+        self._count("head")
         data = self.read(name)
         for at in range(0, len(data), 1000):
             yield data[at : at + 1000]
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield names."""
+        self._count("list")
         yield from sorted(name for name in self.objects if name.startswith(prefix))
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects."""
+        self._count("put")
         for name in names:
             self.objects.pop(name, None)
+
+    def _count(self, kind: Kind) -> None:
+        if self._calls is not None:
+            self._calls.count(kind)
 
 
 class MemoryStores:
@@ -286,7 +300,7 @@ class MemoryStores:
 
     def work(self, run: str, calls: Calls | None = None) -> MemoryWork:
         """Return a run's own objects."""
-        return self.runs.setdefault(run, MemoryWork())
+        return self.runs.setdefault(run, MemoryWork()).bound(calls)
 
 
 class ManualClock:

@@ -57,6 +57,9 @@ class Elsewhere:
 
 ELSEWHERE = (
     Elsewhere("make ", "takes minutes, or is this test; the target must exist", check_make),
+    Elsewhere(
+        "EMBEDDED_STRICT=0 make ", "takes minutes; tests/strict leaves the rules out", check_make
+    ),
     Elsewhere("aws ", "the AWS CLI is no dependency; operation and options must exist", check_aws),
     Elsewhere("git ", "asks the repository's server"),
     Elsewhere("uv sync", "has made the environment of this test"),
