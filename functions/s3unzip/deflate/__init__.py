@@ -7,7 +7,7 @@
 * `scan`: what a segment leaves behind, while what came before it is unknown
 * `link`: the true 32 KiB before each segment
 * `extract`: a segment's bytes
-* `crc`: the checksum of the whole from those of the parts
+* `crc32_combine`: the checksum of the whole from those of the parts (of isal)
 * `split`: all of these composed over a ``read(span)`` (imports `boundary`)
 
 `boundary` and `split` are not imported here, so that a worker that only
@@ -16,7 +16,8 @@ extracts never loads numpy.
 
 from __future__ import annotations
 
-from s3unzip.deflate.crc import crc32_combine
+from isal.isal_zlib import crc32_combine
+
 from s3unzip.deflate.extract import inflate_segment
 from s3unzip.deflate.inflate import Arrival, Ending, SegmentInflater
 from s3unzip.deflate.link import LinkedSegment, link

@@ -10,8 +10,9 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from isal.isal_zlib import crc32_combine
+
 from s3unzip.deflate.boundary import locate_boundary
-from s3unzip.deflate.crc import crc32_combine
 from s3unzip.deflate.extract import inflate_segment
 from s3unzip.deflate.inflate import Buffer, Ending
 from s3unzip.deflate.link import link
