@@ -1,4 +1,4 @@
-"""Clients and sessions are as boto3 makes them: credentials, region, endpoint and retries."""
+"""Clients are as a plain boto3 session makes them: credentials, region, endpoint and retries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
 
-from s3unzip.clients import make_client, open_session
+from s3unzip.clients import AwsSession
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,16 +76,16 @@ def test_a_client_is_as_boto3_makes_it(
     """The same keys sign requests of the same region to the same endpoint, as often."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    ours_session = open_session(profile, region)
+    ours_session = AwsSession(profile, region)
     theirs_session = boto3.session.Session(profile_name=profile, region_name=region)
-    ours = make_client(ours_session, service, CONFIG, endpoint_url=endpoint_url)
+    ours = ours_session.client(service, CONFIG, endpoint_url=endpoint_url)
     make = getattr(theirs_session, "client")  # noqa: B009 - its overloads want literals
     theirs = make(service, config=CONFIG, endpoint_url=endpoint_url)
     assert ours.meta.endpoint_url == theirs.meta.endpoint_url
     assert ours.meta.region_name == theirs.meta.region_name
     assert ours.meta.config.retries == theirs.meta.config.retries
     assert ours.meta.config.retries == {"total_max_attempts": 6, "mode": "standard"}
-    found, expected = ours_session.get_credentials(), theirs_session.get_credentials()
+    found, expected = ours_session.core.get_credentials(), theirs_session.get_credentials()
     assert found is not None
     assert expected is not None
     assert found.get_frozen_credentials() == expected.get_frozen_credentials()
@@ -93,17 +93,17 @@ def test_a_client_is_as_boto3_makes_it(
 
 def test_a_region_of_one_client_wins_over_the_session() -> None:
     """A bucket may be in another region than its session."""
-    client = make_client(open_session("keys", "us-west-2"), "s3", CONFIG, region="ap-south-1")
+    client = AwsSession("keys", "us-west-2").client("s3", CONFIG, region="ap-south-1")
     assert client.meta.region_name == "ap-south-1"
 
 
 def test_a_profile_that_does_not_exist_is_an_error_of_the_first_client() -> None:
     """Its message names the profile."""
     with pytest.raises(ProfileNotFound, match="nobody"):
-        make_client(open_session("nobody"), "s3", CONFIG)
+        AwsSession("nobody").client("s3", CONFIG)
 
 
 def test_no_region_is_an_error_of_the_client() -> None:
     """Nothing is guessed."""
     with pytest.raises(NoRegionError):
-        make_client(open_session(), "sqs", CONFIG)
+        AwsSession().client("sqs", CONFIG)

@@ -19,7 +19,7 @@ from botocore.config import Config
 
 from s3unzip.aws_lambda.invocation import LambdaClock
 from s3unzip.aws_lambda.secrets import SCHEME, open_secrets, read_secret
-from s3unzip.clients import make_client, open_session
+from s3unzip.clients import AwsSession
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import Location, Options, decode
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
-    from botocore.session import Session
 
     from s3unzip.forecast import Platform
     from s3unzip.settings import Tuning
@@ -120,8 +119,8 @@ _CREATING = threading.Lock()  # a session makes one client at a time
 
 
 @cache
-def _session() -> Session:
-    return open_session()
+def _session() -> AwsSession:
+    return AwsSession()
 
 
 @cache
@@ -131,7 +130,7 @@ def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
         connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 6, "mode": "standard"}
     )
     with _CREATING:
-        return make_client(_session(), service, config)
+        return _session().client(service, config)
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from s3unzip.clients import make_client, open_session
+from s3unzip.clients import AwsSession
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -43,7 +43,7 @@ def open_secrets() -> SecretsManagerClient:
     config = Config(
         connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 5, "mode": "standard"}
     )
-    client: SecretsManagerClient = make_client(open_session(), "secretsmanager", config)
+    client: SecretsManagerClient = AwsSession().client("secretsmanager", config)
     return client
 
 

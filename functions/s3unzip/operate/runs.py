@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from s3unzip import run_files
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.refusals import FOLDER, list_refusals
-from s3unzip.clients import make_client, open_session
+from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
 from s3unzip.operate.stack import find_stack
@@ -52,7 +52,7 @@ class DeployedRuns:
     def __init__(self, environment: str, access: S3Access) -> None:
         self._endpoint_url = access.endpoint_url
         self.environment = environment
-        self._session = open_session(access.profile, access.region)
+        self._session = AwsSession(access.profile, access.region)
         try:
             stacks: CloudFormationClient = self.client("cloudformation")
             self._states: SFNClient = self.client("stepfunctions")
@@ -72,7 +72,7 @@ class DeployedRuns:
             read_timeout=20,
             retries={"total_max_attempts": 6, "mode": "standard"},
         )
-        return make_client(self._session, service, config, endpoint_url=self._endpoint_url)
+        return self._session.client(service, config, endpoint_url=self._endpoint_url)
 
     def planner_variables(self) -> dict[str, str]:
         """Return what the stack told its planner: what an environment's runs have in common.

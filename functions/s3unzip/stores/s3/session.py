@@ -1,4 +1,4 @@
-"""Credentials, endpoints, and the two clients of S3: botocore for control, obstore for data.
+"""Credentials, endpoints, and the two clients of S3: boto3 for control, obstore for data.
 
 One `Session` per process: its clients are shared by all threads, and cannot
 cross a fork (obstore runs threads of its own). Retries are off in both
@@ -21,7 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import DEFAULT_TIMESTAMP_PARSER
 from obstore.store import S3Store
 
-from s3unzip.clients import make_client, open_session
+from s3unzip.clients import AwsSession
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, StorageError
 from s3unzip.stores.s3.credentials import BotoCredentials
 from s3unzip.stores.s3.errors import ADVICE, UNTRUSTED, Call, MisplacedError, fault, read_answer
@@ -70,7 +70,8 @@ class Session:
     def __init__(self, access: S3Access) -> None:
         self.access = access
         self._lock = threading.RLock()
-        self._core = open_session(access.profile, access.region)
+        self._aws = AwsSession(access.profile, access.region)
+        self._core = self._aws.core
         self._clients: dict[str, S3Client] = {}
         self._readers: dict[str, S3Store] = {}
         self._writers: dict[tuple[str, Writing], S3Store] = {}
@@ -80,12 +81,12 @@ class Session:
 
     @property
     def control(self) -> S3Client:
-        """The botocore client of HEAD, LIST and the small multipart calls."""
+        """The boto3 client of HEAD, LIST and the small multipart calls."""
         return self._client("control", self.access.stall_seconds)
 
     @property
     def slow(self) -> S3Client:
-        """The botocore client of calls that S3 may take minutes to answer."""
+        """The boto3 client of calls that S3 may take minutes to answer."""
         return self._client("slow", self.access.slow_seconds)
 
     def reader(self, bucket: str) -> S3Store:
@@ -199,8 +200,7 @@ class Session:
         with self._lock:
             if name not in self._clients:
                 with _unparsed_times(self._core):
-                    self._clients[name] = make_client(
-                        self._core,
+                    self._clients[name] = self._aws.client(
                         "s3",
                         self._config(read_seconds),
                         region=region or self._region,
