@@ -30,12 +30,13 @@ coverage: .venv/ready  ## branches of the control plane that its tests run, with
 		tests/contract/test_deployed_runs.py --cov --cov-report=json:build/coverage.json
 	$(RUN) python -m tests.branches build/coverage.json
 
-check: .venv/ready  ## format, lint, types, layers, docs
+check: .venv/ready  ## format, lint, types, layers, docs, and the figures of the structure
 	$(RUN) ruff format --check
 	$(RUN) ruff check
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) python -m docs.generate --check
+	$(RUN) python -m tools.structure
 
 format: .venv/ready
 	$(RUN) ruff format
