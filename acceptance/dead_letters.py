@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from acceptance.site import Site
 
 HIDDEN_SECONDS = 30  # that other messages are not seen by others while they are looked through
-MOST_LOOKED = 100  # answers of ten messages each
+MAX_LOOKED = 100  # answers of ten messages each
 
 
 def dead_letter_queues(site: Site) -> Iterator[str]:
@@ -27,7 +27,7 @@ def drop_dead_letters(site: Site) -> int:
 
 def _drop(site: Site, url: str) -> int:
     dropped = 0
-    for _ in range(MOST_LOOKED):
+    for _ in range(MAX_LOOKED):
         answer = site.sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=HIDDEN_SECONDS
         )

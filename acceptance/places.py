@@ -178,6 +178,6 @@ def _stop_runs(site: Site) -> bool:
         run = prefix.rstrip("/").rpartition("/")[2]
         if site.runs.state(run) == RUNNING:
             stopped |= site.runs.stop(run)
-            records = site.runs.work(run)
+            records = site.runs.run_store(run)
             site.until(REPORT_SECONDS, lambda records=records: read_report(records) is not None)  # type: ignore[misc]  # mypy cannot infer a lambda's default
     return stopped

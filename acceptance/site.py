@@ -166,7 +166,7 @@ class Site:
             Mismatch: it did not end in time.
         """
         for _ in self.looks(self.seconds):
-            report = read_report(self.runs.work(put.run))
+            report = read_report(self.runs.run_store(put.run))
             late = report is not None and report.finished > after
             if report is not None and late and self.runs.state(put.run) != RUNNING:
                 return report
@@ -192,7 +192,7 @@ class Site:
 
     def summary(self, put: Put) -> PlanSummary:
         """Return what the run's plan found."""
-        return decode(self.runs.work(put.run).read("summary.json"), PlanSummary)
+        return decode(self.runs.run_store(put.run).read("summary.json"), PlanSummary)
 
     def verify(self, put: Put, password: bytes | None = None) -> Verification:
         """Compare the destination with the archive, as `s3unzip verify` does."""

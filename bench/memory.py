@@ -31,7 +31,7 @@ from bench.server import s3_server
 from s3unzip.settings import KIB, MIB
 
 SMALL = 20_000
-MOST_MB = 400
+MAX_MB = 400
 
 
 def write_archive(path: Path, scale: float = 1.0) -> None:
@@ -76,8 +76,8 @@ def main() -> None:
             flush=True,
         )
     print_figure("memory.run_2gb.rss_mb", cost.rss_mb, "MB")
-    if cost.rss_mb > MOST_MB:
-        sys.exit(f"above the {MOST_MB} MB that a worker may take")
+    if cost.rss_mb > MAX_MB:
+        sys.exit(f"above the {MAX_MB} MB that a worker may take")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def measure_proxied(case: ProxiedCase) -> tuple[float, float]:
         context = maker(LocalClock())
         summary = make_plan(world.request(), context)
         assert isinstance(summary, PlanSummary)
-        work = context.stores.work(summary.run.id)
+        work = context.stores.run_store(summary.run.id)
         tasks = [decode(line, Task) for line in work.read("plan.jsonl").splitlines()]
         workload = replace(make_workload(tasks, tuning, title=case.name), at_once=case.workers)
         forecast = make_forecast(workload, platform, tuning)

@@ -108,7 +108,7 @@ class ShapedStores:
         """Return the destination."""
         return ShapedDestination(self)
 
-    def work(self, run: str, calls: Calls | None = None) -> ShapedWork:
+    def run_store(self, run: str, calls: Calls | None = None) -> ShapedWork:
         """Return the work store of the one run."""
         return ShapedWork(self)
 

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
         Clock,
         ObjectFacts,
         Progress,
+        RunStore,
         Source,
         Stores,
         Tail,
         Upload,
-        Work,
     )
     from s3unzip.zipformat.ranges import ByteRange
 
@@ -142,9 +142,9 @@ class LimitedStores:
                 self._folders[location.key] = LimitedFolder(location.key, self._out)
             return self._folders[location.key]
 
-    def work(self, run: str, calls: Calls | None = None) -> Work:
+    def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return a run's own objects; they are small, and not limited."""
-        return self._stores.work(run, calls)
+        return self._stores.run_store(run, calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Case:
         summary = make_plan(request, context)
         assert isinstance(summary, PlanSummary)
         pool = WorkerPool(summary.run, workers or 1, maker, None)
-        start_workers(pool, workers or 1, context.stores.work(summary.run.id))
+        start_workers(pool, workers or 1, context.stores.run_store(summary.run.id))
         started = time.perf_counter()
         report = work_off(summary, context, lambda _: pool, fresh=True)
         seconds = time.perf_counter() - started

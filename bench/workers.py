@@ -8,10 +8,10 @@ from s3unzip.model import ScanReport, ScanTask, encode
 
 if TYPE_CHECKING:
     from s3unzip.local.pool import WorkerPool
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 
-def start_workers(pool: WorkerPool, workers: int, work: Work) -> None:
+def start_workers(pool: WorkerPool, workers: int, work: RunStore) -> None:
     """Start all workers, numpy included: each is given a scan that is on record as done.
 
     What a start costs is the machine's and no part of the figure.

@@ -21,7 +21,7 @@ from infra.compiling import NONE_FOUND, CompileError, compile_folder, find_pytho
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "functions" / "s3unzip"
 BUILT = ROOT / "build" / "lambda"
-MOST_BYTES = 140 * 1024**2  # unpacked; Lambda takes 250 MiB, a cold start pays for each
+MAX_BYTES = 140 * 1024**2  # unpacked; Lambda takes 250 MiB, a cold start pays for each
 
 # The command line is not in the asset, nor what only it needs.
 CLI_ONLY = ("typer", "rich")
@@ -78,10 +78,10 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
         copy_package(made)
         python = _compile(made)
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise BundleError(
                 f"the asset has {size / 1024**2:.0f} MiB unpacked, more than "
-                f"{MOST_BYTES // 1024**2}: see what grew with `du -s {folder}/*`"
+                f"{MAX_BYTES // 1024**2}: see what grew with `du -s {folder}/*`"
             )
         if folder.exists():
             shutil.rmtree(folder)

@@ -58,7 +58,9 @@ class MemoryBucket:
         self._part_checksums = part_checksums
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
-        self.part_limits = PartLimits(least=1024, most=1 << 30, parts=10_000, object_bytes=1 << 40)
+        self.part_limits = PartLimits(
+            min_bytes=1024, max_bytes=1 << 30, max_parts=10_000, object_bytes=1 << 40
+        )
 
     # Source
 
@@ -142,7 +144,7 @@ class MemoryBucket:
             if if_absent and upload.key in self.objects:
                 raise ConflictError(f"{upload.key} exists")
             for part in parts[:-1]:
-                if part.size < self.part_limits.least:
+                if part.size < self.part_limits.min_bytes:
                     raise AssertionError(
                         f"part {part.number} has {part.size} bytes: EntityTooSmall"
                     )
@@ -298,7 +300,7 @@ class MemoryStores:
         """Return the writing side."""
         return self.bucket(location.bucket)
 
-    def work(self, run: str, calls: Calls | None = None) -> MemoryWork:
+    def run_store(self, run: str, calls: Calls | None = None) -> MemoryWork:
         """Return a run's own objects."""
         return self.runs.setdefault(run, MemoryWork()).bound(calls)
 

@@ -72,7 +72,7 @@ class Listing(NamedTuple):
     failed: int
 
 
-def settle_listing(request: Request, context: Context) -> Listing:
+def resolve_listing(request: Request, context: Context) -> Listing:
     """Read the directory of an archive, and nothing else.
 
     Raises:

@@ -75,7 +75,7 @@ class Tuning:
     batch_output: int = 512 * MIB  # uncompressed, one batch
     batch_members: int = 4_000
     batch_seconds: float = 20.0  # forecast, at most
-    batch_least_seconds: float = 1.0  # below this a task is not worth its dispatch
+    batch_min_seconds: float = 1.0  # below this a task is not worth its dispatch
     gap_bytes: int = 1 * MIB  # a batch reads over unwanted bytes up to here; beyond, a new range
     copy_task_bytes: int = 4 * GIB  # one copy task: about ten seconds
     # what the forecast of a task stands on; facts and sources in pipeline/forecast constants

@@ -15,7 +15,7 @@ from tests.memory import MemoryStores
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from s3unzip.stores.ports import Destination, Source, Stores, Work
+    from s3unzip.stores.ports import Destination, RunStore, Source, Stores
     from s3unzip.stores.s3.session import Session
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
@@ -43,9 +43,9 @@ class Place:
         return self.stores.source(self.root)
 
     @property
-    def work(self) -> Work:
+    def work(self) -> RunStore:
         """A run's objects."""
-        return self.stores.work("run-1")
+        return self.stores.run_store("run-1")
 
     def at(self, key: str) -> Location:
         """Return where `key` is."""

@@ -28,7 +28,7 @@ from s3unzip.model import Location
 from s3unzip.stores.folder.descriptors import Directories
 from s3unzip.stores.folder.destination import FolderDestination
 from s3unzip.stores.folder.placing import OWN, Folder, write_file
-from s3unzip.stores.folder.run_store import FolderWork
+from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.zipformat.ranges import ByteRange
@@ -350,11 +350,11 @@ def test_runs_are_private(tmp_path: Path) -> None:
     """A run's records may hold a presigned URL: nobody else may read them, whatever the umask."""
     before = os.umask(0)
     try:
-        work = FolderWork(str(tmp_path / "home"), "run-1")
+        work = FolderRunStore(str(tmp_path / "home"), "run-1")
         work.write("run.json", [b"{}"])
         work.write("outcomes/task.jsonl", [b"{}"])
         (tmp_path / "home/runs/run-2").mkdir(mode=0o755)
-        FolderWork(str(tmp_path / "home"), "run-2").write("run.json", [b"{}"])
+        FolderRunStore(str(tmp_path / "home"), "run-2").write("run.json", [b"{}"])
     finally:
         os.umask(before)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "home").rglob("*")}

@@ -35,7 +35,7 @@ from tests.servers import VERSITY, Asked, HttpServer, Reply, free_port, s3_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 WHERE = Location("s3", "bucket", "a.zip")
 ODD = Location("s3", "bucket", "odd//a.zip")
@@ -338,7 +338,7 @@ def test_an_unknown_profile() -> None:
             CALLS[call](stores)
 
 
-RECORD_CALLS: dict[str, Callable[[Work], object]] = {
+RECORD_CALLS: dict[str, Callable[[RunStore], object]] = {
     "write": lambda work: work.write("stop.json", [b"{}"]),
     "read": lambda work: work.read("stop.json"),
     "stream": lambda work: list(work.stream("plan.jsonl")),
@@ -354,7 +354,7 @@ def test_a_run_store_spends_one_budget(call: str) -> None:
     calls = Calls(clock, budget=2.0, at_once=4)
     with HttpServer(lambda asked: s3_error(503, "ServiceUnavailable")) as server:
         with pytest.raises(ThrottledError):
-            RECORD_CALLS[call](stores_of(server.url).work("run", calls))
+            RECORD_CALLS[call](stores_of(server.url).run_store("run", calls))
         asked = len(server.asked)
     assert clock.slept <= 2.0
     counts = calls.requests

@@ -13,10 +13,10 @@ from s3unzip.errors import UsageError
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.folder.destination import FolderDestination
-from s3unzip.stores.folder.run_store import FolderWork
+from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
 from s3unzip.stores.s3.destination import S3Destination
-from s3unzip.stores.s3.run_store import S3Work
+from s3unzip.stores.s3.run_store import S3RunStore
 from s3unzip.stores.s3.source import S3Source
 from s3unzip.stores.web.source import WebSource
 
@@ -37,8 +37,8 @@ def test_each_scheme_has_its_adapter(tmp_path: Path) -> None:
     assert isinstance(stores.source(WEB), WebSource)
     assert isinstance(stores.destination(S3), S3Destination)
     assert isinstance(stores.destination(folder), FolderDestination)
-    assert isinstance(stores.work("run"), FolderWork)
-    assert isinstance(open_stores(StoreConfig(S3)).work("run"), S3Work)
+    assert isinstance(stores.run_store("run"), FolderRunStore)
+    assert isinstance(open_stores(StoreConfig(S3)).run_store("run"), S3RunStore)
     for location in (S3, folder):
         assert stores.destination(location) is stores.destination(location)
 
@@ -51,7 +51,7 @@ def test_what_has_no_adapter() -> None:
     with pytest.raises(UsageError, match="s3://"):
         stores.destination(WEB)
     with pytest.raises(UsageError, match="s3://"):
-        stores.work("run")
+        stores.run_store("run")
 
 
 def test_a_folder_needs_no_aws(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.model import Location
 stores = open_stores(StoreConfig(Location("file", "", {f"{tmp_path}/"!r})))
 stores.destination(Location("file", "", {f"{tmp_path}/"!r}))
-stores.work("run")
+stores.run_store("run")
 print([name for name in ("boto3", "botocore", "obstore", "urllib3") if name in sys.modules])
 """
     done = subprocess.run(

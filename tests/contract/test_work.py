@@ -66,11 +66,11 @@ def test_names(place: Place) -> None:
     work = place.work
     for name in ("outcomes/b.jsonl", "outcomes/a.jsonl", "plan.jsonl", "outcomes-not.json"):
         work.write(name, [b"1"])
-    place.stores.work("run-2").write("outcomes/c.jsonl", [b"1"])
+    place.stores.run_store("run-2").write("outcomes/c.jsonl", [b"1"])
     assert list(work.names("outcomes/")) == ["outcomes/a.jsonl", "outcomes/b.jsonl"]
     assert list(work.names("outcomes/a")) == ["outcomes/a.jsonl"]
     assert len(list(work.names(""))) == 4
-    assert list(place.stores.work("run-3").names("")) == []
+    assert list(place.stores.run_store("run-3").names("")) == []
 
 
 def test_missing(place: Place) -> None:

@@ -30,10 +30,10 @@ from s3unzip.zipformat import (
     close_member,
     decode_whole,
     drive,
+    finalize_index,
     inspect_prefix,
     locate_directory,
     open_member,
-    settle_index,
 )
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def read_index(raw: bytes, policy: Policy, cut: Cut) -> Index:
     for piece in cut.pieces(raw[location.start : location.stop]):
         headers += reader.feed(piece)
     reader.finish()
-    index = settle_index(headers, location, policy, str)
+    index = finalize_index(headers, location, policy, str)
     before = inspect_prefix(tail, location, index.first)
     for finding in drive(before, lambda want: raw[want.start : want.stop]):
         index.warnings.add(finding)

@@ -23,7 +23,7 @@ def extract(raw: bytes) -> Result:
     assert report.missing == 0
     members: dict[int, MemberResult] = {}
     written: set[str] = set()
-    for _, outcome in each_outcome(bench.stores.work(report.run)):
+    for _, outcome in each_outcome(bench.stores.run_store(report.run)):
         if outcome.status is Status.FAILED:
             members[outcome.index] = MemberResult(outcome.reason, outcome.key)
             continue

@@ -129,7 +129,7 @@ def test_schemas_describe_a_run(pages: dict[str, str]) -> None:
     bench = Bench()
     report = bench.run(make_archive("damaged.zip"))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
-    work = bench.stores.work(report.run)
+    work = bench.stores.run_store(report.run)
     _hold(pages, "report", work.read("report.json"))
     _hold(pages, "summary", work.read("summary.json"))
     for line in work.read("plan.jsonl").splitlines():

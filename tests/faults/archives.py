@@ -21,7 +21,7 @@ TUNING = Tuning(
     part_bytes=5 * MIB,
     copy_part_bytes=5 * MIB,
     read_piece=256 * KIB,
-    batch_least_seconds=0.001,
+    batch_min_seconds=0.001,
     max_workers=8,
 )
 

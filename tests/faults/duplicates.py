@@ -115,7 +115,7 @@ def measure_twins(world: World, times: int) -> Iterator[Figure]:
 
 def _do_twice(plan: PlanSummary, one: Context, other: Context) -> int:
     """Do each task of a plan in two threads at once; return how many there were."""
-    work = one.stores.work(plan.run.id)
+    work = one.stores.run_store(plan.run.id)
     done = 0
     with ThreadPoolExecutor(2) as pool:
 

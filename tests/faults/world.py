@@ -134,7 +134,7 @@ class World:
         """Do what a run left."""
         maker = self.maker()
         context = maker(LocalClock())
-        summary = decode(context.stores.work(run).read("summary.json"), PlanSummary)
+        summary = decode(context.stores.run_store(run).read("summary.json"), PlanSummary)
         return redrive(summary, context, partial(self._pool, maker, context, processes, None))
 
     def listing(self) -> Listing:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.model import OnConflict, Options, Verdict
-from s3unzip.preview import read_member, settle_listing
+from s3unzip.preview import read_member, resolve_listing
 from s3unzip.verification.archive import verify_objects
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
@@ -147,7 +147,7 @@ def test_cat_and_ls() -> None:
         archive(seal_aes), Options(names=("large.bin",), key_template="{member}")
     )
     assert b"".join(read_member(request, "large.bin", bench.context)) == LARGE
-    listing = settle_listing(request, bench.context)
+    listing = resolve_listing(request, bench.context)
     assert [member.problem for member in listing.members] == [None]
 
 
@@ -167,7 +167,7 @@ def test_the_password_is_nowhere(password: bytes) -> None:
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-    work = bench.stores.work(report.run)
+    work = bench.stores.run_store(report.run)
     names = list(work.names(""))
     assert {"run.json", "plan.jsonl", "report.json"} <= set(names)
     objects = b"".join(work.read(name) for name in names)

@@ -43,7 +43,7 @@ def killed(home: Path) -> Callable[..., str]:
         context = context_of(home)
         place = Location("file", "", f"{home}/out/")
         key = f"{home}/out/{archive.removesuffix('.zip')}/f"
-        work = context.stores.work(new.name)
+        work = context.stores.run_store(new.name)
         destination = context.stores.destination(place)
         begin_upload("stream-0", key, FACTS, destination, work, context.calls())
         return new.name

@@ -85,11 +85,11 @@ def test_depth(depth: int) -> None:
 def test_each_is_a_run_of_its_own() -> None:
     """A nested run has its own record and report, and the run above lists it."""
     tree = Tree(wrap(1), ONE)
-    work = tree.bench.stores.work(tree.report.run)
+    work = tree.bench.stores.run_store(tree.report.run)
     line = decode(work.read("nested.jsonl").splitlines()[0], NestedRun)
     assert line == tree.nested[0]
     assert line.run is not None
-    report = decode(tree.bench.stores.work(line.run).read("report.json"), Report)
+    report = decode(tree.bench.stores.run_store(line.run).read("report.json"), Report)
     assert (report.verdict, report.source.key) == (Verdict.COMPLETED, "archive/inner.zip")
     assert report.pin is not None
     assert report.pin.etag is not None
@@ -202,7 +202,7 @@ def test_requests_for_runs_side_by_side() -> None:
     bench = Bench()
     bench.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
     report = bench.repeat(bench.request(many(3), Options(nested_depth=2)))
-    run = decode(bench.stores.work(report.run).read("run.json"), Run)
+    run = decode(bench.stores.run_store(report.run).read("run.json"), Run)
     requests = list(nested_requests(run, report, bench.context))
     assert [request.source.key for request in requests] == [
         "archive/a00.zip", "archive/a01.zip", "archive/a02.zip",

@@ -23,7 +23,7 @@ MEMBERS = [Entry(f"f{n}.txt", b"x" * n) for n in range(30)]
 
 def page_of(bench: Bench, report: Report) -> PageData:
     """Return what the page of a run holds."""
-    page = bench.stores.work(report.run).read("report.html").decode()
+    page = bench.stores.run_store(report.run).read("report.html").decode()
     found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     assert found is not None
     return decode(found[1], PageData)
@@ -31,7 +31,7 @@ def page_of(bench: Bench, report: Report) -> PageData:
 
 def settle_on(bench: Bench, report: Report, platform: Platform) -> Report:
     """Settle a finished run again, as a machine that knows what it is."""
-    run = decode(bench.stores.work(report.run).read("run.json"), Run)
+    run = decode(bench.stores.run_store(report.run).read("run.json"), Run)
     context = bench.context
     known = Context(stores=context.stores, clock=context.clock, platform=platform)
     return settle(run, known).report
@@ -110,7 +110,7 @@ def test_scans_are_phases_and_count() -> None:
     archive = build(Entry("big.txt", words, method=8))
     report = bench.run(archive)
     assert report.verdict is Verdict.COMPLETED
-    work = bench.stores.work(report.run)
+    work = bench.stores.run_store(report.run)
     scans = [decode(work.read(n), ScanReport) for n in work.names("scans/") if n.endswith(".json")]
     assert scans
     page = page_of(bench, report)

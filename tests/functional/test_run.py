@@ -87,7 +87,7 @@ def test_a_broken_index_writes_nothing() -> None:
     assert report.verdict is Verdict.REJECTED
     assert report.reason == "trailing-data"
     assert bench.out.objects == {}
-    written = decode(bench.stores.work(report.run).read("report.json"), Report)
+    written = decode(bench.stores.run_store(report.run).read("report.json"), Report)
     assert written.verdict is Verdict.REJECTED
 
 
@@ -237,7 +237,7 @@ def test_a_refused_destination_stops_the_run() -> None:
     assert "s3:PutObject" in str(report.message)
     assert refusing.asked < 100
     refusing.allowed = 10_000
-    summary = decode(bench.stores.work(report.run).read("summary.json"), PlanSummary)
+    summary = decode(bench.stores.run_store(report.run).read("summary.json"), PlanSummary)
     context = bench.context
     again = redrive(summary, context, lambda run: SerialPool(run, context))
     assert again.verdict is Verdict.COMPLETED
@@ -303,7 +303,7 @@ def test_long_names_make_no_long_report() -> None:
     names += [f"{number:03}" + "n" * 65_000 for number in range(100)]
     report = bench.run(build(*map(Entry, names), Entry("fine", b"1")))
     assert (report.failed, report.extracted) == (200, 1)
-    work = bench.stores.work(report.run)
+    work = bench.stores.run_store(report.run)
     for name in ("report.json", "outcomes/index.jsonl"):
         assert len(work.read(name)) < 200 * 1_000
     assert all(len(failure.key) < 300 for failure in report.failures)

@@ -36,14 +36,14 @@ def planned(archive: bytes) -> tuple[Bench, PlanSummary]:
 
 def test_before_the_plan_nothing_is_known() -> None:
     """A run without a summary is still being planned."""
-    seen = RunWatcher(Bench().stores.work("r")).look()
+    seen = RunWatcher(Bench().stores.run_store("r")).look()
     assert (seen.summary, seen.tasks) == (None, 0)
 
 
 def test_tasks_add_up_as_they_end() -> None:
     """Each look counts the tasks that ended, once."""
     bench, summary = planned(build(*MEMBERS))
-    work = bench.stores.work(summary.run.id)
+    work = bench.stores.run_store(summary.run.id)
     watcher = RunWatcher(work)
     assert watcher.look().tasks == 0
     for done, task in enumerate(planned_tasks(work), 1):
@@ -58,7 +58,7 @@ def test_tasks_add_up_as_they_end() -> None:
 def test_unfinished_tasks_are_looked_at_again() -> None:
     """A task that ran out of time counts when it is done."""
     bench, summary = planned(build(*MEMBERS))
-    work = bench.stores.work(summary.run.id)
+    work = bench.stores.run_store(summary.run.id)
     task = next(planned_tasks(work))
     half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
     work.write(run_files.outcomes(task.id), [encode(half) + b"\n"])
@@ -74,7 +74,7 @@ def test_failures_are_told_once_and_bounded() -> None:
     for number in range(40):
         archive[archive.index(b"#%03d" % number)] ^= 1
     bench, summary = planned(bytes(archive))
-    work = bench.stores.work(summary.run.id)
+    work = bench.stores.run_store(summary.run.id)
     watcher = RunWatcher(work, listed=3)
     for task in planned_tasks(work):
         run_task(summary.run, task, bench.context)

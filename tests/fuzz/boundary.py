@@ -18,7 +18,7 @@ from tests.fuzz.mutations import mutate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOST_OUTPUT = 1 << 24  # bytes; a mutated stream can grow a thousandfold
+MAX_OUTPUT = 1 << 24  # bytes; a mutated stream can grow a thousandfold
 
 
 def run_boundary(data: bytes, chance: Random) -> bool:
@@ -34,7 +34,7 @@ def run_boundary(data: bytes, chance: Random) -> bool:
     if changed:
         stream = data if chance.random() < 0.02 else _mutate(stream, seeds, chance)
     whole = _inflate(stream) if stream else None
-    if not stream or (whole is not None and len(whole) > MOST_OUTPUT):
+    if not stream or (whole is not None and len(whole) > MAX_OUTPUT):
         return True
     try:
         output, crc = split_inflate(stream, chance.randint(1, 6))
@@ -79,7 +79,7 @@ def _inflate(stream: bytes) -> bytes | None:
     """Return what zlib makes of a whole stream, None if it is not one."""
     inflater = zlib.decompressobj(-15)
     try:
-        output = inflater.decompress(stream, MOST_OUTPUT + 1)
+        output = inflater.decompress(stream, MAX_OUTPUT + 1)
     except zlib.error:
         return None
-    return output if inflater.eof or len(output) > MOST_OUTPUT else None
+    return output if inflater.eof or len(output) > MAX_OUTPUT else None

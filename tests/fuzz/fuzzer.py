@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FOUND = Path(__file__).parent / "found"
 HANG_SECONDS = 2.0
-MOST_SEED_BYTES = 8_000
+MAX_SEED_BYTES = 8_000
 # A mutation easily declares gigabytes: the bounds that a careful caller sets.
 POLICIES = tuple(
     Policy(lenient=lenient, limits=Limits(member_size=1 << 22, decoder_memory=1 << 24))
@@ -167,7 +167,7 @@ def archive_seeds() -> list[bytes]:
         seeds.extend(
             path.read_bytes()
             for path in sorted((CORPUS / "archives").rglob("*"))
-            if path.is_file() and path.stat().st_size <= MOST_SEED_BYTES
+            if path.is_file() and path.stat().st_size <= MAX_SEED_BYTES
         )
     return [seed for seed in seeds if seed]
 

@@ -13,7 +13,7 @@ SIGNATURES = (
 # The longest fixed record, the ZIP64 end record, has 56 bytes.
 RECORD_LENGTH = 56
 VALUES = (0, 1, 2, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFE, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF)
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 
 
 class Mutation(Protocol):
@@ -110,4 +110,4 @@ def mutate(seed: bytes, others: list[bytes], chance: Random) -> bytes:
         if not data:
             break
         chance.choice(MUTATIONS)(data, others, chance)
-    return bytes(data[:MOST_BYTES])
+    return bytes(data[:MAX_BYTES])

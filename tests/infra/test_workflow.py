@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from infra.reasons import resources_of
 from infra.workflow import RUN_DAYS
 from s3unzip import errors
-from s3unzip.aws_lambda.executions import MOST_INPUT
+from s3unzip.aws_lambda.executions import MAX_INPUT
 from s3unzip.runs.rounds import MAX_WAIT, next_round
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
 from tests.infra.templates import listed
@@ -238,4 +238,4 @@ def test_state_machine_may_redrive_its_maps(dev: Synthesized) -> None:
 
 def test_input_is_bounded() -> None:
     """What the plan hands over is far below what Step Functions takes."""
-    assert MOST_INPUT <= 262_144 // 8
+    assert MAX_INPUT <= 262_144 // 8

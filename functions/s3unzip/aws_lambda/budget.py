@@ -9,13 +9,13 @@ from s3unzip.model import PlanSummary, Report, Verdict
 from s3unzip.runs.records import planned_tasks
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import Worker
+    from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.context import Context
 
 REASON = "budget"
 
 
-def refuse_cost(worker: Worker, plan: PlanSummary, context: Context) -> Report | None:
+def refuse_cost(worker: LambdaConfig, plan: PlanSummary, context: Context) -> Report | None:
     """Return the unwritten report of a run that would cost too much; None where it may run.
 
     Nothing was extracted, so the verdict is that of a refused archive.
@@ -23,7 +23,7 @@ def refuse_cost(worker: Worker, plan: PlanSummary, context: Context) -> Report |
     if worker.max_cost is None:
         return None
     run = plan.run
-    work = context.stores.work(run.id)
+    work = context.stores.run_store(run.id)
     workload = make_workload(planned_tasks(work), context.tuning, title=run.id, summary=plan)
     cost = make_forecast(workload, worker.platform, context.tuning).cost.total
     if cost <= worker.max_cost:

@@ -15,12 +15,12 @@ from s3unzip.model import encode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 TOLD = ("name", "status", "startDate", "stopDate", "error", "cause")
 
 
-def is_first_end(work: Work, run: str, execution: str) -> bool:
+def is_first_end(work: RunStore, run: str, execution: str) -> bool:
     """Say whether the run ends for the first time: not after a retry, nor after a redrive.
 
     Only then its time since the archive was put says how fast the pipeline is.
@@ -34,7 +34,7 @@ def is_first_end(work: Work, run: str, execution: str) -> bool:
     return False
 
 
-def note_failure(work: Work, detail: Mapping[str, Any]) -> None:
+def note_failure(work: RunStore, detail: Mapping[str, Any]) -> None:
     """Write down how the execution ended, and let the tasks of a redrive begin.
 
     `detail` is that of EventBridge's "Step Functions Execution Status Change".

@@ -70,7 +70,7 @@ class Trigger:
             )
 
 
-class Orders(NamedTuple):
+class RunDefaults(NamedTuple):
     """What all runs of an environment have in common: what a run's id is made of."""
 
     trigger: Trigger
@@ -78,7 +78,7 @@ class Orders(NamedTuple):
     options: Options
 
 
-class Scale(NamedTuple):
+class Capacity(NamedTuple):
     """How an environment cuts the work, what on, and what a run may cost."""
 
     tuning: Tuning
@@ -87,7 +87,7 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class LambdaConfig:
     """What a function knows for all of its life."""
 
     environment: str
@@ -134,7 +134,7 @@ def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
 
 
 @cache
-def open_worker() -> Worker:
+def open_worker() -> LambdaConfig:
     """Return the worker that the process's environment describes; the same one each time.
 
     Raises:
@@ -143,7 +143,7 @@ def open_worker() -> Worker:
     return read_worker(os.environ)
 
 
-def read_orders(variables: Mapping[str, str]) -> Orders:
+def read_orders(variables: Mapping[str, str]) -> RunDefaults:
     """Return what `variables` say of every run; no secret is read.
 
     Raises:
@@ -159,10 +159,10 @@ def read_orders(variables: Mapping[str, str]) -> Orders:
         variables.get(Variable.TRIGGER_SUFFIX, ""),
     )
     destination = parse_destination(_needed(variables, Variable.DESTINATION))
-    return Orders(trigger, destination, options)
+    return RunDefaults(trigger, destination, options)
 
 
-def read_scale(variables: Mapping[str, str]) -> Scale:
+def read_scale(variables: Mapping[str, str]) -> Capacity:
     """Return the scale that `variables` describe.
 
     Raises:
@@ -171,10 +171,10 @@ def read_scale(variables: Mapping[str, str]) -> Scale:
     tuning = make_tuning(_table(variables, Variable.TUNING))
     memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
     platform = aws(workers=tuning.max_workers, memory_mb=memory)
-    return Scale(tuning, platform, _number(variables, Variable.MAX_COST))
+    return Capacity(tuning, platform, _number(variables, Variable.MAX_COST))
 
 
-def read_worker(variables: Mapping[str, str]) -> Worker:
+def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the worker that `variables` describe.
 
     Raises:
@@ -192,7 +192,7 @@ def read_worker(variables: Mapping[str, str]) -> Worker:
     )
     options, scale = orders.options, read_scale(variables)
     secret = variables.get(Variable.PASSWORD_SECRET)
-    return Worker(
+    return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         stores=S3Stores(work, writing=writing),
         work=work,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
     from mypy_boto3_sqs import SQSClient
 
-    from s3unzip.aws_lambda.environment import Worker
+    from s3unzip.aws_lambda.environment import LambdaConfig
 
 SOURCE = "s3unzip"
 TITLES = {
@@ -38,7 +38,7 @@ NESTED = "s3unzip-nested"  # of a message of our own: an archive that a run extr
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB; a member's name is the archive's choice
 
 
-def read_requests(body: str, worker: Worker, now: float) -> Iterator[Request]:
+def read_requests(body: str, worker: LambdaConfig, now: float) -> Iterator[Request]:
     """Yield what the body of one queue message asks for; nothing for a test event.
 
     Raises:
@@ -62,7 +62,7 @@ def read_requests(body: str, worker: Worker, now: float) -> Iterator[Request]:
             )
 
 
-def queue_nested(client: SQSClient, worker: Worker, requests: Iterable[Request]) -> int:
+def queue_nested(client: SQSClient, worker: LambdaConfig, requests: Iterable[Request]) -> int:
     """Queue requests for archives that a run extracted; return how many.
 
     A second time they are queued again, and start nothing: their runs are known.
@@ -75,7 +75,7 @@ def queue_nested(client: SQSClient, worker: Worker, requests: Iterable[Request])
     return count
 
 
-def _read_nested(value: Any, worker: Worker, now: float) -> Request:
+def _read_nested(value: Any, worker: LambdaConfig, now: float) -> Request:
     """Return what a message of `queue_nested` asks for, if the environment's runs may do that."""
     try:
         request = msgspec.convert(value, Request)
@@ -112,7 +112,7 @@ def _unix(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-def announce(client: EventBridgeClient, worker: Worker, report: Report) -> None:
+def announce(client: EventBridgeClient, worker: LambdaConfig, report: Report) -> None:
     """Put the event of a run that ended.
 
     Raises:
@@ -136,7 +136,7 @@ def announce(client: EventBridgeClient, worker: Worker, report: Report) -> None:
         )
 
 
-def event_detail(worker: Worker, report: Report) -> dict[str, Any]:
+def event_detail(worker: LambdaConfig, report: Report) -> dict[str, Any]:
     """Return what the event of a run says: verdict, totals, and where the report is."""
     work = worker.work
     return {

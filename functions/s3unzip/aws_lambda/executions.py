@@ -12,13 +12,13 @@ from s3unzip.model import encode
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
-    from s3unzip.aws_lambda.environment import Worker
+    from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.model import PlanSummary
 
-MOST_INPUT = 32 * 1024  # bytes; Step Functions takes 262,144
+MAX_INPUT = 32 * 1024  # bytes; Step Functions takes 262,144
 
 
-def start_execution(client: SFNClient, worker: Worker, plan: PlanSummary) -> bool:
+def start_execution(client: SFNClient, worker: LambdaConfig, plan: PlanSummary) -> bool:
     """Start the run's execution; return False where it is running or done already."""
     try:
         client.start_execution(
@@ -31,7 +31,7 @@ def start_execution(client: SFNClient, worker: Worker, plan: PlanSummary) -> boo
     return True
 
 
-def is_started(client: SFNClient, worker: Worker, run: str) -> bool:
+def is_started(client: SFNClient, worker: LambdaConfig, run: str) -> bool:
     """Say whether the run has an execution, in whatever state.
 
     Step Functions forgets an execution 90 days after its end (quotas of
@@ -47,7 +47,7 @@ def is_started(client: SFNClient, worker: Worker, run: str) -> bool:
     return True
 
 
-def execution_input(worker: Worker, plan: PlanSummary) -> dict[str, Any]:
+def execution_input(worker: LambdaConfig, plan: PlanSummary) -> dict[str, Any]:
     """Return what the state machine of `infra.workflow` reads; small whatever the archive."""
     run = f"{worker.work.key}runs/{plan.run.id}"
     return {

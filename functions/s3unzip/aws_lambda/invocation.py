@@ -46,7 +46,7 @@ class LambdaClock:
         return min(left, self._end - time.time())
 
 
-def take(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
+def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
     """Return the value `name` of an event as a `kind`.
 
     Raises:

@@ -17,23 +17,23 @@ from s3unzip.runs.watch import RunEntry
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from s3unzip.aws_lambda.environment import Worker
+    from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.context import Context
     from s3unzip.model import Location, Report
 
 FOLDER = "-refused"
 REFUSED = "REFUSED"
 LAST = 10**13  # milliseconds: the year 2286
-MOST_LISTED = 1_000  # one page of a LIST
+MAX_LISTED = 1_000  # one page of a LIST
 
 
-def note_refusal(worker: Worker, report: Report, context: Context) -> None:
+def note_refusal(worker: LambdaConfig, report: Report, context: Context) -> None:
     """Add a run to the list."""
     name = f"{LAST - round(report.started * 1_000):013d}-{report.run}"
-    worker.stores.work(FOLDER, context.calls()).write(name, [b""])
+    worker.stores.run_store(FOLDER, context.calls()).write(name, [b""])
 
 
-def list_refusals(client: S3Client, work: Location, most: int) -> list[RunEntry]:
+def list_refusals(client: S3Client, work: Location, limit: int) -> list[RunEntry]:
     """Return the latest refusals, at most 1,000.
 
     Raises:
@@ -42,7 +42,7 @@ def list_refusals(client: S3Client, work: Location, most: int) -> list[RunEntry]
     prefix = f"{work.key}runs/{FOLDER}/"
     try:
         answer = client.list_objects_v2(
-            Bucket=work.bucket, Prefix=prefix, MaxKeys=min(most, MOST_LISTED)
+            Bucket=work.bucket, Prefix=prefix, MaxKeys=min(limit, MAX_LISTED)
         )
     except (BotoCoreError, ClientError) as error:
         raise read_fault(error, "s3:ListBucket") from None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 BAR = 28  # characters of the longest bar
-MOST_BINS = 14
+MAX_BINS = 14
 
 
 def simulate(
@@ -153,8 +153,8 @@ def _sizes(bins: tuple[Bin, ...]) -> Table:
     table.add_column("members", justify="right")
     table.add_column("")
     most = max((one.members for one in bins), default=1)
-    shown = bins[-MOST_BINS:]
-    left = sum(one.members for one in bins[:-MOST_BINS])
+    shown = bins[-MAX_BINS:]
+    left = sum(one.members for one in bins[:-MAX_BINS])
     if left:
         table.add_row("0 B", size_text(shown[0].start), f"{left:,}", _bar(left, max(most, left)))
     for one in shown:

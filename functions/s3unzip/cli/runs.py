@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.runs.watch import Items, RunEntry
     from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.ports import Stores, Work
+    from s3unzip.stores.ports import RunStore, Stores
 
 
 class Runs(Protocol):
@@ -40,7 +40,7 @@ class Runs(Protocol):
         """
         ...
 
-    def work(self, run: str) -> Work:
+    def run_store(self, run: str) -> RunStore:
         """Return the records of one run."""
         ...
 
@@ -92,9 +92,9 @@ class LocalRuns:
             raise UsageError(f"{printable(name)}: {len(found)} runs begin so; see s3unzip runs")
         return found[0]
 
-    def work(self, run: str) -> Work:
+    def run_store(self, run: str) -> RunStore:
         """Return the records of one run."""
-        return self._stores.work(run)
+        return self._stores.run_store(run)
 
     def state(self, run: str) -> str | None:  # noqa: ARG002 - nobody keeps it here
         """Return None."""
@@ -133,7 +133,7 @@ def report_of(run: str, runs: Runs) -> Report:
     """
     from s3unzip.reporting.settle import read_report
 
-    report = read_report(runs.work(run))
+    report = read_report(runs.run_store(run))
     if report is None:
         raise NotFoundError(f"{run}: has no report yet; s3unzip redrive {run} continues it")
     return report

@@ -21,7 +21,7 @@ from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.window import Window
 from s3unzip.model import OnConflict
 from s3unzip.objects.existing import exists_finding, find_unchanged, is_unchanged
-from s3unzip.objects.metadata import facts_of
+from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import decode_small, with_crc
 from s3unzip.runs.rows import member_of, stop_of
 from s3unzip.runs.stop import RUN_FAULTS
@@ -126,7 +126,7 @@ def _extract_group(
         else:
             done = with_crc(row, crc)
             # Here, not where it is used: in a thread that has just woken, code costs thrice.
-            pool.submit((done, facts_of(done.key, done, run)), body)
+            pool.submit((done, object_metadata(done.key, done, run)), body)
         log.bytes_read = before + window.bytes_read
         log.tick()
 

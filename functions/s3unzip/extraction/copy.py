@@ -58,7 +58,7 @@ def copy_member(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
             _copy_slice(run, row, log, destination)
             continue
         attempt = MemberUpload(run, row, log, destination)
-        if attempt.settle_earlier():
+        if attempt.resume_upload():
             log.extracted(row, 0.0)
         elif attempt.wanted():
             _copy_whole(attempt)
@@ -66,9 +66,9 @@ def copy_member(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
 
 def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:
     """Return part sizes of nearly equal length for a copy of `size` bytes."""
-    most = max(min(wanted, limits.most), math.ceil(size / limits.parts), limits.least)
-    count = min(math.ceil(size / most), size // limits.least)  # equal cuts may be too small
-    count = max(1, count, math.ceil(size / limits.most))
+    most = max(min(wanted, limits.max_bytes), math.ceil(size / limits.max_parts), limits.min_bytes)
+    count = min(math.ceil(size / most), size // limits.min_bytes)  # equal cuts may be too small
+    count = max(1, count, math.ceil(size / limits.max_bytes))
     return [size * (n + 1) // count - size * n // count for n in range(count)]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import DeadlineError, ServiceFaultError
-from s3unzip.runs.rows import MOST_HEADER, member_of
+from s3unzip.runs.rows import MAX_HEADER, member_of
 from s3unzip.stores.readahead import stream_ahead
 from s3unzip.zipformat import (
     AFTER_LENGTH,
@@ -101,8 +101,8 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
     Raises:
         MemberError: the local header disagrees with the directory.
     """
-    most = min(member.stop, member.offset + MOST_HEADER)
-    for length in (HEAD_LENGTH, MOST_HEADER):
+    most = min(member.stop, member.offset + MAX_HEADER)
+    for length in (HEAD_LENGTH, MAX_HEADER):
         head = read(ByteRange(member.offset, min(member.offset + length, most)))
         opened = open_member(member, head, policy)
         if not isinstance(opened, NeedMoreBytes):

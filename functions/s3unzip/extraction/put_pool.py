@@ -25,11 +25,11 @@ class PutPool(Generic[T]):
     raises it.
     """
 
-    def __init__(self, put: Callable[[T, Buffer], None], threads: int, most_bytes: int) -> None:
+    def __init__(self, put: Callable[[T, Buffer], None], threads: int, max_bytes: int) -> None:
         self._put = put
         self._queue: SimpleQueue[tuple[T, Buffer] | None] = SimpleQueue()
-        self._most_bytes = most_bytes
-        self._most_waiting = 4 * threads
+        self._max_bytes = max_bytes
+        self._max_waiting = 4 * threads
         self._awaited: int | None = None  # bytes of the body that `submit` waits with
         self._bytes = 0
         self._waiting = 0
@@ -47,7 +47,7 @@ class PutPool(Generic[T]):
         """Queue one PUT; wait for room first. One body may always go, whatever its size."""
         size = len(body)
         with self._lock:
-            if self._waiting >= self._most_waiting or self._bytes + size > self._most_bytes:
+            if self._waiting >= self._max_waiting or self._bytes + size > self._max_bytes:
                 self._wait_for_room(size)
             if self._error is not None:
                 raise self._error
@@ -68,7 +68,7 @@ class PutPool(Generic[T]):
 
     def _has_room(self, size: int) -> bool:
         return not self._waiting or (
-            self._waiting <= self._most_waiting // 2 and self._bytes + size <= self._most_bytes // 2
+            self._waiting <= self._max_waiting // 2 and self._bytes + size <= self._max_bytes // 2
         )
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ def stream_member(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
     for row in rows:
         destination = log.context.stores.destination(run.destination)
         attempt = MemberUpload(run, row, log, destination)
-        if attempt.settle_earlier():
+        if attempt.resume_upload():
             log.extracted(row, 0.0)
         elif attempt.wanted():
             stream_whole(attempt)

@@ -47,7 +47,7 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
         StorageError: the destination refuses whatever it is given.
     """
     calls = context.calls()
-    work = context.stores.work(run.id, calls)
+    work = context.stores.run_store(run.id, calls)
     stop = read_stop(work)
     if stop is not None:
         raise RunStoppedError(f"{task.id}: not begun, for the run met {stop.reason}")

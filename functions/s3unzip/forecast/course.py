@@ -1,6 +1,6 @@
 """One simulated run from the event to the report: its steps, and the path that took longest.
 
-`follow` runs the Maps; `Course` is what came of it. The forecast is made of
+`follow` runs the Maps; `SimulatedRun` is what came of it. The forecast is made of
 several courses: a usual one, and a good and a bad one around it.
 """
 
@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class SimulatedRun:
     """One simulated run; seconds since the event, or since the command was given."""
 
     seconds: float
@@ -50,7 +50,9 @@ class Course:
     longest: float  # task, from dispatch to end
 
 
-def follow(workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random) -> Course:
+def follow(
+    workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
+) -> SimulatedRun:
     """Return one run of `workload` on `platform`; the same for the same state of `rng`."""
     at_once = max(1, min(workload.at_once, platform.workers, len(workload.tasks)))
     demand = Demand(platform, tuning, at_once)
@@ -80,7 +82,7 @@ def follow(workload: Workload, platform: Platform, tuning: Tuning, rng: random.R
     steps.append(Step("end tasks", platform.end_seconds))
     steps.append(_report_step(workload, platform, rng))
     seconds = sum(step.seconds for step in steps)
-    return Course(
+    return SimulatedRun(
         seconds=seconds,
         first_object=min(seconds, before + _first_object(jobs, timeline, platform)),
         steps=tuple(step for step in steps if step.seconds > 0),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 TASK_GETS = 3  # earlier outcomes and stop.json, which are not there, and its rows
-MOST_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
+MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
 
 
 class Job(NamedTuple):
@@ -106,7 +106,7 @@ class Demand:
         """
         tuning, platform = self._tuning, self._platform
         length = task.span[1] - task.span[0]
-        part = max(tuning.part_bytes, math.ceil(task.size * task.parts / MOST_PARTS))
+        part = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
         at_once = max(1, tuning.part_bytes * tuning.parts_in_flight // part)
         upload = min(self._out, min(tuning.parts_in_flight, at_once) * platform.upload_rate)
         first = int(task.part == 0)

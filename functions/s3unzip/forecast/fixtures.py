@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from s3unzip import rates
 from s3unzip.errors import UsageError
 from s3unzip.forecast.workload import count_sizes, make_workload
-from s3unzip.planning.cutting import DEFLATED, STORED, TaskCutter, Work, order_tasks
+from s3unzip.planning.cutting import DEFLATED, STORED, TaskCutter, Totals, order_tasks
 
 if TYPE_CHECKING:
     from s3unzip.forecast.workload import Workload
@@ -107,7 +107,7 @@ def make_tasks(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> list
     """Return the tasks of `fixture` in the order they start; `copies` as for `TaskCutter`."""
     count, size, compressed = fixture.members, fixture.size, fixture.compressed
     cutter = TaskCutter(
-        tuning, Work(count, count * compressed, count * size), copies=copies, inflates=True
+        tuning, Totals(count, count * compressed, count * size), copies=copies, inflates=True
     )
     method = STORED if fixture.stored else DEFLATED
     pitch, row = HEADER + compressed, rates.MEMBER_ROW

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.aws_lambda.invocation import child_end, take
+from s3unzip.aws_lambda.invocation import child_end, parse_field
 from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_task
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.extraction.task import run_task
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Do the task and write its outcomes; raise what the state machine should retry."""
-    run, task = take(event, "run", Run), take(event, "task", Task)
+    run, task = parse_field(event, "run", Run), parse_field(event, "task", Task)
     follow(run)
     report = run_task(run, task, open_worker().context(context, child_end(event)))
     record_task(report)

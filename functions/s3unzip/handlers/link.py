@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.aws_lambda.invocation import take
+from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.telemetry import follow, logger, publish, timed
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.extraction.split.link import link_members
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Link what the scans found, when all are done: the uploads of split members begin here."""
-    run = take(event, "run", Run)
+    run = parse_field(event, "run", Run)
     follow(run)
     worker = open_worker()
-    left = 0 if event.get("anyway") else list_unscanned(worker.stores.work(run.id))
+    left = 0 if event.get("anyway") else list_unscanned(worker.stores.run_store(run.id))
     if not left:
         with timed("LinkDuration"):
             report = link_members(run, worker.context(context))
         logger.info("linked", **report._asdict())
-    earlier = take(event, "earlier", Round) if "earlier" in event else None
+    earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     return asdict(next_round(left, earlier))

@@ -10,7 +10,7 @@ from s3unzip import run_files
 from s3unzip.aws_lambda.endings import is_first_end, note_failure
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
-from s3unzip.aws_lambda.invocation import take
+from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.model import Run, decode
@@ -35,15 +35,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     step = worker.context(context)
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
     if failure:
-        run = decode(worker.stores.work(run_of(failure["name"])).read(run_files.RUN), Run)
+        run = decode(worker.stores.run_store(run_of(failure["name"])).read(run_files.RUN), Run)
     else:
-        run = take(event, "run", Run)
+        run = parse_field(event, "run", Run)
     follow(run)
     with timed("ReportDuration"):
         settled = settle(run, step)
     if failure or not settled.left:
         _end(run, settled, failure or event, step)
-    earlier = take(event, "earlier", Round) if "earlier" in event else None
+    earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}
 
@@ -55,7 +55,7 @@ def _end(run: Run, settled: Settled, told: dict[str, Any], step: Context) -> Non
         requests = nested_requests(run, settled.report, step)
         count = queue_nested(open_client("sqs"), worker, requests)
         logger.info("nested archives", queued=count)
-    work = worker.stores.work(run.id)
+    work = worker.stores.run_store(run.id)
     execution = told.get("name") or told.get("execution") or run.id
     record_archive(settled.report, first=is_first_end(work, run.id, execution))
     if "status" in told:

@@ -15,12 +15,12 @@ from s3unzip.settings import MIB
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, malloc.h
 LARGE = 4 * MIB  # smaller ones are made too often to ask the system for each
-MOST_KEPT = 64 * MIB  # free at the end of a heap
+MAX_KEPT = 64 * MIB  # free at the end of a heap
 
 
-def settle_allocator() -> None:
+def tune_allocator() -> None:
     """Set both thresholds; nothing happens without glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, LARGE)
-        mallopt(TRIM_THRESHOLD, MOST_KEPT)
+        mallopt(TRIM_THRESHOLD, MAX_KEPT)

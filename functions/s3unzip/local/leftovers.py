@@ -44,7 +44,7 @@ def drop_leftovers(home: str, run: Run, context: Context) -> int:
 
 def _drop_of(home: str, name: str, run: Run, context: Context) -> int:
     try:
-        other = decode(context.stores.work(name).read(run_files.RUN), Run)
+        other = decode(context.stores.run_store(name).read(run_files.RUN), Run)
     except (NotFoundError, UsageError):  # of a version that wrote other records
         return 0
     if (other.source.public, other.destination) != (run.source.public, run.destination):

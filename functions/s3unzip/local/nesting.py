@@ -70,7 +70,7 @@ class _Nesting:
         if not has_nested(report):
             return [], []
         context = self._context
-        run = decode(context.stores.work(report.run).read(run_files.RUN), Run)
+        run = decode(context.stores.run_store(report.run).read(run_files.RUN), Run)
         found, nested = find_nested(run, context, self._left.archives)
         reports: list[Report] = []
         for outcome in found:

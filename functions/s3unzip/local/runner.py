@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.local.pool import Outlook
     from s3unzip.local.worker import Job
     from s3unzip.model import Request, Run
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 T = TypeVar("T", Task, ScanTask)
 
@@ -98,7 +98,7 @@ def work_off(
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
     run = summary.run
-    work = context.stores.work(run.id)
+    work = context.stores.run_store(run.id)
     if fresh:  # what is forgotten could not be dropped any more
         abort_run(run, context)
     forget(
@@ -150,7 +150,7 @@ def retry_failed(
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
     run = summary.run
-    work = context.stores.work(run.id)
+    work = context.stores.run_store(run.id)
     forget(work, (run_files.STOP,), keep="")
     name = plan_retry(work)
     if name is not None:
@@ -187,13 +187,13 @@ def _worth_another_pass(settled: Settled) -> bool:
     return settled.left > 0 and settled.report.reason in {None, "tasks-failed"}
 
 
-def forget(work: Work, prefixes: Iterable[str], keep: str) -> None:
+def forget(work: RunStore, prefixes: Iterable[str], keep: str) -> None:
     """Delete a run's records by prefix, but for `keep`."""
     names = [name for prefix in prefixes for name in work.names(prefix) if name != keep]
     if names:
         work.delete(names)
 
 
-def _lines(work: Work, name: str, kind: type[T]) -> Iterator[T]:
+def _lines(work: RunStore, name: str, kind: type[T]) -> Iterator[T]:
     for line in iterate_lines(work.stream(name)):
         yield decode(line, kind)

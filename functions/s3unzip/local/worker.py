@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.extraction.task import run_task
-from s3unzip.local.allocator import settle_allocator
+from s3unzip.local.allocator import tune_allocator
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.processors import available_processors, keep_to, yield_to_others
 from s3unzip.model import ScanTask, Task, TaskKind, TaskReport
@@ -97,7 +97,7 @@ def serve(
         make_context: called once.
         processor: that is this worker's; None: it may run anywhere.
     """
-    settle_allocator()
+    tune_allocator()
     yield_to_others()
     everywhere = available_processors()
     home = everywhere if processor is None else [processor]

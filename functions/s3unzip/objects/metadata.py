@@ -83,7 +83,7 @@ def content_type(key: str) -> str:
     return found
 
 
-def facts_of(key: str, member: Described, run: Run) -> ObjectFacts:
+def object_metadata(key: str, member: Described, run: Run) -> ObjectFacts:
     """Return what is stored beside the bytes of `member` under `key`."""
     metadata = {RUN_KEY: run.id}
     if declares_crc(member.method):

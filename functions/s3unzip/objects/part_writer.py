@@ -22,7 +22,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import OnConflict
 from s3unzip.objects.existing import exists_finding, is_unchanged
-from s3unzip.objects.metadata import facts_of
+from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import stored_as, stored_size
 from s3unzip.objects.upload_registry import begin_upload
 
@@ -48,11 +48,11 @@ def choose_part_size(size: int, least: int, limits: PartLimits) -> int:
     if size > limits.object_bytes:
         message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
         raise MemberError(Finding("object-too-large", message))
-    needed = math.ceil(size / limits.parts)
-    part = max(least, limits.least)
+    needed = math.ceil(size / limits.max_parts)
+    part = max(least, limits.min_bytes)
     if needed > part:
         part = math.ceil(needed / MIB) * MIB
-    return min(part, limits.most)
+    return min(part, limits.max_bytes)
 
 
 def parts_at_once(part_size: int, tuning: Tuning) -> int:
@@ -219,7 +219,7 @@ class MemberUpload:
     log: OutcomeLog
     destination: Destination
 
-    def settle_earlier(self) -> bool:
+    def resume_upload(self) -> bool:
         """Say whether an earlier attempt made the member whole.
 
         There was one if an upload is on record. Its Complete may have gone
@@ -246,7 +246,7 @@ class MemberUpload:
 
     def begin(self) -> Upload:
         """Begin the upload; it is on record."""
-        facts = facts_of(self.row.key, self.row, self.run)
+        facts = object_metadata(self.row.key, self.row, self.run)
         log = self.log
         return begin_upload(log.task.id, self.row.key, facts, self.destination, log.work, log.calls)
 

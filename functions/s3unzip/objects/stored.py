@@ -21,7 +21,7 @@ from s3unzip.zipformat import (
     declares_crc,
     decode_whole,
     gzip_length,
-    knowing_crc,
+    with_known_crc,
 )
 
 if TYPE_CHECKING:
@@ -199,4 +199,4 @@ def with_crc(row: MemberRow, crc: int) -> MemberRow:
     """Return `row` with the CRC-32 of its content, now that it is known."""
     if declares_crc(row.method):
         return row
-    return replace(row, crc32=crc, method=knowing_crc(row.method))
+    return replace(row, crc32=crc, method=with_known_crc(row.method))

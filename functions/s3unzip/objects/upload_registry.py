@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Run
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination, ObjectFacts, Work
+    from s3unzip.stores.ports import Destination, ObjectFacts, RunStore
 
 READERS = 16  # records read at once
 
@@ -34,7 +34,7 @@ class UploadRecord(Struct, frozen=True, array_like=True):
 
 
 def begin_upload(
-    owner: str, key: str, facts: ObjectFacts, destination: Destination, work: Work, calls: Calls
+    owner: str, key: str, facts: ObjectFacts, destination: Destination, work: RunStore, calls: Calls
 ) -> Upload:
     """Begin an upload that settling finds, whatever becomes of this worker.
 
@@ -63,10 +63,10 @@ def abort_run(run: Run, context: Context) -> int:
     uploads again.
     """
     calls = context.calls()
-    return abort_leftovers(run, context.stores.work(run.id, calls), context, calls)
+    return abort_leftovers(run, context.stores.run_store(run.id, calls), context, calls)
 
 
-def abort_leftovers(run: Run, work: Work, context: Context, calls: Calls) -> int:
+def abort_leftovers(run: Run, work: RunStore, context: Context, calls: Calls) -> int:
     """Drop what killed workers left of this run's uploads; return how many.
 
     Uploads of other runs to the same keys are theirs, and left alone.
@@ -85,7 +85,7 @@ def abort_leftovers(run: Run, work: Work, context: Context, calls: Calls) -> int
     return len(ours)
 
 
-def _read_records(work: Work, names: list[str]) -> tuple[set[str], set[str]]:
+def _read_records(work: RunStore, names: list[str]) -> tuple[set[str], set[str]]:
     """Return the keys of uploads whose ids are not known, and the ids that are."""
 
     def read(name: str) -> UploadRecord | None:

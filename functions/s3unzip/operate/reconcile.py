@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
-    from s3unzip.aws_lambda.environment import Orders
+    from s3unzip.aws_lambda.environment import RunDefaults
     from s3unzip.operate.runs import DeployedRuns
 
 THREADS = 32  # archives looked up at once
@@ -93,7 +93,9 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     return count
 
 
-def _look(archive: ObjectTypeDef, orders: Orders, runs: DeployedRuns) -> Unsettled | str | None:
+def _look(
+    archive: ObjectTypeDef, orders: RunDefaults, runs: DeployedRuns
+) -> Unsettled | str | None:
     """Return what is wrong with an archive's run, the run's state while it goes on, or None."""
     source = Location("s3", orders.trigger.bucket, archive["Key"])
     request = Request(source, orders.destination, orders.options)
@@ -102,7 +104,7 @@ def _look(archive: ObjectTypeDef, orders: Orders, runs: DeployedRuns) -> Unsettl
     except NotFoundError:  # deleted since it was listed
         return None
     run = run_id(request, pin)
-    work = runs.work(run)
+    work = runs.run_store(run)
     if read_report(work) is not None:
         return None
     state = runs.state(run)
@@ -113,7 +115,7 @@ def _look(archive: ObjectTypeDef, orders: Orders, runs: DeployedRuns) -> Unsettl
     return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
 
 
-def _archives(runs: DeployedRuns, orders: Orders, since: float) -> Iterator[ObjectTypeDef]:
+def _archives(runs: DeployedRuns, orders: RunDefaults, since: float) -> Iterator[ObjectTypeDef]:
     """Yield the ingest bucket's objects that start runs, as they are now."""
     trigger = orders.trigger
     # Not the stores' client, which leaves times as text.

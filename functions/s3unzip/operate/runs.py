@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
 
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
     from s3unzip.stores.s3.session import S3Access
 
 RUNNING = "RUNNING"
 STOP_SECONDS = 60.0  # until a stopped execution has ended
-MOST_RUNS = 1_000  # that are looked at to find one by the beginning of its id
+MAX_RUNS = 1_000  # that are looked at to find one by the beginning of its id
 
 
 class DeployedRuns:
@@ -98,21 +98,21 @@ class DeployedRuns:
         """The stores that the runs' records are in, and the operator's way to the rest."""
         return self._stores
 
-    def work(self, run: str) -> Work:
+    def run_store(self, run: str) -> RunStore:
         """Return the records of one run."""
-        return self._stores.work(run)
+        return self._stores.run_store(run)
 
-    def recent(self, most: int) -> Iterator[RunEntry]:
+    def recent(self, limit: int) -> Iterator[RunEntry]:
         """Yield the latest runs first: executions, retries by their own name, and refusals."""
-        refused = list_refusals(self._stores.session.control, self.work_location, most)
+        refused = list_refusals(self._stores.session.control, self.work_location, limit)
         both = heapq.merge(
-            self._executions(most), refused, key=lambda one: one.started, reverse=True
+            self._executions(limit), refused, key=lambda one: one.started, reverse=True
         )
-        yield from itertools.islice(both, most)
+        yield from itertools.islice(both, limit)
 
-    def _executions(self, most: int) -> Iterator[RunEntry]:
+    def _executions(self, limit: int) -> Iterator[RunEntry]:
         pages = self._states.get_paginator("list_executions").paginate(
-            stateMachineArn=self._machine, PaginationConfig={"MaxItems": most}
+            stateMachineArn=self._machine, PaginationConfig={"MaxItems": limit}
         )
         try:
             for page in pages:
@@ -172,7 +172,7 @@ class DeployedRuns:
         execution, state = self._last(run)
         if state is None:
             raise NotFoundError(f"{run}: has no execution; put the archive again")
-        self.work(run).delete([run_files.STOP])  # or no task would begin
+        self.run_store(run).delete([run_files.STOP])  # or no task would begin
         try:
             self._states.redrive_execution(executionArn=execution)
         except self._states.exceptions.ExecutionNotRedrivable as error:
@@ -189,7 +189,7 @@ class DeployedRuns:
         """
         if self.state(run) == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch")
-        work = self.work(run)
+        work = self.run_store(run)
         work.delete([run_files.STOP])
         name = plan_retry(work)
         if name is None:
@@ -236,7 +236,7 @@ class DeployedRuns:
 
     def _last(self, run: str) -> tuple[str, str | None]:
         """Return the ARN and the state of the run's last execution: its latest retry, or itself."""
-        generations = sum(1 for _ in self.work(run).names(run_files.RETRIES))
+        generations = sum(1 for _ in self.run_store(run).names(run_files.RETRIES))
         names = [
             f"{run}-{run_files.RETRIES}{generation:04d}" for generation in range(generations, 0, -1)
         ]
@@ -270,7 +270,7 @@ class DeployedRuns:
                 Bucket=self.work_location.bucket,
                 Prefix=prefix + name,
                 Delimiter="/",
-                MaxKeys=MOST_RUNS,
+                MaxKeys=MAX_RUNS,
             )
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "s3:ListBucket") from None

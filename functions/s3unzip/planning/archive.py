@@ -29,10 +29,10 @@ from s3unzip.model import (
     encode,
     run_id,
 )
-from s3unzip.objects.metadata import facts_of
+from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import check_form
 from s3unzip.objects.upload_registry import begin_upload
-from s3unzip.planning.cutting import TaskCutter, Work, choose_concurrency, order_tasks
+from s3unzip.planning.cutting import TaskCutter, Totals, choose_concurrency, order_tasks
 from s3unzip.planning.keys import parse_template
 from s3unzip.planning.selection import selector
 from s3unzip.stores.readahead import read_ahead
@@ -69,7 +69,7 @@ class Reading:
     index: Index
     template: KeyTemplate
     selected: Sequence[Member]
-    amount: Work  # of the selected members
+    amount: Totals  # of the selected members
     bytes_read: int
 
 
@@ -138,9 +138,9 @@ def _read_directory(request: Request, tail: ports.Tail, context: Context, calls:
         index.warnings.add(finding)
     selected = _select(request, index)
     if len(selected) == len(index.members):
-        amount = Work(len(selected), index.total_compressed, index.total_size)
+        amount = Totals(len(selected), index.total_compressed, index.total_size)
     else:
-        amount = Work(
+        amount = Totals(
             len(selected),
             sum(member.compressed_size for member in selected),
             sum(member.size for member in selected),
@@ -216,7 +216,7 @@ def _reject(
         plan_seconds=now - started,
         requests=calls.requests,
     )
-    context.stores.work(run.id, calls).write(run_files.RUN, [encode(run)])
+    context.stores.run_store(run.id, calls).write(run_files.RUN, [encode(run)])
     return report
 
 
@@ -231,8 +231,8 @@ def _probe(run: Run, reading: Reading, context: Context, calls: Calls) -> None:
     member = reading.selected[0]
     key = reading.template.key_of()(member.path)
     destination = context.stores.destination(run.destination)
-    facts = facts_of(key, member, run)
-    work = context.stores.work(run.id, calls)
+    facts = object_metadata(key, member, run)
+    work = context.stores.run_store(run.id, calls)
     upload = begin_upload("probe", key, facts, destination, work, calls)
     calls.run("abort", lambda: destination.abort_upload(upload))
 
@@ -240,7 +240,7 @@ def _probe(run: Run, reading: Reading, context: Context, calls: Calls) -> None:
 def _write_plan(
     run: Run, reading: Reading, started: float, context: Context, calls: Calls
 ) -> PlanSummary:
-    work = context.stores.work(run.id, calls)
+    work = context.stores.run_store(run.id, calls)
     work.write(run_files.RUN, [encode(run)])
     index = reading.index
     cutter = make_cutter(run, reading, context)

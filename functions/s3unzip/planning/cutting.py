@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 STORED, DEFLATED = 0, 8
 ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
-MOST_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
+MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Totals:
     """What all selected members amount to; known before the first cut."""
 
     members: int
@@ -64,15 +64,17 @@ class TaskCutter:
         inflates: whether members are inflated; False keeps them compressed.
     """
 
-    def __init__(self, tuning: Tuning, work: Work, *, copies: bool, inflates: bool = True) -> None:
+    def __init__(
+        self, tuning: Tuning, work: Totals, *, copies: bool, inflates: bool = True
+    ) -> None:
         self._tuning = tuning
         self._copies = copies
         self._inflates = inflates
         whole = small_seconds(work.members, work.bytes_in, work.bytes_out, tuning)
         share = whole / (4 * tuning.max_workers)
-        self._seconds = min(tuning.batch_seconds, max(tuning.batch_least_seconds, share))
+        self._seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
         # One member adds to each of the four sums; each sum has its own bound.
-        self._most_members = max(
+        self._max_members = max(
             1,
             min(
                 tuning.batch_members,
@@ -81,8 +83,8 @@ class TaskCutter:
             ),
         )
         moved = int(self._seconds * tuning.worker_bandwidth)
-        self._most_in = min(tuning.batch_bytes, moved)
-        self._most_out = min(tuning.batch_output, moved)
+        self._max_in = min(tuning.batch_bytes, moved)
+        self._max_out = min(tuning.batch_output, moved)
         self.tasks: list[Task] = []
         self.scans: list[ScanTask] = []
         self.members_by_kind: dict[TaskKind, int] = {}
@@ -103,7 +105,7 @@ class TaskCutter:
             starts: where each row begins in members.jsonl, and where the last one ends.
         """
         large = self._tuning.small_member
-        most_members, most_in, most_out = self._most_members, self._most_in, self._most_out
+        max_members, max_in, max_out = self._max_members, self._max_in, self._max_out
         members, bytes_in, bytes_out = self._members, self._in, self._out
         # The sums live in locals: this loop runs once a member.
         for place, (_, _, _, offset, stop, compressed, size, *_) in enumerate(rows):
@@ -111,9 +113,9 @@ class TaskCutter:
             if is_large or (
                 members
                 and (
-                    members >= most_members
-                    or bytes_in + compressed > most_in
-                    or bytes_out + size > most_out
+                    members >= max_members
+                    or bytes_in + compressed > max_in
+                    or bytes_out + size > max_out
                 )
             ):
                 self._members, self._in, self._out = members, bytes_in, bytes_out
@@ -199,8 +201,8 @@ class TaskCutter:
         ):
             return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
         if plain and method == DEFLATED and compressed >= tuning.split_from:
-            most = max(tuning.segment_bytes, math.ceil(compressed / MOST_SEGMENTS))
-            slices = _slices(compressed, most)
+            max_length = max(tuning.segment_bytes, math.ceil(compressed / MAX_SEGMENTS))
+            slices = _slices(compressed, max_length)
             if len(slices) > 1:
                 return TaskKind.SEGMENT, slices
         return TaskKind.STREAM, [(0, compressed)]
@@ -214,9 +216,9 @@ class TaskCutter:
         self.members_by_kind[kind] = self.members_by_kind.get(kind, 0) + members
 
 
-def _slices(length: int, most: int) -> list[tuple[int, int]]:
+def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
     """Cut [0, length) into equal slices of at most `most` bytes."""
-    count = max(1, math.ceil(length / most))
+    count = max(1, math.ceil(length / max_length))
     step = math.ceil(length / count)
     return [(at, min(at + step, length)) for at in range(0, max(1, length), max(1, step))]
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Outcome, Report, Run
     from s3unzip.settings import Tuning
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 SUFFIX = ".zip"
 EXTRACTED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
@@ -76,7 +76,7 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
     """Return what a nested run leaves of `budget`: by its plan, whatever it had to write."""
     members = size = 0
     try:
-        work = context.stores.work(report.run)
+        work = context.stores.run_store(report.run)
         summary = decode(work.read(run_files.SUMMARY), PlanSummary)
     except NotFoundError:  # it was rejected
         pass
@@ -89,19 +89,19 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
     )
 
 
-def find_nested(run: Run, context: Context, most: int) -> tuple[list[Outcome], list[NestedRun]]:
+def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
     """Return the nested archives that may be extracted, and those that may not, with the reason.
 
     Memory is bounded by `most`, which is how many are looked at.
     """
-    work = context.stores.work(run.id)
+    work = context.stores.run_store(run.id)
     found: dict[str, Outcome] = {}
     refused: list[NestedRun] = []
     for outcome in _archives(work):
-        if len(found) < most:
+        if len(found) < limit:
             found[nested_prefix(outcome.key)] = outcome
             continue
-        message = f"the budget of {most} nested archives is spent"
+        message = f"the budget of {limit} nested archives is spent"
         refused.append(NestedRun(outcome.key, reason="nested-budget", message=message))
         break
     for prefix in _taken(work, found):
@@ -176,17 +176,17 @@ def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> No
     """Write down what became of the nested archives of a run."""
     lines = [encode(one) + b"\n" for one in nested]
     if lines:
-        context.stores.work(run.id).write(run_files.NESTED, lines)
+        context.stores.run_store(run.id).write(run_files.NESTED, lines)
 
 
-def _archives(work: Work) -> Iterator[Outcome]:
+def _archives(work: RunStore) -> Iterator[Outcome]:
     """Yield the outcomes of members that are called archives, and may be there."""
     for outcome in _outcomes(work):
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX):
             yield outcome
 
 
-def _outcomes(work: Work) -> Iterator[Outcome]:
+def _outcomes(work: RunStore) -> Iterator[Outcome]:
     """Yield what is known of every member; of split ones, what they are if they are whole."""
     for _, outcome in each_outcome(work):
         yield outcome
@@ -194,7 +194,7 @@ def _outcomes(work: Work) -> Iterator[Outcome]:
         yield right_outcome(read_rows(work, task.rows)[0])
 
 
-def _taken(work: Work, prefixes: Iterable[str]) -> set[str]:
+def _taken(work: RunStore, prefixes: Iterable[str]) -> set[str]:
     """Return which of `prefixes` other members of the run lie below, in one pass."""
     wanted = set(prefixes)
     taken: set[str] = set()

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.model import PlanSummary, Report
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 READERS = 16  # scans read at once
-MOST_FORECAST = 5_000  # tasks; a forecast of more would be felt at the end of a run
+MAX_FORECAST = 5_000  # tasks; a forecast of more would be felt at the end of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Columns:
     scans: list[ScanReport] = field(default_factory=list)
 
 
-def read_scans(work: Work) -> list[ScanReport]:
+def read_scans(work: RunStore) -> list[ScanReport]:
     """Return what the scans of a run cost."""
     names = [name for name in work.names(run_files.SCANS) if name.endswith(".json")]
     with ThreadPoolExecutor(READERS, thread_name_prefix="scans") as pool:
@@ -44,7 +44,7 @@ def read_scans(work: Work) -> list[ScanReport]:
 
 
 def write_page(
-    work: Work,
+    work: RunStore,
     report: Report,
     summary: PlanSummary | None = None,
     columns: Columns | None = None,
@@ -58,12 +58,12 @@ def write_page(
     work.write(run_files.PAGE, [render_page(data)])
 
 
-def forecast_plan(work: Work, summary: PlanSummary, context: Context) -> Forecast | None:
+def forecast_plan(work: RunStore, summary: PlanSummary, context: Context) -> Forecast | None:
     """Return what the plan was expected to take, None where nobody can say or it would take long.
 
     The simulation is the same for the same plan, so that it may be done when it is shown.
     """
-    if context.platform is None or not 0 < summary.tasks <= MOST_FORECAST:
+    if context.platform is None or not 0 < summary.tasks <= MAX_FORECAST:
         return None
     from s3unzip.forecast import make_forecast, make_workload  # noqa: PLC0415 - if shown
 

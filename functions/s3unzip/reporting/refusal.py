@@ -20,6 +20,6 @@ def write_refusal(report: Report, context: Context) -> None:
         StorageError: the run store cannot be written.
         ServiceFaultError: try again later.
     """
-    work = context.stores.work(report.run)
+    work = context.stores.run_store(report.run)
     write_page(work, report)
     work.write(run_files.REPORT, [encode(report)])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from s3unzip.model import TaskReport
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Retries:
     left: list[Task] = field(default_factory=list)
 
 
-def read_retries(work: Work) -> Retries:
+def read_retries(work: RunStore) -> Retries:
     """Return what is on record of the run's retries."""
     retries = Retries()
     for name in list(work.names(run_files.RETRIES)):
@@ -48,7 +48,7 @@ def read_retries(work: Work) -> Retries:
     return retries
 
 
-def plan_retry(work: Work) -> str | None:
+def plan_retry(work: RunStore) -> str | None:
     """List the tasks of one more retry; return the list's name, None if no member failed.
 
     Members that the index itself refused are not tried: what the archive says
@@ -68,7 +68,7 @@ def plan_retry(work: Work) -> str | None:
     return name
 
 
-def _failed(work: Work, earlier: Retries) -> Iterator[tuple[Task, set[int]]]:
+def _failed(work: RunStore, earlier: Retries) -> Iterator[tuple[Task, set[int]]]:
     """Yield tasks of the plan with the indexes of those of their members that failed last."""
     for task, found in read_records(work, planned_tasks(work)):
         outcomes = (found.outcomes if found else []) if task.parts == 1 else []
@@ -80,7 +80,7 @@ def _failed(work: Work, earlier: Retries) -> Iterator[tuple[Task, set[int]]]:
             yield task, failed
 
 
-def _split_outcomes(work: Work, task: Task) -> list[Outcome]:
+def _split_outcomes(work: RunStore, task: Task) -> list[Outcome]:
     """Return what is known of a member over several tasks, but that it is whole."""
     row = read_rows(work, task.rows)[0]
     try:
@@ -94,7 +94,7 @@ def _split_outcomes(work: Work, task: Task) -> list[Outcome]:
 
 
 def _runs(
-    work: Work, task: Task, failed: set[int]
+    work: RunStore, task: Task, failed: set[int]
 ) -> Iterator[tuple[list[MemberRow], tuple[int, int]]]:
     """Yield runs of neighbouring rows that failed, with their bytes of members.jsonl."""
     lines: list[tuple[MemberRow, int, int]] = []

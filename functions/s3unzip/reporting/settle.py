@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.reporting.retry import Retries
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 
 def settle(run: Run, context: Context) -> Settled:
@@ -67,7 +67,7 @@ def settle(run: Run, context: Context) -> Settled:
         ServiceFaultError: try again later.
     """
     calls = context.calls()
-    work = context.stores.work(run.id, calls)
+    work = context.stores.run_store(run.id, calls)
     summary = decode(work.read(run_files.SUMMARY), PlanSummary)
     tally = Tally(context.tuning.failures_listed)
     stop = read_stop(work)
@@ -96,7 +96,7 @@ def settle(run: Run, context: Context) -> Settled:
     return Settled(report, len(left))
 
 
-def each_outcome(work: Work) -> Iterator[tuple[str, Outcome]]:
+def each_outcome(work: RunStore) -> Iterator[tuple[str, Outcome]]:
     """Yield every outcome on record, with the task that it is of."""
     for name in work.names(run_files.OUTCOMES):
         lines = iterate_lines(work.stream(name))
@@ -108,7 +108,7 @@ def each_outcome(work: Work) -> Iterator[tuple[str, Outcome]]:
                     yield task, decode(line, Outcome)
 
 
-def read_report(work: Work) -> Report | None:
+def read_report(work: RunStore) -> Report | None:
     """Return the run's report, None if it has none yet."""
     try:
         return decode(work.read(run_files.REPORT), Report)
@@ -185,7 +185,7 @@ class Tally:
         return self.counts.total()
 
 
-def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
+def _tally_tasks(work: RunStore, tally: Tally) -> list[Task]:
     """Add up the tasks of the plan; return those that are not complete."""
     for outcome in _index_outcomes(work):
         tally.add(outcome, run_files.INDEX_TASK)
@@ -201,7 +201,7 @@ def _tally_tasks(work: Work, tally: Tally) -> list[Task]:
     return left
 
 
-def _index_outcomes(work: Work) -> Iterator[Outcome]:
+def _index_outcomes(work: RunStore) -> Iterator[Outcome]:
     """Yield the outcomes that the plan noted, one by one: there may be one for every member."""
     try:
         lines = iterate_lines(work.stream(run_files.outcomes(run_files.INDEX_TASK)))
@@ -219,7 +219,7 @@ def _tally_retries(retries: Retries, tally: Tally) -> None:
 
 
 def _tally_split(
-    run: Run, work: Work, tally: Tally, left: list[Task], context: Context, calls: Calls
+    run: Run, work: RunStore, tally: Tally, left: list[Task], context: Context, calls: Calls
 ) -> list[Task]:
     """Finish members over several tasks; return what is left in all."""
     streams: list[Task] = []

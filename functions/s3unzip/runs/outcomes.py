@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from s3unzip.errors import Finding
     from s3unzip.model import MemberRow, Part, Task
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 TICK = 0.2  # seconds between two words to the progress display
 
@@ -55,9 +55,9 @@ class OutcomeLog:
     _next_tick: float = 0.0
 
     @property
-    def work(self) -> Work:
+    def work(self) -> RunStore:
         """The run store; its requests are counted and retried by the calls of this task."""
-        return self.context.stores.work(self.run, self.calls)
+        return self.context.stores.run_store(self.run, self.calls)
 
     def extracted(self, row: MemberRow, seconds: float, size: int | None = None) -> None:
         """Note that a member is whole and right in the destination."""
@@ -163,7 +163,7 @@ class TaskOutcomes:
         return self.report.unfinished == 0
 
 
-def read_outcomes(work: Work, task: str) -> TaskOutcomes | None:
+def read_outcomes(work: RunStore, task: str) -> TaskOutcomes | None:
     """Return what is on record of `task`; None: nothing yet."""
     try:
         lines = work.read(run_files.outcomes(task)).splitlines()

@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from s3unzip.runs.outcomes import TaskOutcomes
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 READERS = 16  # outcomes read at once
 
 
-def planned_tasks(work: Work, name: str = run_files.PLAN) -> Iterator[Task]:
+def planned_tasks(work: RunStore, name: str = run_files.PLAN) -> Iterator[Task]:
     """Yield the tasks of the plan, or of another list."""
     for line in iterate_lines(work.stream(name)):
         yield decode(line, Task)
 
 
-def read_records(work: Work, tasks: Iterable[Task]) -> Iterator[tuple[Task, TaskOutcomes | None]]:
+def read_records(
+    work: RunStore, tasks: Iterable[Task]
+) -> Iterator[tuple[Task, TaskOutcomes | None]]:
     """Yield tasks with what is on record of them, None: nothing.
 
     What there is to read is listed first: of a run that stopped early most

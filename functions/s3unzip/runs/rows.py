@@ -10,14 +10,14 @@ from s3unzip.zipformat import AFTER_LENGTH, Member
 
 if TYPE_CHECKING:
     from s3unzip.model import Run
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 # A local header is 30 bytes, a name and an extra field of at most 65,535 each
 # (APPNOTE 4.3.7).
-MOST_HEADER = 30 + 2 * 65_535
+MAX_HEADER = 30 + 2 * 65_535
 
 
-def read_rows(work: Work, span: tuple[int, int]) -> list[MemberRow]:
+def read_rows(work: RunStore, span: tuple[int, int]) -> list[MemberRow]:
     """Return the rows in bytes [start, stop) of members.jsonl."""
     return [decode(line, MemberRow) for line in work.read(run_files.MEMBERS, span).splitlines()]
 
@@ -50,5 +50,5 @@ def stop_of(row: MemberRow) -> int:
     They hold the member, and `AFTER_LENGTH` bytes of what follows it, if it is so far to
     the next one.
     """
-    furthest = row.offset + MOST_HEADER + row.compressed_size + AFTER_LENGTH
+    furthest = row.offset + MAX_HEADER + row.compressed_size + AFTER_LENGTH
     return min(row.stop, furthest)

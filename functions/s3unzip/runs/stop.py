@@ -15,7 +15,7 @@ from s3unzip.errors import (
 from s3unzip.model import Stop, Verdict, decode, encode
 
 if TYPE_CHECKING:
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 REASONS: dict[type[StorageError], str] = {
     SourceChangedError: "source-changed",
@@ -26,7 +26,7 @@ REASONS: dict[type[StorageError], str] = {
 RUN_FAULTS = tuple(REASONS)
 
 
-def write_stop(work: Work, fault: StorageError) -> Stop:
+def write_stop(work: RunStore, fault: StorageError) -> Stop:
     """Leave word for all other tasks of the run; return it."""
     changed = isinstance(fault, SourceChangedError)
     verdict = Verdict.SOURCE_CHANGED if changed else Verdict.FAILED
@@ -35,7 +35,7 @@ def write_stop(work: Work, fault: StorageError) -> Stop:
     return stop
 
 
-def read_stop(work: Work) -> Stop | None:
+def read_stop(work: RunStore) -> Stop | None:
     """Return why the run must end, None if it need not."""
     try:
         return decode(work.read(run_files.STOP), Stop)

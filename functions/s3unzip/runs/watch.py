@@ -22,7 +22,7 @@ from s3unzip.model import (
 )
 
 if TYPE_CHECKING:
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 READERS = 16  # reports read at once
 INDEX = run_files.outcomes(run_files.INDEX_TASK)
@@ -46,7 +46,7 @@ class Items(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sighting:
+class RunSnapshot:
     """What is known of a run by now; counts are of finished tasks."""
 
     summary: PlanSummary | None = None  # None: the plan is still made
@@ -62,13 +62,13 @@ class Sighting:
 class RunWatcher:
     """Looks at one run's records, again and again, and reads only what is new."""
 
-    def __init__(self, work: Work, listed: int = 20) -> None:
+    def __init__(self, work: RunStore, listed: int = 20) -> None:
         self._work = work
         self._listed = listed  # failures shown at each look
         self._summary: PlanSummary | None = None
         self._done: dict[str, TaskReport] = {}
 
-    def look(self) -> Sighting:
+    def look(self) -> RunSnapshot:
         """Return what is known now.
 
         Raises:
@@ -77,8 +77,8 @@ class RunWatcher:
         if self._summary is None:
             self._summary = self._read_summary()
         if self._summary is None:
-            return Sighting()
-        seen = Sighting(self._summary)
+            return RunSnapshot()
+        seen = RunSnapshot(self._summary)
         names = [
             n for n in self._work.names(run_files.OUTCOMES) if n != INDEX and n not in self._done
         ]
@@ -95,7 +95,7 @@ class RunWatcher:
             seen.scans = sum(1 for n in self._work.names(run_files.SCANS) if n.endswith(".json"))
         return seen
 
-    def _add_up(self, seen: Sighting) -> None:
+    def _add_up(self, seen: RunSnapshot) -> None:
         seen.tasks = len(self._done)
         for report in self._done.values():
             whole = report.parts == 1

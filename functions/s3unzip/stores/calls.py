@@ -30,7 +30,7 @@ LONGEST_DELAY = 10.0
 CUT = 0.7  # of the calls at once that are left after a throttled one
 
 
-class Pace:
+class AimdLimiter:
     """How many calls may run at once: cut when throttled, grown slowly.
 
     It starts at a few and doubles while all goes well, so that a destination
@@ -40,9 +40,9 @@ class Pace:
     began before the last cut say nothing new.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._limit = min(most, 4)
+    def __init__(self, max_concurrency: int) -> None:
+        self._most = max_concurrency
+        self._limit = min(max_concurrency, 4)
         self._starting = True
         self._active = 0
         self._successes = 0
@@ -106,7 +106,7 @@ class Calls:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self.pace = Pace(at_once)
+        self.pace = AimdLimiter(at_once)
 
     def run(self, kind: Kind, call: Callable[[], T]) -> T:
         """Return what `call` returns, trying again while the budget lasts.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.folder.source import FileSource
-    from s3unzip.stores.ports import Destination, Source, Stores, Work
+    from s3unzip.stores.ports import Destination, RunStore, Source, Stores
     from s3unzip.stores.s3.stores import S3Stores
     from s3unzip.stores.web.source import WebSource
 
@@ -74,15 +74,15 @@ class _Stores:
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
-    def work(self, run: str, calls: Calls | None = None) -> Work:
+    def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return the run store of one run; `calls` retries and counts what is asked of it."""
         match self._config.work.scheme:
             case "s3":
-                return self._open_s3().work(run, calls)
+                return self._open_s3().run_store(run, calls)
             case "file":
-                from s3unzip.stores.folder.run_store import FolderWork
+                from s3unzip.stores.folder.run_store import FolderRunStore
 
-                return FolderWork(self._config.work.key, run)
+                return FolderRunStore(self._config.work.key, run)
             case _:
                 raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
 

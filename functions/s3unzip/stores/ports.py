@@ -173,13 +173,13 @@ class Destination(Protocol):
 class PartLimits(NamedTuple):
     """Limits of multipart uploads; the defaults are Amazon S3's."""
 
-    least: int = 5 * 1024**2  # bytes of a part that is not the last
-    most: int = 5 * 1024**3  # bytes of a part
-    parts: int = 10_000
+    min_bytes: int = 5 * 1024**2  # bytes of a part that is not the last
+    max_bytes: int = 5 * 1024**3  # bytes of a part
+    max_parts: int = 10_000
     object_bytes: int = 50 * 10**12
 
 
-class Work(Protocol):
+class RunStore(Protocol):
     """The run's own objects: plan, members, outcomes, report; names are relative to the run."""
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
@@ -234,7 +234,7 @@ class Stores(Protocol):
         """Return the adapter that writes below `location`."""
         ...
 
-    def work(self, run: str, calls: Calls | None = None) -> Work:
+    def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return the store of one run's objects.
 
         Args:

@@ -1,7 +1,7 @@
 """The ZIP core: bytes in, values out. It does no I/O and knows no object store.
 
 Planning: `locate_directory` finds the central directory, a `DirectoryReader`
-reads its headers, `settle_index` (or an `IndexBuilder`) makes an `Index` of them,
+reads its headers, `finalize_index` (or an `IndexBuilder`) makes an `Index` of them,
 `inspect_prefix` looks at what is before all that the index lists.
 Extracting: `open_member`, then `decode_whole` or a `MemberDecoder`, then
 `close_member`. What is refused and why is in `CHECKS`; what a run tolerates, in
@@ -11,12 +11,12 @@ its `Policy`.
 from __future__ import annotations
 
 from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
-from s3unzip.zipformat.coding import compression_of, declares_crc, knowing_crc
+from s3unzip.zipformat.coding import compression_of, declares_crc, with_known_crc
 from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
 from s3unzip.zipformat.directory.columns import Members
 from s3unzip.zipformat.directory.findings import Failure, Failures, Warnings
 from s3unzip.zipformat.directory.headers import CentralHeader, HeaderNote
-from s3unzip.zipformat.directory.index import Index, IndexBuilder, settle_index
+from s3unzip.zipformat.directory.index import Index, IndexBuilder, finalize_index
 from s3unzip.zipformat.directory.judging import read_header
 from s3unzip.zipformat.directory.keys import fold_key
 from s3unzip.zipformat.directory.locate import TAIL_LENGTH, DirectoryLocation, locate_directory
@@ -68,12 +68,12 @@ __all__ = [
     "declares_crc",
     "decode_whole",
     "drive",
+    "finalize_index",
     "fold_key",
     "gzip_length",
     "inspect_prefix",
-    "knowing_crc",
     "locate_directory",
     "open_member",
     "read_header",
-    "settle_index",
+    "with_known_crc",
 ]

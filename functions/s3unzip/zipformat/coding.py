@@ -92,7 +92,7 @@ def declares_crc(method: int) -> bool:
     return not (method & _AES_MARK and method & _VERSION_2)
 
 
-def knowing_crc(method: int) -> int:
+def with_known_crc(method: int) -> int:
     """Return the method or coding of the same member, once its CRC-32 is known."""
     coding = aes_coding(method)
     return method if coding is None else coding._replace(version=1).pack()

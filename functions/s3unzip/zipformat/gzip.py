@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct("<2sBBIBB")  # magic, method, flags, mtime, effort, system
 _TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
 _BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, its complement
-_MOST_BLOCK = 0xFFFF
+_MAX_BLOCK = 0xFFFF
 _UNKNOWN_SYSTEM = 255
 
 
@@ -36,7 +36,7 @@ def gzip_length(method: int, flags: int, compressed_size: int, size: int) -> int
     frame = _HEADER.size + _TRAILER.size
     if _is_kept(method, flags):
         return frame + compressed_size
-    return frame + size + _BLOCK.size * max(1, -(-size // _MOST_BLOCK))
+    return frame + size + _BLOCK.size * max(1, -(-size // _MAX_BLOCK))
 
 
 def _is_kept(method: int, flags: int) -> bool:
@@ -107,12 +107,12 @@ class GzipMember:
             waiting += output
             # The last block is told by the declared size, which the decoder holds its
             # output to; it is written when the content has proved right.
-            whole = min(len(waiting), left - 1) // _MOST_BLOCK * _MOST_BLOCK
-            for start in range(0, whole, _MOST_BLOCK):
-                yield _BLOCK.pack(0, _MOST_BLOCK, 0)
-                yield bytes(waiting[start : start + _MOST_BLOCK])
+            whole = min(len(waiting), left - 1) // _MAX_BLOCK * _MAX_BLOCK
+            for start in range(0, whole, _MAX_BLOCK):
+                yield _BLOCK.pack(0, _MAX_BLOCK, 0)
+                yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:whole]
             left -= whole
         self.crc32 = self._decoder.crc32
-        yield _BLOCK.pack(1, left, left ^ _MOST_BLOCK)
+        yield _BLOCK.pack(1, left, left ^ _MAX_BLOCK)
         yield bytes(waiting)

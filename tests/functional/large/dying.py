@@ -75,9 +75,9 @@ class FailsAfter:
         """Return the writing side."""
         return DyingDestination(self._stores.destination(location), self._life)
 
-    def work(self, run: str, calls: Calls | None = None) -> DyingWork:
+    def run_store(self, run: str, calls: Calls | None = None) -> DyingWork:
         """Return a run's own objects."""
-        return DyingWork(self._stores.work(run, calls), self._life)
+        return DyingWork(self._stores.run_store(run, calls), self._life)
 
 
 def end(*, now: bool) -> None:

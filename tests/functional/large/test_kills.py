@@ -124,7 +124,7 @@ def test_a_task_done_twice_changes_nothing(kind: str) -> None:
 
 def steps(world: World, summary: PlanSummary) -> list[partial[Any]]:
     """Return the scans, the link and the tasks of a run, each to be called."""
-    work, run, context = world.buckets.work(summary.run.id), summary.run, world.context
+    work, run, context = world.buckets.run_store(summary.run.id), summary.run, world.context
     found: list[partial[Any]] = []
     if summary.scans:
         scans = [decode(line, ScanTask) for line in work.read("scan.jsonl").splitlines()]

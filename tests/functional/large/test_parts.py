@@ -24,8 +24,8 @@ SIZES = st.one_of(
 def test_stream_parts_fit_the_store(size: int, wanted: int) -> None:
     """A member of any size up to 50 TB is at most 10,000 parts of legal size."""
     part = choose_part_size(size, wanted, LIMITS)
-    assert LIMITS.least <= part <= LIMITS.most
-    assert -(-size // part) <= LIMITS.parts
+    assert LIMITS.min_bytes <= part <= LIMITS.max_bytes
+    assert -(-size // part) <= LIMITS.max_parts
 
 
 @given(size=SIZES, wanted=st.integers(1, 1 << 33))
@@ -33,9 +33,9 @@ def test_copy_parts_fit_the_store(size: int, wanted: int) -> None:
     """Ranges of a copy cover the member, in at most 10,000 parts of legal size."""
     sizes = copy_sizes(size, wanted, LIMITS)
     assert sum(sizes) == size
-    assert len(sizes) <= LIMITS.parts
-    assert max(sizes) <= LIMITS.most
-    assert len(sizes) == 1 or min(sizes) >= LIMITS.least
+    assert len(sizes) <= LIMITS.max_parts
+    assert max(sizes) <= LIMITS.max_bytes
+    assert len(sizes) == 1 or min(sizes) >= LIMITS.min_bytes
 
 
 @given(size=SIZES)

@@ -49,7 +49,7 @@ def run_split(content: bytes, data: bytes) -> tuple[World, Report]:
 
 def link_of(world: World, report: Report) -> Link:
     """Return the link of the one member."""
-    return decode(world.buckets.work(report.run).read("links/00000000.json"), Link)
+    return decode(world.buckets.run_store(report.run).read("links/00000000.json"), Link)
 
 
 @pytest.mark.parametrize("kind", ["log", "mixed"])
@@ -143,7 +143,7 @@ class LosingPool:
 
     def __init__(self, world: World, run: Run, place: int) -> None:
         self._pool = world.pool(run)
-        self._work = world.buckets.work(run.id)
+        self._work = world.buckets.run_store(run.id)
         self._place = place
 
     def work(self, jobs: Iterable[Job]) -> Outlook:
@@ -214,7 +214,7 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
     report = world.run(zips.build(*entries))
     world.assert_clean(report, logs=logs, files=files, **small)
     assert set(world.summary(report).kinds) == {"batch", "segment", "copy"}
-    work = world.buckets.work(report.run)
+    work = world.buckets.run_store(report.run)
     sizes = linked_sizes(work)
     assert sum(sizes.values()) == 700_000 + 900_000
     planned = [decode(line, Task) for line in work.read("plan.jsonl").splitlines()]

@@ -117,7 +117,7 @@ def test_parts_in_flight_are_bounded_by_the_settings(part_bytes: int) -> None:
 def test_large_parts_of_a_huge_member_go_one_by_one() -> None:
     """Where the store's limit asks for larger parts, fewer are in flight."""
     bucket = CountingBucket()
-    bucket.part_limits = bucket.part_limits._replace(parts=1, most=1 << 30)
+    bucket.part_limits = bucket.part_limits._replace(max_parts=1, max_bytes=1 << 30)
     world = World(replace(WHOLE, part_bytes=1024, parts_in_flight=4), MemoryStores(out=bucket))
     content = log_lines(1_500_000)
     report = world.run(zips.build(zips.Entry("big", content, zips.DEFLATE)))

@@ -69,7 +69,7 @@ class World:
 
     def redrive(self, run: str) -> Report:
         """Do what a run left."""
-        summary = decode(self.buckets.work(run).read("summary.json"), PlanSummary)
+        summary = decode(self.buckets.run_store(run).read("summary.json"), PlanSummary)
         return redrive(summary, self.context, self.pool)
 
     def pool(self, run: Run) -> SerialPool:
@@ -83,11 +83,11 @@ class World:
 
     def summary(self, report: Report) -> PlanSummary:
         """Return the plan's summary of a run."""
-        return decode(self.buckets.work(report.run).read("summary.json"), PlanSummary)
+        return decode(self.buckets.run_store(report.run).read("summary.json"), PlanSummary)
 
     def read_by_tasks(self, report: Report) -> int:
         """Return how many bytes of the archive the tasks read, plan and scans left out."""
-        scans = sum(scan.bytes_read for scan in read_scans(self.buckets.work(report.run)))
+        scans = sum(scan.bytes_read for scan in read_scans(self.buckets.run_store(report.run)))
         return report.bytes_in - self.summary(report).bytes_read - scans
 
     def assert_clean(self, report: Report, **contents: bytes) -> None:

@@ -43,12 +43,12 @@ from tests.unit.handlers.pipeline import object_created
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s3unzip.aws_lambda.environment import Worker
+    from s3unzip.aws_lambda.environment import LambdaConfig
     from tests.account import Account
 
 
 @pytest.fixture
-def worker(account: Account, monkeypatch: pytest.MonkeyPatch) -> Worker:
+def worker(account: Account, monkeypatch: pytest.MonkeyPatch) -> LambdaConfig:
     """A function of the environment dev."""
     account.deploy(**{Variable.OPTIONS: '{"nested_depth": 1}'})
     for name, value in account.variables.items():
@@ -56,7 +56,7 @@ def worker(account: Account, monkeypatch: pytest.MonkeyPatch) -> Worker:
     return open_worker()
 
 
-def test_an_execution_is_started_once(worker: Worker) -> None:
+def test_an_execution_is_started_once(worker: LambdaConfig) -> None:
     """The name is the run's id: another input is no other run."""
     client = open_client("stepfunctions")
     assert not is_started(client, worker, RUN.id)
@@ -65,7 +65,7 @@ def test_an_execution_is_started_once(worker: Worker) -> None:
     assert start_execution(client, worker, replace(PLAN, tasks=2)) is False
 
 
-def test_the_event_of_a_run_arrives(worker: Worker, account: Account) -> None:
+def test_the_event_of_a_run_arrives(worker: LambdaConfig, account: Account) -> None:
     """On the environment's bus, with the archive as its resource."""
     heard = account.listen()
     announce(open_client("events"), worker, replace(REPORT, message="x", event_time=50.0))
@@ -76,7 +76,7 @@ def test_the_event_of_a_run_arrives(worker: Worker, account: Account) -> None:
     assert event["detail"]["version_id"] is None
 
 
-def test_an_event_that_is_not_taken(worker: Worker) -> None:
+def test_an_event_that_is_not_taken(worker: LambdaConfig) -> None:
     """PutEvents answers 200 with a failure inside; the report is tried again."""
     refusal = {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "Busy", "ErrorMessage": "later"}]}
     with HttpServer(lambda _: Reply(200, json.dumps(refusal).encode())) as server:
@@ -85,7 +85,7 @@ def test_an_event_that_is_not_taken(worker: Worker) -> None:
             announce(client, worker, REPORT)
 
 
-def test_nested_requests_go_through_the_queue(worker: Worker, account: Account) -> None:
+def test_nested_requests_go_through_the_queue(worker: LambdaConfig, account: Account) -> None:
     """What is queued is what the planner reads; it asks for no metric or event of its own."""
     nested = Request(
         Location("s3", "members", "out/a/in.zip"),
@@ -99,7 +99,7 @@ def test_nested_requests_go_through_the_queue(worker: Worker, account: Account) 
     ] * 2
 
 
-def test_refusals_are_listed_latest_first(worker: Worker) -> None:
+def test_refusals_are_listed_latest_first(worker: LambdaConfig) -> None:
     """Their time is in the key, so one LIST finds the latest."""
     context = worker.context(Invocation())
     for number, started in enumerate((100.0, 300.0, 200.0)):
@@ -114,7 +114,7 @@ def test_refusals_are_listed_latest_first(worker: Worker) -> None:
         list_refusals(client, Location("s3", "no-such-bucket", ""), 2)
 
 
-def test_the_context_of_an_invocation(worker: Worker) -> None:
+def test_the_context_of_an_invocation(worker: LambdaConfig) -> None:
     """Time is what Lambda says is left."""
     context = worker.context(Invocation(12.0))
     assert context.clock.remaining() == 12.0

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from s3unzip.aws_lambda.environment import Worker, read_worker
+from s3unzip.aws_lambda.environment import LambdaConfig, read_worker
 from s3unzip.aws_lambda.events import NESTED, read_requests
 from s3unzip.errors import UsageError
 from s3unzip.model import Budget, Location, Options, Request
@@ -22,7 +22,7 @@ REQUEST = Request(
 )
 
 
-def worker() -> Worker:
+def worker() -> LambdaConfig:
     """Return a worker whose environment opens archives two levels deep."""
     return read_worker(
         {

@@ -84,7 +84,7 @@ def test_a_repeated_event_leaves_the_plan_as_it_is(
     bench, request = archive
     plan.plan_archive(request, bench.context)
     (run,) = names(aws)
-    work = bench.stores.work(run)
+    work = bench.stores.run_store(run)
     before = {name: work.read(name) for name in work.names("")}
     assert "plan.jsonl" in before
     again = replace(bench.context, tuning=replace(bench.tuning, batch_members=1))

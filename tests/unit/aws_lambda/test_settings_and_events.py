@@ -17,8 +17,8 @@ from s3unzip.aws_lambda.events import (
     event_detail,
     read_requests,
 )
-from s3unzip.aws_lambda.executions import MOST_INPUT, execution_input
-from s3unzip.aws_lambda.invocation import take
+from s3unzip.aws_lambda.executions import MAX_INPUT, execution_input
+from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import (
     Location,
@@ -162,7 +162,7 @@ def test_input_of_the_execution_is_small() -> None:
     run = Run("r" * 80, long, Pin(1, "e" * 40, "v" * 1_024), long, Options(), "k" * 1_024, 1.0)
     plan = PlanSummary(run=run, members=10**7, tasks=20_000, scans=5, concurrency=0)
     given = execution_input(read_worker(VARIABLES), plan)
-    assert len(encode(given)) < MOST_INPUT
+    assert len(encode(given)) < MAX_INPUT
     assert given["concurrency"] == 1
     assert given["work"]["plan"] == f"s3unzip/runs/{run.id}/plan.jsonl"
 
@@ -196,11 +196,11 @@ def test_task_of_an_event() -> None:
         "size": 1,
         "seconds": 0.1,
     }
-    assert take({"task": task}, "task", Task).rows == (0, 1)
+    assert parse_field({"task": task}, "task", Task).rows == (0, 1)
     with pytest.raises(UsageError, match="no 'task'"):
-        take({}, "task", Task)
+        parse_field({}, "task", Task)
     with pytest.raises(UsageError, match="not a Task"):
-        take({"task": {**task, "kind": "dance"}}, "task", Task)
+        parse_field({"task": {**task, "kind": "dance"}}, "task", Task)
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.ZIP", "a.Zip", "b/a.zip"])

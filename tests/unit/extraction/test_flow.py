@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, ThrottledError
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.window import Window
-from s3unzip.stores.calls import Calls, Pace
+from s3unzip.stores.calls import AimdLimiter, Calls
 from s3unzip.stores.readahead import read_ahead
 from s3unzip.zipformat.ranges import ByteRange
 from tests.memory import ManualClock
@@ -181,7 +181,7 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
 
 def test_a_pace_lets_no_more_through_than_its_limit() -> None:
     """Under many threads the places taken never pass the limit, and all get one."""
-    pace = Pace(8)
+    pace = AimdLimiter(8)
     lock, active, most = threading.Lock(), 0, 0
 
     def once(_number: int) -> None:
@@ -203,7 +203,7 @@ def test_a_pace_lets_no_more_through_than_its_limit() -> None:
 
 def test_a_pace_is_cut_once_a_round() -> None:
     """A burst of refusals of calls that began together is one piece of news."""
-    pace = Pace(64)
+    pace = AimdLimiter(64)
     for _ in range(200):
         pace.leave(pace.enter(), throttled=False, succeeded=True)
     before = pace.limit

@@ -32,7 +32,7 @@ def play(tasks: list[Task], platform: Platform, at_once: int, seed: int = 1) -> 
     return simulate(jobs_of(tasks, platform, at_once), platform, at_once, random.Random(seed))
 
 
-def most_at_once(line: Timeline) -> int:
+def max_at_once(line: Timeline) -> int:
     """Return how many jobs ran at the same time at most."""
     events = [(at, 1) for at in line.dispatched] + [(at, -1) for at in line.ended]
     running = most = 0
@@ -65,7 +65,7 @@ def test_every_job_is_done_once_within_limits(tasks: list[Task], at_once: int, s
     for index in range(len(tasks)):
         assert 0 <= line.dispatched[index] < line.working[index] < line.ended[index]
         assert line.ended[index] - line.working[index] >= line.alone[index] * 0.999_999
-    assert most_at_once(line) <= min(at_once, 50)
+    assert max_at_once(line) <= min(at_once, 50)
     # one dispatch, one beginning, one end a job; growth is the rest
     assert 3 * len(tasks) <= line.events <= 3 * len(tasks) + 20
 

@@ -10,7 +10,7 @@ from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.handlers import extract, link, plan, report, scan
 
 if TYPE_CHECKING:
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
     from tests.account import Account
     from tests.unit.aws_lambda.contexts import Invocation
 
@@ -63,9 +63,9 @@ class Functions:
         ids = {one["itemIdentifier"] for one in failed}
         return [record["body"] for record in records if record["messageId"] in ids]
 
-    def work(self, run: str) -> Work:
+    def run_store(self, run: str) -> RunStore:
         """Return a run's records."""
-        return open_worker().stores.work(run)
+        return open_worker().stores.run_store(run)
 
     def told(self, run: str) -> dict[str, Any]:
         """Return the input of a run's execution."""

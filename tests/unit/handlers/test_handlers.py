@@ -98,7 +98,7 @@ def test_a_rejected_archive(deploy: Callable[..., Functions], account: Account) 
     assert account.executions() == []
     (event,) = account.receive(heard)
     assert (event["detail-type"], event["detail"]["verdict"]) == ("Archive Rejected", "REJECTED")
-    assert read_report(functions.work(event["detail"]["run"])) is not None
+    assert read_report(functions.run_store(event["detail"]["run"])) is not None
     (noted,) = account.objects("work", "runs/-refused/")
     assert noted.endswith(event["detail"]["run"])
 
@@ -131,12 +131,14 @@ def test_an_execution_that_failed_is_settled(
     account.put("a.zip", archive())
     functions.plan(object_created("a.zip"))
     (run,) = account.executions()
-    functions.work(run).write("stop.json", [b'{"verdict":"FAILED","reason":"x","message":"y"}'])
+    functions.run_store(run).write(
+        "stop.json", [b'{"verdict":"FAILED","reason":"x","message":"y"}']
+    )
     assert functions.report_failure(run)["verdict"] == "FAILED"
-    report = decode(functions.work(run).read("report.json"), Report)
+    report = decode(functions.run_store(run).read("report.json"), Report)
     assert (report.verdict, report.missing) == (Verdict.FAILED, 20)
     with pytest.raises(NotFoundError):  # or no task of a redrive would begin
-        functions.work(run).read("stop.json")
+        functions.run_store(run).read("stop.json")
     (event,) = account.receive(heard)
     assert event["detail-type"] == "Archive Failed"
 

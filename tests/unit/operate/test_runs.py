@@ -103,7 +103,7 @@ def test_a_retry_is_an_execution_of_its_own(
     assert runs.find("latest") == run
     assert runs.state(run) == "RUNNING"  # that of the retry
     end(functions, retried)
-    report = read_report(runs.work(run))
+    report = read_report(runs.run_store(run))
     assert report is not None
     assert report.failed == 1
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3unzip.model import Task, TaskKind
-from s3unzip.planning.cutting import TaskCutter, Work, choose_concurrency, order_tasks
+from s3unzip.planning.cutting import TaskCutter, Totals, choose_concurrency, order_tasks
 from s3unzip.settings import Tuning
 
 SMALL = replace(
@@ -28,7 +28,7 @@ SMALL = replace(
 NARROW_IN = replace(SMALL, batch_bytes=1_500)
 NARROW_OUT = replace(SMALL, batch_output=1_500)
 # Only what a test narrows ends a batch: not the forecast seconds.
-WIDE = replace(Tuning(), small_member=1_000, batch_seconds=1e9, batch_least_seconds=1e9)
+WIDE = replace(Tuning(), small_member=1_000, batch_seconds=1e9, batch_min_seconds=1e9)
 Size = tuple[int, int, int]  # compressed, plain, method
 sizes = st.lists(
     st.tuples(st.integers(0, 9_000), st.integers(0, 9_000), st.sampled_from([0, 8, 12])),
@@ -52,7 +52,7 @@ def cut(
 ) -> TaskCutter:
     """Cut members, handed over a few at a time; rows are 10 bytes each."""
     rows = rows_of(members)
-    work = Work(len(rows), sum(r[5] for r in rows), sum(r[6] for r in rows))
+    work = Totals(len(rows), sum(r[5] for r in rows), sum(r[6] for r in rows))
     cutter = TaskCutter(tuning, work, copies=copies)
     for first in range(0, len(rows), step):
         last = min(first + step, len(rows))

@@ -114,7 +114,7 @@ def test_a_retry_may_fail_again(stores: MemoryStores, context: Context) -> None:
 def test_abort_drops_only_this_runs_uploads(stores: MemoryStores, context: Context) -> None:
     """By its id where it is on record, by its key where only the intent is."""
     summary = plan(context)
-    bucket, log = stores.bucket("out"), stores.work(summary.run.id)
+    bucket, log = stores.bucket("out"), stores.run_store(summary.run.id)
     calls = context.calls()
     begin_upload("stream-1", "archive/a", FACTS, bucket, log, calls)
     theirs = bucket.create_upload("archive/a", FACTS)
@@ -128,7 +128,7 @@ def test_abort_drops_only_this_runs_uploads(stores: MemoryStores, context: Conte
 def test_a_redrive_after_an_abort(stores: MemoryStores, context: Context) -> None:
     """Slices whose shared upload was dropped are given up, and the member is streamed."""
     summary = plan(context)
-    log = stores.work(summary.run.id)
+    log = stores.run_store(summary.run.id)
     for line in log.read("scan.jsonl").splitlines():
         run_scan(summary.run, decode(line, ScanTask), context)
     link_members(summary.run, context)
@@ -143,7 +143,7 @@ def test_a_redrive_after_an_abort(stores: MemoryStores, context: Context) -> Non
 def test_a_second_run_drops_what_the_first_left(stores: MemoryStores, context: Context) -> None:
     """A run that begins anew forgets the records of the earlier one, but not its uploads."""
     summary = plan(context)
-    log = stores.work(summary.run.id)
+    log = stores.run_store(summary.run.id)
     begin_upload("stream-1", "archive/x", FACTS, stores.bucket("out"), log, context.calls())
     assert work(summary, context).verdict is Verdict.COMPLETED
     assert not stores.bucket("out").pending
@@ -188,7 +188,7 @@ def test_an_attempt_that_resumes_counts_what_the_earlier_cost(
 ) -> None:
     """Requests, bytes and seconds of a task are those of all its attempts on record."""
     summary = plan(context)
-    log = stores.work(summary.run.id)
+    log = stores.run_store(summary.run.id)
     task = next(
         task
         for task in (decode(line, Task) for line in log.read("plan.jsonl").splitlines())

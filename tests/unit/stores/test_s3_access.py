@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from s3unzip.errors import AccessDeniedError, StorageError
-from s3unzip.stores.s3.run_store import PART, S3Work
+from s3unzip.stores.s3.run_store import PART, S3RunStore
 from s3unzip.stores.s3.session import S3Access, Session
 from tests.memory import MemoryBucket
 
@@ -62,7 +62,7 @@ def test_the_first_fault_is_the_one_that_is_told() -> None:
     """A right that the clean-up lacks must not make a fault final that may be tried again."""
     store: Any = Refusing()
     session: Any = None  # nothing is read
-    work = S3Work(session, "work", "runs/a/", store)
+    work = S3RunStore(session, "work", "runs/a/", store)
 
     def pieces() -> Iterator[bytes]:
         yield b"x" * PART

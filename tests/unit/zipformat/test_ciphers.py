@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s3unzip.zipformat import Policy, declares_crc, knowing_crc
+from s3unzip.zipformat import Policy, declares_crc, with_known_crc
 from s3unzip.zipformat.coding import AesCoding, aes_coding, compression_of
 from tests.corpus.runner import CORPUS, Cut, Result, extract
 from tests.encrypting import seal_aes, seal_zipcrypto
@@ -174,7 +174,7 @@ def test_coding_in_a_number(coding: AesCoding) -> None:
     assert 1 << 15 <= number < 1 << 16
     assert compression_of(number) == coding.method
     assert declares_crc(number) is (coding.version == 1)
-    assert declares_crc(knowing_crc(number))
+    assert declares_crc(with_known_crc(number))
     assert aes_coding(coding.method) is None
 
 

@@ -17,9 +17,9 @@ from s3unzip.zipformat import (
     Limits,
     Policy,
     drive,
+    finalize_index,
     fold_key,
     locate_directory,
-    settle_index,
 )
 from s3unzip.zipformat.directory.names import has_long_marks
 from s3unzip.zipformat.policy import MIB
@@ -102,9 +102,9 @@ def test_keys_decide_what_is_a_duplicate() -> None:
         locate_directory(raw, len(raw), Policy()), lambda want: raw[want.start : want.stop]
     )
     headers = list(DirectoryReader(location, Policy()).feed(raw[location.start : location.stop]))
-    assert len(settle_index(headers, location, Policy(), str).members) == 2
+    assert len(finalize_index(headers, location, Policy(), str).members) == 2
     with pytest.raises(RejectedError, match="duplicate-name"):
-        settle_index(headers, location, Policy(), lambda path: path.rpartition("/")[2])
+        finalize_index(headers, location, Policy(), lambda path: path.rpartition("/")[2])
 
 
 def test_lenient_duplicates() -> None:

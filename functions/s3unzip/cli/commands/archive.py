@@ -47,7 +47,7 @@ def list_members(
     profile: o.Profile = None,
 ) -> int:
     """List an archive's members, like unzip -v; reads only its directory."""
-    from s3unzip.preview import settle_listing
+    from s3unzip.preview import resolve_listing
 
     chosen = o.make_options(
         include=include, exclude=exclude, limit=limit, lenient=lenient, encoding=encoding
@@ -55,7 +55,7 @@ def list_members(
     request = preview_request(source, chosen)
     config = o.store_config(endpoint_url, region, profile, allow=allow)
     context = make_context(config, chosen, password_file)
-    listing = settle_listing(request, context)
+    listing = resolve_listing(request, context)
     if json_lines:
         for member in listing.members:
             sys.stdout.write(json.dumps(_as_json(member), ensure_ascii=False) + "\n")

@@ -65,7 +65,7 @@ def list_runs(
         if run in listed:  # a retry of it is listed already
             continue
         listed.add(run)
-        report = read_report(runs.work(run))
+        report = read_report(runs.run_store(run))
         if json:
             if report is not None:
                 sys.stdout.write(encode(report).decode() + "\n")
@@ -107,7 +107,7 @@ def show_run(
     name = runs.find(run)
     report = report_of(name, runs)
     if failures:
-        for task, outcome in each_outcome(runs.work(name)):
+        for task, outcome in each_outcome(runs.run_store(name)):
             if outcome.status is Status.FAILED:
                 sys.stdout.write(encode({"task": task, "outcome": outcome}).decode() + "\n")
     elif html:
@@ -131,7 +131,7 @@ def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
         raise NotFoundError(f"{run}: has no page; s3unzip redrive {run} writes it")
     page = home / "pages" / f"{run}.html"
     make_folders(page.parent, PRIVATE)
-    page.write_bytes(runs.work(run).read(run_files.PAGE))
+    page.write_bytes(runs.run_store(run).read(run_files.PAGE))
     return page
 
 
@@ -171,7 +171,7 @@ def redrive_run(
         deployed.redrive(name)
         sys.stdout.write(f"redriven: s3unzip watch {name} --env {env}\n")
         return 0
-    make = _Again(config, workers, puts, tune, password_file)
+    make = LocalRerun(config, workers, puts, tune, password_file)
     return make.go(run, redrive, json=json)
 
 
@@ -208,7 +208,7 @@ def retry_run(
         following = f"{tasks:,} tasks: s3unzip watch {name} --env {env}" if tasks else "none failed"
         sys.stdout.write(f"{following}\n")
         return 0
-    make = _Again(config, workers, puts, tune, password_file)
+    make = LocalRerun(config, workers, puts, tune, password_file)
     return make.go(run, retry_failed, json=json)
 
 
@@ -234,12 +234,12 @@ def abort_run(
             sys.stdout.write("execution stopped\n")
     context = _look(runs)
     summary = read_summary(name, runs)
-    count = abort_leftovers(summary.run, runs.work(name), context, context.calls())
+    count = abort_leftovers(summary.run, runs.run_store(name), context, context.calls())
     sys.stdout.write(f"{count} incomplete uploads dropped\n")
     return 0
 
 
-class _Again:
+class LocalRerun:
     """Does a run's work again, or what is left of it, with the options of this command."""
 
     def __init__(
@@ -306,6 +306,6 @@ def read_summary(run: str, runs: Runs) -> PlanSummary:
         NotFoundError: the run was rejected, or never planned.
     """
     try:
-        return decode(runs.work(run).read(run_files.SUMMARY), PlanSummary)
+        return decode(runs.run_store(run).read(run_files.SUMMARY), PlanSummary)
     except NotFoundError as error:
         raise NotFoundError(f"{run}: has no plan; it was rejected, or stopped before") from error

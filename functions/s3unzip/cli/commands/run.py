@@ -22,7 +22,7 @@ from s3unzip.stores.locations import parse_destination, parse_source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s3unzip.aws_lambda.environment import Orders, Scale
+    from s3unzip.aws_lambda.environment import Capacity, RunDefaults
     from s3unzip.context import Context
     from s3unzip.forecast import Forecast, Platform, Workload
     from s3unzip.local.forkserver import ForkServer
@@ -320,8 +320,8 @@ def plan_command(
 class _Deployed(NamedTuple):
     """What an environment says of its runs."""
 
-    orders: Orders
-    scale: Scale
+    orders: RunDefaults
+    scale: Capacity
 
 
 def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
@@ -362,7 +362,7 @@ def _guard(summary: PlanSummary, context: Context, max_cost: float) -> None:
     )
     from s3unzip.runs.records import planned_tasks
 
-    tasks = planned_tasks(context.stores.work(summary.run.id))
+    tasks = planned_tasks(context.stores.run_store(summary.run.id))
     workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
     if context.platform is not None:
         check_budget(make_forecast(workload, context.platform, context.tuning), max_cost)

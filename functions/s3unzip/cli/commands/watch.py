@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from s3unzip.cli.progress import RunDisplay
     from s3unzip.cli.runs import Runs
     from s3unzip.model import PlanSummary, Report
-    from s3unzip.runs.watch import Items, Sighting
+    from s3unzip.runs.watch import Items, RunSnapshot
 
 RUNNING = "RUNNING"
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
@@ -66,7 +66,7 @@ class _Watch:
         self._run = run
         self._runs = runs
         self._display = display
-        self._watcher = RunWatcher(runs.work(run))
+        self._watcher = RunWatcher(runs.run_store(run))
         self._told: Counter[str] = Counter()
         self._planned = False
         self._next_line = 0.0
@@ -98,7 +98,7 @@ class _Watch:
 
         # The state first: a report that is there when a run had ended before is its last one.
         state = self._runs.state(self._run)
-        report = read_report(self._runs.work(self._run))
+        report = read_report(self._runs.run_store(self._run))
         seen = self._watcher.look()
         self._show(seen, self._runs.items(self._run) if state == RUNNING else None)
         if state == RUNNING:
@@ -114,7 +114,7 @@ class _Watch:
         if time.monotonic() - self._ended > REPORT_SECONDS:
             raise NotFoundError(f"{self._run}: its execution ended and left no report")
 
-    def _show(self, seen: Sighting, items: Items | None) -> None:
+    def _show(self, seen: RunSnapshot, items: Items | None) -> None:
         summary = seen.summary
         if summary is None:
             return
@@ -135,7 +135,7 @@ class _Watch:
             self._display.say(_line(summary, seen, note))
 
 
-def _note(summary: PlanSummary, seen: Sighting, items: Items | None) -> str:
+def _note(summary: PlanSummary, seen: RunSnapshot, items: Items | None) -> str:
     """Return what a display of a local run has no place for."""
     parts = []
     if summary.scans and not seen.tasks:
@@ -153,7 +153,7 @@ def _note(summary: PlanSummary, seen: Sighting, items: Items | None) -> str:
     return ", ".join(parts)
 
 
-def _line(summary: PlanSummary, seen: Sighting, note: str) -> str:
+def _line(summary: PlanSummary, seen: RunSnapshot, note: str) -> str:
     """Return one line for a log."""
     counts = seen.counts
     done = counts["extracted"] + counts["unchanged"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import MemberRow, Run
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination, Work
+    from s3unzip.stores.ports import Destination, RunStore
 
 
 def whole_task(task: Task, row: MemberRow) -> Task:
@@ -49,7 +49,7 @@ def finish_members(run: Run, context: Context, calls: Calls) -> Iterator[Outcome
     A member whose slices are not all done is left alone: nothing is yielded
     for it, and its tasks are still on the list of what is left.
     """
-    work = context.stores.work(run.id, calls)
+    work = context.stores.run_store(run.id, calls)
     destination = context.stores.destination(run.destination)
     for task in split_tasks(work):
         row = read_rows(work, task.rows)[0]
@@ -67,7 +67,7 @@ def finish_members(run: Run, context: Context, calls: Calls) -> Iterator[Outcome
         yield (slices and finish.try_slices(slices)) or whole_task(task, row)
 
 
-def _read_slices(work: Work, task: Task, link: Link) -> list[TaskOutcomes]:
+def _read_slices(work: RunStore, task: Task, link: Link) -> list[TaskOutcomes]:
     """Return what is on record of each slice; of one that never ended, an incomplete record."""
     nothing = TaskOutcomes(TaskReport(task.id, task.kind, 1, unfinished=1), [])
     return [

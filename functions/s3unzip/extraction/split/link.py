@@ -34,7 +34,7 @@ from s3unzip.model import (
     encode,
 )
 from s3unzip.objects.existing import exists_finding
-from s3unzip.objects.metadata import facts_of
+from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.part_writer import choose_part_size
 from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.planning.cutting import slice_id
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import MemberRow, Run
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination, PartLimits, Work
+    from s3unzip.stores.ports import Destination, PartLimits, RunStore
 
 
 class LinkReport(NamedTuple):
@@ -72,7 +72,7 @@ def read_link(log: OutcomeLog, member: int) -> Link:
         raise UsageError(f"{name} is missing: scan and link come before {log.task.id}") from error
 
 
-def split_tasks(work: Work) -> Iterator[Task]:
+def split_tasks(work: RunStore) -> Iterator[Task]:
     """Yield the first task of each member that is split over several."""
     for line in iterate_lines(work.stream(run_files.PLAN)):
         task = decode(line, Task)
@@ -80,7 +80,7 @@ def split_tasks(work: Work) -> Iterator[Task]:
             yield task
 
 
-def linked_sizes(work: Work) -> dict[str, int]:
+def linked_sizes(work: RunStore) -> dict[str, int]:
     """Return the bytes that tasks of split members write, by the task's id, as the links say."""
     sizes = {}
     for name in work.names(run_files.LINKS):
@@ -104,7 +104,7 @@ def link_members(run: Run, context: Context) -> LinkReport:
         ServiceFaultError: try again later.
     """
     calls = context.calls()
-    work = context.stores.work(run.id, calls)
+    work = context.stores.run_store(run.id, calls)
     stop = read_stop(work)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
         return LinkReport(0, 0, 0)
@@ -125,7 +125,7 @@ def link_members(run: Run, context: Context) -> LinkReport:
     )
 
 
-def _link_once(run: Run, task: Task, work: Work, context: Context, calls: Calls) -> Link:
+def _link_once(run: Run, task: Task, work: RunStore, context: Context, calls: Calls) -> Link:
     row = read_rows(work, task.rows)[0]
     name = run_files.link(row.index)
     try:
@@ -140,7 +140,7 @@ def _link_once(run: Run, task: Task, work: Work, context: Context, calls: Calls)
 
 def _make_link(run: Run, row: MemberRow, log: OutcomeLog) -> Link:
     destination = log.context.stores.destination(run.destination)
-    settled = _settled_outcome(run, row, destination, log)
+    settled = _outcome_without_link(run, row, destination, log)
     if settled is not None:
         return Link(row.index, row.key, None, outcome=settled)
     try:
@@ -158,13 +158,13 @@ def _make_link(run: Run, row: MemberRow, log: OutcomeLog) -> Link:
         )
     except MemberError:
         return Link(row.index, row.key, None, stream=True)
-    facts = facts_of(row.key, row, run)
+    facts = object_metadata(row.key, row, run)
     owner = f"link-{row.index:08d}"
     upload = begin_upload(owner, row.key, facts, destination, log.work, log.calls)
     return Link(row.index, row.key, upload.upload_id, data.span.start, tuple(slices))
 
 
-def _settled_outcome(
+def _outcome_without_link(
     run: Run, row: MemberRow, destination: Destination, log: OutcomeLog
 ) -> Outcome | None:
     rule = run.options.on_conflict
@@ -188,7 +188,7 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
     """
     work = log.work
     # Each slice rounds its count of parts up: leave that many of the store's limit.
-    spare = limits._replace(parts=limits.parts - log.task.parts)
+    spare = limits._replace(max_parts=limits.max_parts - log.task.parts)
     part_size = choose_part_size(row.size, log.context.tuning.part_bytes, spare)
     slices: list[SliceParts] = []
     group: list[int] = []
@@ -201,8 +201,8 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
         group.append(part)
         size += segment.length
         # A part below the store's least size can only be the last of an upload.
-        if size >= limits.least or segment.stop_bit is None:
-            count = max(1, min(math.ceil(size / part_size), size // limits.least))
+        if size >= limits.min_bytes or segment.stop_bit is None:
+            count = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
             slices.append(SliceParts(group[0], tuple(group), start, size, number + 1, count))
             number += count
             start += size
@@ -214,7 +214,7 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
 
 
 def _scans(
-    work: Work, row: MemberRow, log: OutcomeLog, part_of: dict[int, int]
+    work: RunStore, row: MemberRow, log: OutcomeLog, part_of: dict[int, int]
 ) -> Iterator[deflate.ScannedSegment]:
     for part in range(log.task.parts):
         name = run_files.scanned_segment(row.index, part)
@@ -230,12 +230,14 @@ def _scans(
 def _link_copies(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[SliceParts]:
     tuning = log.context.tuning
     step = log.task.span[1] - log.task.span[0]
-    wanted = max(tuning.copy_part_bytes, math.ceil(row.size / limits.parts) + 1, limits.least)
+    wanted = max(
+        tuning.copy_part_bytes, math.ceil(row.size / limits.max_parts) + 1, limits.min_bytes
+    )
     slices: list[SliceParts] = []
     number = 1
     for part, start in enumerate(range(0, row.size, step)):
         size = min(step, row.size - start)
-        count = max(1, math.ceil(size / min(wanted, limits.most)))
+        count = max(1, math.ceil(size / min(wanted, limits.max_bytes)))
         slices.append(SliceParts(part, (), start, size, number, count))
         number += count
     return slices

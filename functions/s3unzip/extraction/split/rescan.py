@@ -11,10 +11,10 @@ from s3unzip.runs.outcomes import iterate_lines
 from s3unzip.runs.stop import read_stop
 
 if TYPE_CHECKING:
-    from s3unzip.stores.ports import Work
+    from s3unzip.stores.ports import RunStore
 
 
-def list_unscanned(work: Work) -> int:
+def list_unscanned(work: RunStore) -> int:
     """Write the scans without a record to ``rescan.jsonl``; return how many there are.
 
     Of a run that must stop no scan is to do.

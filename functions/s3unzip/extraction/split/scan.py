@@ -38,7 +38,7 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
         ServiceFaultError: try again later.
     """
     calls = context.calls()
-    work = context.stores.work(run.id, calls)
+    work = context.stores.run_store(run.id, calls)
     name = run_files.scan_report(scan.id)
     try:
         return decode(work.read(name), ScanReport)
@@ -61,7 +61,7 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
 
 def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanReport:
     started = context.clock.now()
-    work = context.stores.work(run.id, calls)
+    work = context.stores.run_store(run.id, calls)
     row = read_rows(work, scan.row)[0]
     task = Task(
         id=scan.id,

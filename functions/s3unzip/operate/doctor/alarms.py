@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ALARMS = "alarms"
 SUBSCRIPTIONS = "subscriptions"
-MOST_NAMES = 100  # that one DescribeAlarms takes
+MAX_NAMES = 100  # that one DescribeAlarms takes
 SET_EMAIL = "set alarms.email in the environment's file and deploy, or add an action of your own"
 
 
@@ -76,8 +76,8 @@ def check_subscriptions(deployment: Deployment) -> CheckResult:
 
 def _read_alarms(deployment: Deployment) -> list[MetricAlarmTypeDef]:
     client: CloudWatchClient = deployment.client("cloudwatch")
-    names = deployment.names(ALARM)[:MOST_NAMES]
+    names = deployment.names(ALARM)[:MAX_NAMES]
     if not names:
         return []
-    call = partial(client.describe_alarms, AlarmNames=names, MaxRecords=MOST_NAMES)
+    call = partial(client.describe_alarms, AlarmNames=names, MaxRecords=MAX_NAMES)
     return ask("cloudwatch:DescribeAlarms", call)["MetricAlarms"]

@@ -192,7 +192,7 @@ class Canary:
         """Return the report once the run's execution has ended too; None: it is not in time."""
         runs, run = self._deployment.runs, self._run
         while run is not None and time.monotonic() < until:
-            report = read_report(runs.work(run))
+            report = read_report(runs.run_store(run))
             if report is not None and runs.state(run) != RUNNING:
                 return report
             time.sleep(POLL_SECONDS)
@@ -218,7 +218,7 @@ class Canary:
         """Read every object that the run says it wrote."""
         key_of = self._template.key_of()
         contents = {key_of(one.path): one.content for one in canary_members(self._token)}
-        work = self._deployment.runs.work(report.run)
+        work = self._deployment.runs.run_store(report.run)
         keys = [one.key for _, one in each_outcome(work) if one.status is Status.EXTRACTED]
         wrong = [key for key in keys if self._read(key) != contents.get(key)]
         if wrong:

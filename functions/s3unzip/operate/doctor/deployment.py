@@ -9,7 +9,7 @@ from s3unzip.aws_lambda.environment import read_orders, read_scale
 from s3unzip.operate.doctor.asking import ask
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import Orders, Scale
+    from s3unzip.aws_lambda.environment import Capacity, RunDefaults
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.operate.stack import Stack
 
@@ -73,12 +73,12 @@ class Deployment:
         return self.runs.planner_variables()
 
     @cached_property
-    def orders(self) -> Orders:
+    def orders(self) -> RunDefaults:
         """What all runs of the environment have in common."""
         return read_orders(self.variables)
 
     @cached_property
-    def scale(self) -> Scale:
+    def scale(self) -> Capacity:
         """How large the runs of the environment may be."""
         return read_scale(self.variables)
 

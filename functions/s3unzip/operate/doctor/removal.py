@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
-MOST_DELETED = 1_000  # that one DeleteObjects takes
+MAX_DELETED = 1_000  # that one DeleteObjects takes
 
 
 def remove_versions(
@@ -34,8 +34,8 @@ def remove_versions(
     """
     found = ask("s3:ListBucketVersions", lambda: list(_versions(s3, bucket, prefix)))
     doomed = [one for one in found if wanted is None or wanted(one["Key"])]
-    for at in range(0, len(doomed), MOST_DELETED):
-        _delete(s3, bucket, doomed[at : at + MOST_DELETED])
+    for at in range(0, len(doomed), MAX_DELETED):
+        _delete(s3, bucket, doomed[at : at + MAX_DELETED])
     return len(doomed)
 
 

@@ -24,10 +24,10 @@ def encode_safely(value: object) -> bytes:
     return text
 
 
-def clip(text: str, most: int) -> str:
+def clip(text: str, limit: int) -> str:
     """Return `text` as valid UTF-8 of at most `most` characters, cut in the middle."""
     text = text.encode("utf-8", "replace").decode("utf-8")
-    if len(text) <= most:
+    if len(text) <= limit:
         return text
-    head = most // 2
-    return f"{text[:head]}…{text[head + 1 - most :]}"
+    head = limit // 2
+    return f"{text[:head]}…{text[head + 1 - limit :]}"

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from s3unzip.errors import ConflictError, NotFoundError, ServiceFaultError, StorageError
 from s3unzip.model import Part, decode, encode
-from s3unzip.stores.folder.errors import fault
+from s3unzip.stores.folder.errors import translate_error
 from s3unzip.stores.folder.listing import list_files, own_names
 from s3unzip.stores.folder.placing import (
     OWN,
@@ -63,7 +63,7 @@ class FolderDestination:
     @property
     def part_limits(self) -> PartLimits:
         """Any size of part, and as many as S3 takes."""
-        return PartLimits(least=1)
+        return PartLimits(min_bytes=1)
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one file whole, with its time and mode."""
@@ -95,7 +95,7 @@ class FolderDestination:
             with FileIO(self._folder.open_file(place, os.O_RDONLY), "rb") as file:
                 yield from iter(partial(file.read, PIECE), b"")
         except OSError as error:
-            raise fault(error, place.path) from error
+            raise translate_error(error, place.path) from error
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the files; nothing happens if they are gone."""
@@ -114,7 +114,7 @@ class FolderDestination:
             write_place(self._folder, note, (encode(UploadNote(key, facts)) + b"\n",))
             write_place(self._folder, place, (), if_absent=True)
         except OSError as error:
-            raise fault(error, target.path) from error
+            raise translate_error(error, target.path) from error
         return upload_id
 
     def upload_part(
@@ -130,7 +130,7 @@ class FolderDestination:
             with self._opened(note, os.O_WRONLY | os.O_APPEND) as lines:
                 lines.write(encode(part) + b"\n")
         except OSError as error:
-            raise fault(error, place.path) from error
+            raise translate_error(error, place.path) from error
         return part
 
     def copy_part(
@@ -164,7 +164,7 @@ class FolderDestination:
             self.abort_upload(upload)
             raise
         except OSError as error:
-            raise fault(error, target.path) from error
+            raise translate_error(error, target.path) from error
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop the file; nothing happens if it is gone."""

@@ -34,7 +34,7 @@ _KINDS: dict[int, tuple[type[S3UnzipError], str]] = {
 }
 
 
-def fault(error: OSError, path: str) -> S3UnzipError:
+def translate_error(error: OSError, path: str) -> S3UnzipError:
     """Return the error that says what `error` means for `path`."""
     kind, text = _KINDS.get(error.errno or 0, (ServiceFaultError, error.strerror or str(error)))
     return kind(f"{path}: {text}")

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import StorageError
-from s3unzip.stores.folder.errors import fault
+from s3unzip.stores.folder.errors import translate_error
 from s3unzip.stores.folder.placing import OWN
 
 if TYPE_CHECKING:
@@ -82,4 +82,4 @@ def _scan(folder: Folder, path: str) -> Iterator[os.DirEntry[str]]:
     except (FileNotFoundError, NotADirectoryError, StorageError):
         return
     except OSError as error:
-        raise fault(error, f"{folder.root}/{path}") from error
+        raise translate_error(error, f"{folder.root}/{path}") from error

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import ConflictError, NotFoundError, ServiceFaultError, StorageError
 from s3unzip.stores.folder.descriptors import PRIVATE, Directories
-from s3unzip.stores.folder.errors import fault
+from s3unzip.stores.folder.errors import translate_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -101,7 +101,7 @@ class Folder:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise NotFoundError(f"{place.path}: not a file") from error
-            raise self.fault(error, place.path) from error
+            raise self.translate_error(error, place.path) from error
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise NotFoundError(f"{place.path}: not a file")
@@ -115,7 +115,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise self.fault(error, place.path) from error
+            raise self.translate_error(error, place.path) from error
 
     def new_file(self, directory: Directory) -> NewFile:
         """Return an empty file in `directory` that has no name yet, or one of our own."""
@@ -133,18 +133,18 @@ class Folder:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _PLAIN
         return NewFile(os.open(name, flags, self._file_mode, dir_fd=directory.fd), directory, name)
 
-    def fault(self, error: OSError, path: str) -> Exception:
+    def translate_error(self, error: OSError, path: str) -> Exception:
         """Return the error that says what `error` means for `path`."""
         if error.errno == errno.ENOENT:
             self._directories.forget()
-        return fault(error, path)
+        return translate_error(error, path)
 
     def write_fault(self, error: OSError, path: str) -> Exception:
         """Return the same for a write, which makes the folders that it needs."""
         if error.errno == errno.ENOENT:
             self._directories.forget()
             return ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
-        return fault(error, path)
+        return translate_error(error, path)
 
 
 class NewFile:

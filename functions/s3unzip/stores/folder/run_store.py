@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.stores.folder.destination import FolderDestination
-from s3unzip.stores.folder.errors import fault
+from s3unzip.stores.folder.errors import translate_error
 from s3unzip.stores.folder.placing import Folder, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-class FolderWork:
+class FolderRunStore:
     """The work store of one run; threads and processes may share it.
 
     It may hold secrets (a presigned URL), so only this user may read it: folders
@@ -43,7 +43,7 @@ class FolderWork:
                 file.seek(span[0])
                 data = file.read(max(0, span[1] - span[0]))
         except OSError as error:
-            raise fault(error, place.path) from error
+            raise translate_error(error, place.path) from error
         if len(data) != max(0, span[1] - span[0]):
             raise ServiceFaultError(f"{place.path}: {len(data)} bytes of {span} came")
         return data

@@ -11,7 +11,7 @@ from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
 from s3unzip.model import Part
 from s3unzip.stores.ports import PartLimits, StoredObject, Upload
 from s3unzip.stores.s3 import boto_fallback as odd_keys
-from s3unzip.stores.s3.errors import S3_ERRORS, Call, fault
+from s3unzip.stores.s3.errors import S3_ERRORS, Call, translate_error
 from s3unzip.stores.s3.pins import date_of
 from s3unzip.stores.s3.session import Writing
 
@@ -330,7 +330,7 @@ class S3Destination:
 
     def _copy_fault(self, error: Exception, upload: Upload, source: Location) -> S3UnzipError:
         # One answer speaks of two objects; a condition can only be the source's.
-        found = fault(error, Call("GetObject", source.bucket, source.key, pinned=True))
+        found = translate_error(error, Call("GetObject", source.bucket, source.key, pinned=True))
         upload_gone = "NoSuchUpload" in str(found)
         return self._fault(error, "PutObject", upload.key) if upload_gone else found
 

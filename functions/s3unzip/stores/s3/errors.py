@@ -152,7 +152,7 @@ class MisplacedError(ServiceFaultError):
     """The bucket is in another region than was thought; the next attempt asks there."""
 
 
-def fault(error: Exception, call: Call) -> S3UnzipError:
+def translate_error(error: Exception, call: Call) -> S3UnzipError:
     """Return the error that says what `error` means to `call`."""
     if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")

@@ -36,7 +36,7 @@ CALLS_AT_ONCE = 32
 TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
 
 
-class S3Work:
+class S3RunStore:
     """The work store of one run; threads may share it."""
 
     def __init__(
@@ -72,12 +72,12 @@ class S3Work:
                 parts.append(self._part(upload, len(parts) + 1, size, body))
                 size += len(body)
             self._complete(upload, parts)
-        except BaseException as fault:
-            self._abort(upload, fault)
+        except BaseException as translate_error:
+            self._abort(upload, translate_error)
             raise
         return size
 
-    def _abort(self, upload: Upload, fault: BaseException) -> None:
+    def _abort(self, upload: Upload, translate_error: BaseException) -> None:
         """Drop what `fault` left; whether that works or not, `fault` is what went wrong.
 
         The lifecycle rule of the work bucket drops what stays.
@@ -85,7 +85,7 @@ class S3Work:
         try:
             self._calls.run("abort", lambda: self._store.abort_upload(upload))
         except S3UnzipError as trouble:
-            fault.add_note(f"and its upload was not aborted: {trouble}")
+            translate_error.add_note(f"and its upload was not aborted: {trouble}")
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it.
@@ -185,7 +185,7 @@ class S3Work:
 class _WorkObject:
     """One object as `Calls.stream` reads it."""
 
-    def __init__(self, work: S3Work, name: str) -> None:
+    def __init__(self, work: S3RunStore, name: str) -> None:
         self._work = work
         self._name = name
 

@@ -24,7 +24,14 @@ from obstore.store import S3Store
 from s3unzip.clients import AwsSession
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, StorageError
 from s3unzip.stores.s3.credentials import BotoCredentials
-from s3unzip.stores.s3.errors import ADVICE, UNTRUSTED, Call, MisplacedError, fault, read_answer
+from s3unzip.stores.s3.errors import (
+    ADVICE,
+    UNTRUSTED,
+    Call,
+    MisplacedError,
+    read_answer,
+    translate_error,
+)
 from s3unzip.stores.s3.reachability import why_unreachable
 
 if TYPE_CHECKING:
@@ -137,7 +144,7 @@ class Session:
         try:
             self.control.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
         except (BotoCoreError, ClientError) as error:
-            found = fault(error, Call("ListBucket", bucket))
+            found = translate_error(error, Call("ListBucket", bucket))
             if isinstance(found, AccessDeniedError):
                 found = AccessDeniedError(f"{found}; or account {owner} does not own the bucket")
             raise found from None
@@ -149,7 +156,7 @@ class Session:
         After a `MisplacedError` the next attempt goes to the bucket's region. An
         endpoint that cannot be reached when a program begins is not tried again.
         """
-        found = fault(error, call)
+        found = translate_error(error, call)
         if isinstance(found, MisplacedError):
             self._relocate(call.bucket)
         elif isinstance(found, ServiceFaultError) and read_answer(error).status is None:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from s3unzip.stores.s3.destination import S3Destination
-from s3unzip.stores.s3.run_store import S3Work
+from s3unzip.stores.s3.run_store import S3RunStore
 from s3unzip.stores.s3.session import S3Access, Session, Writing
 from s3unzip.stores.s3.source import S3Source
 
@@ -51,8 +51,8 @@ class S3Stores:
                 self._destinations[location.bucket] = found
             return found
 
-    def work(self, run: str, calls: Calls | None = None) -> S3Work:
+    def run_store(self, run: str, calls: Calls | None = None) -> S3RunStore:
         """Return the run store of one run; `calls` retries and counts what is asked of it."""
         store = S3Destination(self.session, self._work.bucket)
         prefix = f"{self._work.key}runs/{run}/"
-        return S3Work(self.session, self._work.bucket, prefix, store, calls)
+        return S3RunStore(self.session, self._work.bucket, prefix, store, calls)

@@ -82,23 +82,23 @@ class Chain:
         else:
             self._data = memoryview(data)
 
-    def pull(self, most: int) -> Buffer:
+    def pull(self, max_length: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`."""
         while not self._stream.eof or self._next_stream():
             if self._stream.needs_input and not self._data:
                 break
-            piece = self._decompress(most)
+            piece = self._decompress(max_length)
             if piece:
                 return piece
         return b""
 
-    def _decompress(self, most: int) -> bytes:
+    def _decompress(self, max_length: int) -> bytes:
         taken = memoryview(b"")
         if self._stream.needs_input:
             self._given, taken = self._data, self._data[:_SLICE]
             self._data = self._data[_SLICE:]
         try:
-            piece = self._stream.decompress(taken, most)
+            piece = self._stream.decompress(taken, max_length)
         except (OSError, EOFError, ValueError, LZMAError) as error:
             raise self._explain(error) from error
         if self._stream.eof:

@@ -52,7 +52,7 @@ class Deflate:
         else:
             self._data = memoryview(data)
 
-    def pull(self, most: int) -> Buffer:
+    def pull(self, max_length: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`."""
         piece = b""
         while not self._stream.eof:
@@ -60,7 +60,7 @@ class Deflate:
             if not given:  # maybe nothing: the stream may hold output back
                 given, self._data = self._data[:_DEFLATE_SLICE], self._data[_DEFLATE_SLICE:]
             try:
-                piece = self._stream.decompress(given, most)
+                piece = self._stream.decompress(given, max_length)
             except IGZIP_ERROR as error:
                 raise StreamError("corrupt-stream", f"deflate: {error}") from error
             self._kept = self._stream.unconsumed_tail
@@ -100,7 +100,7 @@ class Deflate64:
         self._data = memoryview(bytes(self._data) + data if self._data else data)
         self._count_spare()
 
-    def pull(self, most: int) -> Buffer:
+    def pull(self, max_length: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`."""
         while not (self._output or self._stream.eof):
             length = min(_DEFLATE64_SLICE, max(1, self._left - 1))
@@ -113,7 +113,7 @@ class Deflate64:
             except (ValueError, EOFError) as error:
                 raise StreamError("corrupt-stream", f"deflate64: {error}") from error
             self._count_spare()
-        piece, self._output = self._output[:most], self._output[most:]
+        piece, self._output = self._output[:max_length], self._output[max_length:]
         return piece
 
     def _count_spare(self) -> None:

@@ -55,7 +55,7 @@ class _Liblzma:
         else:
             self._data = b"".join((self._data, data)) if self._data else data
 
-    def pull(self, most: int) -> Buffer:
+    def pull(self, max_length: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`."""
         if self._stream is None:
             self._stream = self._start()
@@ -65,7 +65,7 @@ class _Liblzma:
             return b""
         data, self._data = self._data, b""
         try:
-            return self._stream.decompress(data, most)
+            return self._stream.decompress(data, max_length)
         except (lzma.LZMAError, EOFError) as error:
             raise _explain("lzma", error) from error
 
@@ -93,7 +93,7 @@ class Lzma(_Liblzma):
         self._unseen -= len(data)
         super().push(data)
 
-    def pull(self, most: int) -> Buffer:
+    def pull(self, max_length: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`.
 
         Some writers end a stream of known size with a marker all the same.
@@ -103,12 +103,12 @@ class Lzma(_Liblzma):
         if self._stream is None:
             self._stream = self._start()
         if self._has_marker or self._stream is None:
-            return super().pull(most)
+            return super().pull(max_length)
         if self._left > 1:
-            most = min(most, self._left - 1)
+            max_length = min(max_length, self._left - 1)
         elif self._unseen > 0 and len(self._data) < _MARKER_ROOM:
             return b""
-        piece = super().pull(most)
+        piece = super().pull(max_length)
         self._left -= len(piece)
         return piece
 

@@ -31,9 +31,9 @@ class Stored:
         """Take the next input, which is the output."""
         self._data = memoryview(data)
 
-    def pull(self, most: int) -> Buffer:
+    def pull(self, max_length: int) -> Buffer:
         """Return a view of up to `most` bytes."""
-        piece, self._data = self._data[:most], self._data[most:]
+        piece, self._data = self._data[:max_length], self._data[max_length:]
         self._left -= len(piece)
         return piece
 

@@ -35,7 +35,7 @@ class Codec(Protocol):
     def push(self, data: Buffer) -> None:
         """Take the next input."""
 
-    def pull(self, most: int) -> Buffer:
+    def pull(self, max_length: int) -> Buffer:
         """Return up to `most` bytes of output.
 
         Raises:

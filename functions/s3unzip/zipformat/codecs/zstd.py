@@ -50,7 +50,7 @@ class Zstd:
         else:
             self._data = memoryview(data)
 
-    def pull(self, most: int) -> Buffer:
+    def pull(self, max_length: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`."""
         while not self._output and self._data and not self._late:
             if self._frame.eof and not self._next_frame():
@@ -65,7 +65,7 @@ class Zstd:
             if self._frame.eof and self._frame.unused_data:
                 # All that it left is of this slice: no copy, or tiny frames cost the square.
                 self._data = given[len(taken) - len(self._frame.unused_data) :]
-        piece, self._output = self._output[:most], self._output[most:]
+        piece, self._output = self._output[:max_length], self._output[max_length:]
         return piece
 
     def _next_frame(self) -> bool:

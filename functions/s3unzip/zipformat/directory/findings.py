@@ -14,7 +14,7 @@ from s3unzip.zipformat.directory.names import cut_name
 if TYPE_CHECKING:
     from s3unzip.zipformat.directory.columns import MemberColumns
 
-_MOST_MESSAGES = 4096
+_MAX_MESSAGES = 4096
 
 
 class Failure(NamedTuple):
@@ -49,7 +49,7 @@ class Failures(Sequence[Failure]):
 
     def add(self, index: int, code: str, message: str) -> None:
         """Note why the member at `index` of the directory fails, once a member."""
-        if len(self._known) < _MOST_MESSAGES:
+        if len(self._known) < _MAX_MESSAGES:
             message = self._known.setdefault(message, message)
         else:
             message = self._known.get(message, message)
@@ -95,12 +95,12 @@ class Failures(Sequence[Failure]):
 class Warnings:
     """Warnings, all counted by code, the first `most` kept."""
 
-    most: int
+    limit: int
     kept: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
         """Count a warning, and keep it if there is room."""
         self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
-        if len(self.kept) < self.most:
+        if len(self.kept) < self.limit:
             self.kept.append(finding)

@@ -23,7 +23,7 @@ from s3unzip.zipformat.directory.keys import (
     fold_key,
 )
 from s3unzip.zipformat.directory.names import cut_name
-from s3unzip.zipformat.directory.places import settle_places
+from s3unzip.zipformat.directory.places import resolve_places
 
 if TYPE_CHECKING:
     from array import array
@@ -85,7 +85,7 @@ class IndexBuilder:
         self._declared = 0
         self._names_size = 0
         self._directories: set[int] = set()
-        self._most_directories = policy.limits.folder_memory // HASH_COST
+        self._max_directories = policy.limits.folder_memory // HASH_COST
         self._folded = FoldedKeys()
 
     def add(self, headers: Sequence[CentralHeader]) -> None:
@@ -152,7 +152,7 @@ class IndexBuilder:
                 "dup-directory", "listed before", header.offset, cut_name(header.path)
             )
             self._warnings.add(finding)
-        elif len(self._directories) < self._most_directories:
+        elif len(self._directories) < self._max_directories:
             self._directories.add(mark)
         if _utf8_length(header.path) > self._policy.limits.key_bytes:
             self._forget_name(place)  # no key lies below it
@@ -217,9 +217,9 @@ class IndexBuilder:
         Raises:
             RejectedError: members overlap, or two have one key.
         """
-        self._settle_repeated()
+        self._resolve_repeated()
         self._warn_clashes()
-        settle_places(self._columns, self._location.start)
+        resolve_places(self._columns, self._location.start)
         self._failures.settle()
         members = Members(self._columns)
         plain = not self._failures and len(members) == len(self._columns.kind)
@@ -248,17 +248,17 @@ class IndexBuilder:
     def _key_at(self, place: int) -> str:
         return self._key_of(self._columns.path(place))
 
-    def _settle_repeated(self) -> None:
+    def _resolve_repeated(self) -> None:
         """Tell duplicates from mere collisions among the keys whose folded hash came twice."""
         keys = ((place, self._key_at(place)) for place in self._key_places())
         for places in self._folded.repeated(keys):
             for same in find_duplicates(places, self._key_at):
-                self._settle_duplicates(same)
+                self._resolve_duplicates(same)
             other = find_collision(places, self._key_at)
             if other is not None:
                 self._warn_collision(places[0], other)
 
-    def _settle_duplicates(self, places: Sequence[int]) -> None:
+    def _resolve_duplicates(self, places: Sequence[int]) -> None:
         columns, key = self._columns, cut_name(self._key_at(places[0]))
         for earlier, place in pairwise(places):
             message = f"members {columns.index[earlier]} and {columns.index[place]} are {key!r}"
@@ -298,7 +298,7 @@ def _sum_members(column: array[int], kind: bytearray) -> int:
     return sum(value for value, which in zip(column, kind, strict=True) if which == MEMBER)
 
 
-def settle_index(
+def finalize_index(
     headers: Iterable[CentralHeader],
     location: DirectoryLocation,
     policy: Policy,

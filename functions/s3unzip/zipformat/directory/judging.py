@@ -52,7 +52,7 @@ _FIFO, _CHARACTER, _DIRECTORY, _BLOCK, _LINK, _SOCKET = 0x1, 0x2, 0x4, 0x6, 0xA,
 # methods have headers of their own, of up to 32 bytes (xz).
 _EMPTY_STREAM = {METHOD_STORED: 0, METHOD_DEFLATE: 5, METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
-_MOST_OVERHEAD = 28  # of encryption, see `coding`
+_MAX_OVERHEAD = 28  # of encryption, see `coding`
 
 
 def read_header(
@@ -228,7 +228,7 @@ class _HeaderReading:
     def _holds_data(self, values: Zip64Values) -> bool:
         most = _EMPTY_STREAM.get(self.method, _EMPTY_OTHER)
         if self.flags & ENCRYPTION_FLAGS or self.method == METHOD_AES:
-            most += _MOST_OVERHEAD
+            most += _MAX_OVERHEAD
         return values.compressed_size > most
 
     def _check_directory(self, values: Zip64Values) -> None:

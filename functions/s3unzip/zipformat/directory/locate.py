@@ -160,10 +160,10 @@ def _find_eocd(window: bytes, base: int, policy: Policy, warnings: list[Finding]
             message = f"an end record inside the comment of the one at {base + exact[0]}"
             _reject("eocd-signature-in-comment", message, base + inner)
         return base + exact[0]
-    return base + _settle_inexact(window, base, (last_short, last), policy, warnings)
+    return base + _resolve_inexact(window, base, (last_short, last), policy, warnings)
 
 
-def _settle_inexact(
+def _resolve_inexact(
     window: bytes,
     base: int,
     found: tuple[int | None, int | None],

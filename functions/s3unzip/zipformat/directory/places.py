@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.directory.columns import MemberColumns
 
 
-def settle_places(columns: MemberColumns, start: int) -> None:
+def resolve_places(columns: MemberColumns, start: int) -> None:
     """Sort by offset, and say where each member must stop; `start` is the directory's.
 
     Raises:

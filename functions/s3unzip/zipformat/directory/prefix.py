@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 LOOKED = MAX_COMMENT + EOCD_LENGTH
 
 _LOCAL = Struct("<4sHHHHHIIIHH")  # 4.3.7
-_MOST_METHOD = 99
-_MOST_NAME = 4096
+_MAX_METHOD = 99
+_MAX_NAME = 4096
 
 
 def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[Finding]]:
@@ -89,8 +89,8 @@ def _is_local(data: bytes, at: int, stop: int) -> bool:
     name_at = at + LOCAL_LENGTH
     return (
         needed & 0xFF <= MAX_VERSION
-        and method <= _MOST_METHOD
-        and 0 < name_length <= _MOST_NAME
+        and method <= _MAX_METHOD
+        and 0 < name_length <= _MAX_NAME
         and name_at + name_length + extra_length <= stop
         and b"\0" not in data[name_at : name_at + name_length]
     )

@@ -49,8 +49,8 @@ _HEAD = Struct("<4sHHHH")
 _TRAITS = Struct("<HHI")
 # File types other than a regular file's (0x8), directories and reparse points.
 _ODD_ATTRIBUTES = 0x7000_0000 | ATTRIBUTE_DIRECTORY | ATTRIBUTE_REPARSE_POINT
-_MOST_KNOWN = 4096
-_MOST_TIMES = 1 << 16
+_MAX_KNOWN = 4096
+_MAX_TIMES = 1 << 16
 
 # Flag bits 1 and 2 (compression effort), 3 (descriptor) and 11 (UTF-8) ask for nothing.
 _PLAIN_FLAGS = frozenset(a | b | c for a in (0, 2, 4, 6) for b in (0, 8) for c in (0, FLAG_UTF8))
@@ -207,7 +207,7 @@ class DirectoryReader:
             or needed & 0xFF > MAX_VERSION
             or flags not in _PLAIN_FLAGS
             or method not in (METHOD_STORED, METHOD_DEFLATE)
-            or len(self._heads) >= _MOST_KNOWN
+            or len(self._heads) >= _MAX_KNOWN
         ):
             return False
         self._heads[head] = (method, flags, made_by >> 8 in UNIX_HOSTS)
@@ -216,7 +216,7 @@ class DirectoryReader:
     def _learn_traits(self, traits: bytes) -> bool:
         """Judge disk and attributes: plain ones say disk 0 and an ordinary file."""
         disk, _, attributes = _TRAITS.unpack(traits)
-        if disk or attributes & _ODD_ATTRIBUTES or len(self._modes) >= _MOST_KNOWN:
+        if disk or attributes & _ODD_ATTRIBUTES or len(self._modes) >= _MAX_KNOWN:
             return False
         self._modes[traits] = attributes >> 16 or None
         return True
@@ -224,11 +224,7 @@ class DirectoryReader:
     def _learn_extra(self, block: bytes) -> bool:
         """Judge an extra block: a plain one is a single field that means nothing here."""
         field_id, length = int.from_bytes(block[:2], "little"), int.from_bytes(block[2:4], "little")
-        if (
-            field_id in _MEANT_EXTRAS
-            or length + 4 != len(block)
-            or len(self._extras) >= _MOST_KNOWN
-        ):
+        if field_id in _MEANT_EXTRAS or length + 4 != len(block) or len(self._extras) >= _MAX_KNOWN:
             return False
         self._extras[block[:4]] = len(block)
         return True
@@ -307,7 +303,7 @@ class DirectoryReader:
         if None not in mtimes:
             return mtimes
         times = self._times
-        if len(times) > _MOST_TIMES:
+        if len(times) > _MAX_TIMES:
             times.clear()
         for stamp in set(stamps).difference(times):
             times[stamp] = read_dos_time(stamp)
