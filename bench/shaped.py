@@ -18,7 +18,7 @@ from isal.isal_zlib import crc32
 
 from s3unzip.errors import NotFoundError, ThrottledError
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores.ports import PartLimits, StoredObject, Tail, Upload
+from s3unzip.stores.ports import ListedObject, PartLimits, StoredObject, Tail, Upload
 from tests.faults.wire import Link
 
 if TYPE_CHECKING:
@@ -175,9 +175,9 @@ class ShapedDestination:
         size = self._world.objects.get(key)
         return None if size is None else StoredObject(key, size, None)
 
-    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield what is there."""
-        yield from sorted(self._world.objects.items())
+        yield from (ListedObject(*entry) for entry in sorted(self._world.objects.items()))
 
     def read(self, key: str) -> Iterator[bytes]:
         """Refuse: no bytes are kept."""

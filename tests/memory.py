@@ -16,7 +16,7 @@ from zlib import crc32
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Tail, Upload
+from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Tail, Upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -81,14 +81,15 @@ class MemoryBucket:
 
     # Destination
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Write one object."""
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
+        """Write one object; return its ETag."""
         data = bytes(body)
         with self._lock:
             if if_absent and key in self.objects:
                 raise ConflictError(f"{key} exists")
             self.puts += 1
-            self.objects[key] = Stored(data, facts, _etag(data))
+            stored = self.objects[key] = Stored(data, facts, _etag(data))
+            return stored.etag.strip('"')
 
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored."""
@@ -98,12 +99,13 @@ class MemoryBucket:
         crc = stored.facts.metadata.get("zip-crc32")
         return StoredObject(key, len(stored.body), None if crc is None else int(crc, 16))
 
-    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
-        """Yield keys and sizes."""
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield keys, sizes and ETags."""
         low, high = first.encode(), last.encode()
         for key in sorted(self.objects, key=str.encode):
             if key.startswith(prefix) and low <= key.encode() <= high:
-                yield key, len(self.objects[key].body)
+                stored = self.objects[key]
+                yield ListedObject(key, len(stored.body), stored.etag.strip('"'))
 
     def read(self, key: str) -> Iterator[Buffer]:
         """Yield an object's bytes."""
@@ -137,8 +139,8 @@ class MemoryBucket:
         body = bucket.pinned(source, pin).read(span)
         return self._add_part(upload, number, body, crc32(body) if self._part_checksums else None)
 
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
-        """Make the object visible."""
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
+        """Make the object visible; return its ETag."""
         with self._lock:
             pending = self._pending(upload)
             if if_absent and upload.key in self.objects:
@@ -150,7 +152,8 @@ class MemoryBucket:
                     )
             body = b"".join(pending.parts[part.number][1] for part in parts)
             del self.pending[upload.upload_id]
-            self.objects[upload.key] = Stored(body, pending.facts, _etag(body))
+            stored = self.objects[upload.key] = Stored(body, pending.facts, _etag(body))
+            return stored.etag.strip('"')
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop an upload."""

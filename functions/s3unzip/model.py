@@ -209,6 +209,7 @@ class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str | None = None  # code of a check, or of a service answer
     message: str | None = None
     offset: int | None = None
+    etag: str | None = None  # without quotes, as the store answered the PUT; None: not known
 
     @staticmethod
     def failed(index: int, key: str, finding: Finding) -> Outcome:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from s3unzip.errors import ConflictError
-from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.ports import ObjectFacts, Upload
 from tests.contract.places import FACTS
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def test_unusual_keys(place: Place, key: str) -> None:
     """Keys are kept to the letter."""
     place.fill(key, b"body")
     assert body_of(place, key) == b"body"
-    listed = list(place.destination.sizes(place.root.key, "", place.key("\U0010ffff")))
-    assert listed == [(place.key(key), 4)]
+    listed = list(place.destination.list_objects(place.root.key, "", place.key("\U0010ffff")))
+    assert [entry[:2] for entry in listed] == [(place.key(key), 4)]
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
@@ -120,24 +121,44 @@ def test_eight_threads_race_for_one_key(place: Place) -> None:
     assert body_of(place, "prize") == won[0]
 
 
-def test_sizes_are_in_utf8_order(place: Place) -> None:
+def test_listings_are_in_utf8_order(place: Place) -> None:
     """Keys come in the order of their bytes, from first to last, both included."""
     names = ["a.txt", "a/b", "a0", "b/c/d", "b/c.d", "z", "é", "文", "😀"]
     for number, name in enumerate(names):
         place.fill(name, b"x" * number)
     ordered = sorted(place.key(name) for name in names)
     sizes = dict(zip((place.key(name) for name in names), range(9), strict=True))
-    everything = list(place.destination.sizes(place.root.key, ordered[0], ordered[-1]))
-    assert everything == [(key, sizes[key]) for key in ordered]
-    some = list(place.destination.sizes(place.root.key, ordered[2], ordered[5]))
-    assert some == [(key, sizes[key]) for key in ordered[2:6]]
-    below = list(place.destination.sizes(place.key("b/"), place.key("b/"), place.key("b/z")))
-    assert [key for key, _ in below] == [place.key("b/c.d"), place.key("b/c/d")]
+    everything = list(place.destination.list_objects(place.root.key, ordered[0], ordered[-1]))
+    assert [entry[:2] for entry in everything] == [(key, sizes[key]) for key in ordered]
+    some = list(place.destination.list_objects(place.root.key, ordered[2], ordered[5]))
+    assert some == everything[2:6]
+    below = list(place.destination.list_objects(place.key("b/"), place.key("b/"), place.key("b/z")))
+    assert [entry.key for entry in below] == [place.key("b/c.d"), place.key("b/c/d")]
 
 
-def test_sizes_of_nothing(place: Place) -> None:
+def test_a_listing_of_nothing(place: Place) -> None:
     """An empty prefix lists nothing."""
-    assert list(place.destination.sizes(place.key("no/"), "", place.key("no/zzz"))) == []
+    assert list(place.destination.list_objects(place.key("no/"), "", place.key("no/zzz"))) == []
+
+
+def test_the_answer_to_a_write_has_the_etag_that_the_listing_has(place: Place) -> None:
+    """PUT, Complete and LIST tell the same ETag, other bytes have another; a folder has none."""
+    etags = [
+        place.destination.put(place.key("a"), body, FACTS, if_absent=False)
+        for body in (b"one", b"two", b"one")
+    ]
+    upload_id = place.destination.create_upload(place.key("b"), FACTS)
+    upload = Upload(place.key("b"), upload_id)
+    part = place.destination.upload_part(upload, 1, 0, b"part", zlib.crc32(b"part"))
+    etags.append(place.destination.complete_upload(upload, [part], if_absent=False))
+    listed = list(place.destination.list_objects(place.root.key, "", place.key("z")))
+    assert [entry.etag for entry in listed] == etags[2:]
+    if place.name == "folder":
+        assert etags == [None] * 4
+    else:
+        assert None not in etags
+        assert etags[0] != etags[1]
+        assert not any(etag is not None and '"' in etag for etag in etags)
 
 
 def test_many_pages(place: Place) -> None:
@@ -146,8 +167,8 @@ def test_many_pages(place: Place) -> None:
         pytest.skip("1,100 PUTs to disk take longer than they prove")
     for number in range(1_100):
         place.fill(f"n/{number:05d}", b"")
-    listed = place.destination.sizes(place.key("n/"), place.key("n/00050"), place.key("n/z"))
-    assert [key for key, _ in listed] == [place.key(f"n/{n:05d}") for n in range(50, 1_100)]
+    listed = place.destination.list_objects(place.key("n/"), place.key("n/00050"), place.key("n/z"))
+    assert [entry.key for entry in listed] == [place.key(f"n/{n:05d}") for n in range(50, 1_100)]
 
 
 def test_delete(place: Place) -> None:

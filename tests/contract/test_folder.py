@@ -30,7 +30,7 @@ from s3unzip.stores.folder.destination import FolderDestination
 from s3unzip.stores.folder.placing import OWN, Folder, write_file
 from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
-from s3unzip.stores.ports import ObjectFacts, Upload
+from s3unzip.stores.ports import ListedObject, ObjectFacts, Upload
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
 
@@ -202,7 +202,7 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path) -> 
             with contextlib.suppress(S3UnzipError):
                 list(target.read(f"{folder}/a/sub/f{number}"))
             with contextlib.suppress(S3UnzipError):
-                assert list(target.sizes(f"{folder}/a/", "", "\U0010ffff")) is not None
+                assert list(target.list_objects(f"{folder}/a/", "", "\U0010ffff")) is not None
     finally:
         done.set()
         attacker.join()
@@ -336,7 +336,7 @@ def test_a_long_way_to_the_folder_costs_no_name(tmp_path: Path) -> None:
     target = FolderDestination(str(folder))
     target.put(key, b"body", FACTS, if_absent=False)
     assert b"".join(target.read(key)) == b"body"
-    assert list(target.sizes(f"{folder}/", "", "\U0010ffff")) == [(key, 4)]
+    assert list(target.list_objects(f"{folder}/", "", "\U0010ffff")) == [ListedObject(key, 4)]
 
 
 def test_a_mode_without_rights_is_not_restored(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ CALLS: dict[str, Callable[[S3Stores], object]] = {
     "read odd": lambda stores: one_read(stores, ODD),
     "put": one_put,
     "put odd": lambda stores: one_put(stores, "odd//key"),
-    "list": lambda stores: list(stores.destination(WHERE).sizes("", "", "z")),
+    "list": lambda stores: list(stores.destination(WHERE).list_objects("", "", "z")),
     "create": lambda stores: stores.destination(WHERE).create_upload("key", FACTS),
     "part": lambda stores: stores.destination(WHERE).upload_part(
         Upload("key", "id"), 1, 0, b"body", crc32(b"body")

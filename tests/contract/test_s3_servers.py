@@ -86,7 +86,7 @@ CALLS: list[Callable[[S3Stores, Location], object]] = [
     lambda stores, where: stores.source(where).tail(where, 10),
     lambda stores, where: stores.source(where).head(where),
     lambda stores, where: stores.destination(where).put("k", b"", FACTS, if_absent=False),
-    lambda stores, where: list(stores.destination(where).sizes("", "", "z")),
+    lambda stores, where: list(stores.destination(where).list_objects("", "", "z")),
     lambda stores, where: stores.destination(where).create_upload("k", FACTS),
 ]
 

@@ -218,13 +218,13 @@ class Refusing(MemoryBucket):
         self.asked = 0
         self._error = error
 
-    def put(self, key: str, body: object, facts: ObjectFacts, *, if_absent: bool) -> None:
+    def put(self, key: str, body: object, facts: ObjectFacts, *, if_absent: bool) -> str:
         """Write, or refuse."""
         self.asked += 1
         if self.allowed <= 0:
             raise self._error
         self.allowed -= 1
-        super().put(key, body, facts, if_absent=if_absent)  # type: ignore[arg-type]  # passed on
+        return super().put(key, body, facts, if_absent=if_absent)  # type: ignore[arg-type]  # passed on
 
 
 def test_a_refused_destination_stops_the_run() -> None:

@@ -19,7 +19,7 @@ from tests.zips import Entry, build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.stores.ports import StoredObject
+    from s3unzip.stores.ports import ListedObject, StoredObject
 
 MEMBERS = [
     Entry(f"d{n % 3}/f{n:02}-ü.json", b'{"n": %d}' % n * (n + 1), method=zipfile.ZIP_DEFLATED)
@@ -193,9 +193,9 @@ class Throttling(MemoryBucket):
         self._refuse("head")
         return super().head(key)
 
-    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Break off in the middle of a page, then answer."""
-        for number, entry in enumerate(super().sizes(prefix, first, last)):
+        for number, entry in enumerate(super().list_objects(prefix, first, last)):
             if number == 3:
                 self._refuse("list")
             yield entry

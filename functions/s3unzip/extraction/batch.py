@@ -199,7 +199,7 @@ class _Writer:
         started = clock.now()
         try:
             put = partial(self._destination.put, row.key, body, facts, if_absent=self._never)
-            calls.paced("put", put)
+            etag = calls.paced("put", put)
         except ConflictError:
             self._settle_conflict(row)
         except RUN_FAULTS:
@@ -208,7 +208,7 @@ class _Writer:
             self._refuse(row, refusal)
         else:
             self._taken = True
-            log.extracted(row, clock.now() - started, len(body))
+            log.extracted(row, clock.now() - started, len(body), etag)
 
     def _refuse(self, row: MemberRow, refusal: StorageError) -> None:
         """Keep the refusal until it is known whose it is.

@@ -76,13 +76,13 @@ def _same_size(
     def list_sizes() -> tuple[list[MemberRow], str | None, int]:
         suspects: list[MemberRow] = []
         seen = 0
-        for key, size in destination.sizes(_common_prefix(first, last), first, last):
+        for found in destination.list_objects(_common_prefix(first, last), first, last):
             seen += 1
-            row = wanted.get(key)
-            if row is not None and stored_size(row, options) == size:
+            row = wanted.get(found.key)
+            if row is not None and stored_size(row, options) == found.size:
                 suspects.append(row)
             if seen >= allowed:
-                return suspects, key, seen
+                return suspects, found.key, seen
         return suspects, None, seen
 
     suspects, given_up_at, seen = calls.run("list", list_sizes)

@@ -255,7 +255,7 @@ class MemberUpload:
         calls, clock = self.log.calls, self.log.context.clock
         started = clock.now()
         try:
-            complete_once(self.run, self.row, self.destination, upload, parts, calls)
+            etag = complete_once(self.run, self.row, self.destination, upload, parts, calls)
         except NotFoundError as gone:
             raise upload_gone(gone) from gone
         except ConflictError:
@@ -266,7 +266,7 @@ class MemberUpload:
                 self._exists()
             return
         size = stored_size(self.row, self.run.options)
-        self.log.extracted(self.row, clock.now() - started, size)
+        self.log.extracted(self.row, clock.now() - started, size, etag)
 
     def abort(self, upload: Upload) -> None:
         """Drop the upload."""
@@ -291,8 +291,11 @@ def complete_once(
     upload: Upload,
     parts: tuple[Part, ...],
     calls: Calls,
-) -> None:
+) -> str | None:
     """Complete an upload; where the answer to an earlier try was lost, the object tells.
+
+    Returns:
+        The object's ETag without quotes; None where the answer that had it was lost.
 
     Raises:
         ConflictError: the run never overwrites, and the key exists.
@@ -300,14 +303,14 @@ def complete_once(
     never = run.options.on_conflict is OnConflict.NEVER
     attempts = 0
 
-    def attempt() -> None:
+    def attempt() -> str | None:
         nonlocal attempts
         attempts += 1
         try:
-            destination.complete_upload(upload, parts, if_absent=never)
+            return destination.complete_upload(upload, parts, if_absent=never)
         except NotFoundError:
             if attempts > 1 and is_unchanged(row, run.options, destination, calls):
-                return
+                return None
             raise
 
-    calls.run("complete", attempt)
+    return calls.run("complete", attempt)

@@ -59,13 +59,28 @@ class OutcomeLog:
         """The run store; its requests are counted and retried by the calls of this task."""
         return self.context.stores.run_store(self.run, self.calls)
 
-    def extracted(self, row: MemberRow, seconds: float, size: int | None = None) -> None:
-        """Note that a member is whole and right in the destination."""
+    def extracted(
+        self,
+        row: MemberRow,
+        seconds: float,
+        size: int | None = None,
+        etag: str | None = None,
+    ) -> None:
+        """Note that a member is whole and right in the destination.
+
+        Args:
+            row: the member.
+            seconds: how long the PUT or the Complete took.
+            size: bytes of the object, where it is not the member's own size.
+            etag: as the store answered, without quotes; None if it did not say.
+        """
         written = row.size if size is None else size
         self.put_seconds.append(seconds)
         if self.first_object is None:
             self.first_object = self.context.clock.now()
-        self.outcomes.append(Outcome(row.index, row.key, Status.EXTRACTED, written, row.crc32))
+        self.outcomes.append(
+            Outcome(row.index, row.key, Status.EXTRACTED, written, row.crc32, etag=etag)
+        )
 
     def unchanged(self, row: MemberRow) -> None:
         """Note that the destination already has exactly this member."""

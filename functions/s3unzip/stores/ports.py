@@ -84,6 +84,14 @@ class StoredObject(NamedTuple):
     crc32: int | None  # from zip-crc32; a folder computes it
 
 
+class ListedObject(NamedTuple):
+    """What a listing tells of one object."""
+
+    key: str
+    size: int
+    etag: str | None = None  # without its quotes; None: the store keeps none (a folder)
+
+
 class Upload(NamedTuple):
     """One multipart upload that is not complete."""
 
@@ -94,8 +102,11 @@ class Upload(NamedTuple):
 class Destination(Protocol):
     """Where members are written; keys are whole keys of the bucket or paths below the folder."""
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole, its checksum verified by the store.
+
+        Returns:
+            The object's ETag without its quotes; None if the store tells none.
 
         Raises:
             ConflictError: `if_absent`, and the key exists.
@@ -106,8 +117,8 @@ class Destination(Protocol):
         """Return what is stored under `key`, None if nothing is."""
         ...
 
-    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
-        """Yield (key, size) below `prefix` for keys from `first` to `last`, in UTF-8 order.
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield the objects below `prefix` with keys from `first` to `last`, in UTF-8 order.
 
         One request a 1,000 keys; see `pages` of the adapter for the count.
         """
@@ -140,8 +151,13 @@ class Destination(Protocol):
         """
         ...
 
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+    def complete_upload(
+        self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
+    ) -> str | None:
         """Make the object visible, whole.
+
+        Returns:
+            The object's ETag without its quotes; None if the store tells none.
 
         Raises:
             ConflictError: `if_absent`, and the key exists.

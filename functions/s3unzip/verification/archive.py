@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Request
     from s3unzip.planning.archive import Reading
-    from s3unzip.stores.ports import Destination
+    from s3unzip.stores.ports import Destination, ListedObject
 
 PAGE = 1_000  # keys of one LIST answer
 RANGE_KEYS = 5_000  # members of one range of keys that is listed on its own
@@ -201,34 +201,34 @@ def _compare_sizes(
 
 def _list(
     destination: Destination, prefix: str, first: str, stop: str, calls: Calls
-) -> Iterator[tuple[str, int]]:
-    """Yield (key, size) from `first` to before `stop`; each page is a call of its own."""
+) -> Iterator[ListedObject]:
+    """Yield what is there from `first` to before `stop`; each page is a call of its own."""
 
-    def read_page(begin: str) -> list[tuple[str, int]]:
-        return list(itertools.islice(destination.sizes(prefix, begin, stop), PAGE))
+    def read_page(begin: str) -> list[ListedObject]:
+        return list(itertools.islice(destination.list_objects(prefix, begin, stop), PAGE))
 
     while True:
         page = calls.paced("list", partial(read_page, first))
-        yield from (entry for entry in page if entry[0] < stop)
+        yield from (entry for entry in page if entry.key < stop)
         if len(page) < PAGE:
             return
-        first = page[-1][0] + "\0"  # the least key after it
+        first = page[-1].key + "\0"  # the least key after it
 
 
 def _merge(
-    members: Sequence[Expected], objects: Iterator[tuple[str, int]], found: _Found
+    members: Sequence[Expected], objects: Iterator[ListedObject], found: _Found
 ) -> list[Expected]:
     """Walk members and objects together, both by key; return those of equal size."""
     suspects: list[Expected] = []
     differences: list[Difference] = []
     entry = next(objects, None)
     for member in members:
-        while entry is not None and entry[0] < member.key:
-            differences.append(Difference(entry[0], Kind.EXTRA, found=f"{entry[1]} bytes"))
+        while entry is not None and entry.key < member.key:
+            differences.append(Difference(entry.key, Kind.EXTRA, found=f"{entry.size} bytes"))
             entry = next(objects, None)
         size = None
-        if entry is not None and entry[0] == member.key:
-            size = entry[1]
+        if entry is not None and entry.key == member.key:
+            size = entry.size
             entry = next(objects, None)
         if not member.wanted:
             continue
@@ -237,7 +237,7 @@ def _merge(
         else:
             differences.append(_of_size(member, size))
     while entry is not None:
-        differences.append(Difference(entry[0], Kind.EXTRA, found=f"{entry[1]} bytes"))
+        differences.append(Difference(entry.key, Kind.EXTRA, found=f"{entry.size} bytes"))
         entry = next(objects, None)
     if differences:
         found.add(differences)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import (
         Buffer,
+        ListedObject,
         ObjectFacts,
         PartLimits,
         StoredObject,
@@ -136,21 +137,22 @@ class DyingDestination:
         """The bucket's limits."""
         return self._bucket.part_limits
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         """Write one object."""
         last = self._life.spend()
-        self._bucket.put(key, body, facts, if_absent=if_absent)
+        etag = self._bucket.put(key, body, facts, if_absent=if_absent)
         end(now=last)
+        return etag
 
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored."""
         self._life.spend()
         return self._bucket.head(key)
 
-    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
-        """Yield keys and sizes."""
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield keys, sizes and ETags."""
         self._life.spend()
-        return self._bucket.sizes(prefix, first, last)
+        return self._bucket.list_objects(prefix, first, last)
 
     def read(self, key: str) -> Iterator[Buffer]:
         """Yield an object's bytes."""
@@ -187,11 +189,12 @@ class DyingDestination:
         end(now=last)
         return part
 
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
         """Make the object visible."""
         last = self._life.spend()
-        self._bucket.complete_upload(upload, parts, if_absent=if_absent)
+        etag = self._bucket.complete_upload(upload, parts, if_absent=if_absent)
         end(now=last)
+        return etag
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop an upload."""

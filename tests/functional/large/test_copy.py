@@ -145,11 +145,11 @@ class RefusingCompletes(MemoryBucket):
         self._copied.add(upload.upload_id)
         return super().copy_part(upload, number, offset, source, pin, span)
 
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
         """Refuse what was copied."""
         if upload.upload_id in self._copied:
             raise StorageError("InvalidArgument: multiple checksums present in request")
-        super().complete_upload(upload, parts, if_absent=if_absent)
+        return super().complete_upload(upload, parts, if_absent=if_absent)
 
 
 class CompositeChecksums(MemoryBucket):

@@ -164,7 +164,7 @@ class RefusingBucket(MemoryBucket):
 
     asked = 0
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         """Refuse."""
         self.asked += 1
         raise StorageError(f"{key}: InvalidRequest: Content-MD5 is required")

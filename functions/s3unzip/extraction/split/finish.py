@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from s3unzip import run_files
 from s3unzip.errors import ConflictError, MemberError, NotFoundError, StorageError
 from s3unzip.extraction.split.link import split_tasks
-from s3unzip.model import Link, Outcome, Status, Task, TaskKind, TaskReport, decode
+from s3unzip.model import Link, Outcome, Status, Task, TaskKind, TaskReport, decode, encode
 from s3unzip.objects.existing import exists_finding, is_unchanged
 from s3unzip.objects.part_writer import check_whole, complete_once
 from s3unzip.runs.outcomes import TaskOutcomes, read_outcomes
@@ -64,7 +66,11 @@ def finish_members(run: Run, context: Context, calls: Calls) -> Iterator[Outcome
         if slices is not None and not all(found.complete for found in slices):
             continue
         finish = _Finish(run, row, link, destination, calls)
-        yield (slices and finish.try_slices(slices)) or whole_task(task, row)
+        outcome = finish.try_slices(slices) if slices else None
+        if outcome is not None and outcome.status is Status.EXTRACTED:
+            # On record like any other: a later settling asks nothing, and the ETag is kept.
+            work.write(run_files.link(row.index), [encode(replace(link, outcome=outcome))])
+        yield outcome or whole_task(task, row)
 
 
 def _read_slices(work: RunStore, task: Task, link: Link) -> list[TaskOutcomes]:
@@ -93,7 +99,7 @@ class _Finish:
             if any(found.outcomes for found in slices):  # a slice has one only where it failed
                 return self._abort(None)
             check_whole(parts, row)
-            complete_once(self.run, row, self.destination, self._upload, parts, self.calls)
+            etag = complete_once(self.run, row, self.destination, self._upload, parts, self.calls)
         except MemberError:
             return self._abort(None)
         except ConflictError:
@@ -108,7 +114,7 @@ class _Finish:
             raise
         except StorageError:  # the store will not have these parts; a stream of it may do
             return self._abort(None)
-        return right_outcome(row)
+        return right_outcome(row, etag)
 
     @property
     def _upload(self) -> Upload:
@@ -119,9 +125,9 @@ class _Finish:
         return outcome
 
 
-def right_outcome(row: MemberRow) -> Outcome:
+def right_outcome(row: MemberRow, etag: str | None = None) -> Outcome:
     """Return the outcome of a member that is whole and right."""
-    return Outcome(row.index, row.key, Status.EXTRACTED, row.size, row.crc32)
+    return Outcome(row.index, row.key, Status.EXTRACTED, row.size, row.crc32, etag=etag)
 
 
 def exists_outcome(row: MemberRow) -> Outcome:

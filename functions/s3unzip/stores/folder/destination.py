@@ -29,7 +29,7 @@ from s3unzip.stores.folder.placing import (
     write_file,
     write_place,
 )
-from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Upload
+from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,13 +80,13 @@ class FolderDestination:
             return None
         return StoredObject(key, size, crc)
 
-    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
-        """Yield (key, size) below `prefix` from `first` to `last`, in UTF-8 order."""
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield the files below `prefix` with keys from `first` to `last`, in UTF-8 order."""
         for key, size in list_files(self._folder, prefix, first):
             if key > last:
                 return
             if key >= first:
-                yield key, size
+                yield ListedObject(key, size)
 
     def read(self, key: str) -> Iterator[Buffer]:
         """Yield a file's bytes in pieces."""

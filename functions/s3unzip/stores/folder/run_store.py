@@ -56,8 +56,8 @@ class FolderRunStore:
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of the run's files that begin with `prefix`, in order."""
         start = f"{self._folder.root}/"
-        for key, _ in self._store.sizes(start + prefix, "", start + prefix + "\U0010ffff"):
-            yield key.removeprefix(start)
+        for found in self._store.list_objects(start + prefix, "", start + prefix + "\U0010ffff"):
+            yield found.key.removeprefix(start)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the files; nothing happens if they are gone."""

@@ -74,8 +74,8 @@ def put(  # noqa: PLR0913 - one PUT, all of it
     writing: Writing,
     *,
     if_absent: bool,
-) -> None:
-    """Write one object whole, with a CRC-32 that S3 verifies."""
+) -> str | None:
+    """Write one object whole, with a CRC-32 that S3 verifies; return its ETag."""
     content = bytes(body)
     crc = base64.b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()
     request: PutObjectRequestTypeDef = {
@@ -96,4 +96,4 @@ def put(  # noqa: PLR0913 - one PUT, all of it
         request["ServerSideEncryption"] = "aws:kms"
         request["SSEKMSKeyId"] = writing.kms_key
         request["BucketKeyEnabled"] = True
-    client.put_object(**request)
+    return client.put_object(**request).get("ETag")

@@ -9,7 +9,7 @@ import obstore
 
 from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
 from s3unzip.model import Part
-from s3unzip.stores.ports import PartLimits, StoredObject, Upload
+from s3unzip.stores.ports import ListedObject, PartLimits, StoredObject, Upload
 from s3unzip.stores.s3 import boto_fallback as odd_keys
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, translate_error
 from s3unzip.stores.s3.pins import date_of
@@ -63,11 +63,11 @@ class S3Destination:
         """Amazon S3's limits; compatible stores have these or looser ones."""
         return PartLimits()
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Write one object whole; S3 verifies its CRC64NVME."""
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
+        """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
         try:
             if odd_keys.is_odd(key):
-                odd_keys.put(
+                etag = odd_keys.put(
                     self._session.slow,
                     self._bucket,
                     key,
@@ -76,12 +76,12 @@ class S3Destination:
                     self._writing,
                     if_absent=if_absent,
                 )
-                return
+                return _unquoted(etag)
             self._session.confirm_owner(self._bucket, self._writing.owner)
             attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
             if facts.content_encoding is not None:
                 attributes["Content-Encoding"] = facts.content_encoding
-            obstore.put(
+            answer = obstore.put(
                 self._session.writer(self._bucket, self._writing),
                 key,
                 body,
@@ -91,6 +91,7 @@ class S3Destination:
             )
         except S3_ERRORS as error:
             raise self._fault(error, "PutObject", key, conditional=if_absent) from None
+        return _unquoted(answer["e_tag"])
 
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is.
@@ -116,8 +117,8 @@ class S3Destination:
         answer = self._session.control.head_object(Bucket=self._bucket, Key=key, **self._owner)
         return answer["ContentLength"], answer["Metadata"]
 
-    def sizes(self, prefix: str, first: str, last: str) -> Iterator[tuple[str, int]]:
-        """Yield (key, size) below `prefix` from `first` to `last`, one request a 1,000 keys."""
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield what is below `prefix` from `first` to `last`, one request a 1,000 keys."""
         request: ListObjectsV2RequestPaginateTypeDef = {
             "Bucket": self._bucket,
             "Prefix": prefix,
@@ -133,7 +134,8 @@ class S3Destination:
                     if entry["Key"] > last:
                         return
                     if entry["Key"] >= first:
-                        yield entry["Key"], entry["Size"]
+                        etag = _unquoted(entry.get("ETag"))
+                        yield ListedObject(entry["Key"], entry["Size"], etag)
         except S3_ERRORS as error:
             raise self._fault(error, "ListBucket", prefix) from None
 
@@ -259,8 +261,10 @@ class S3Destination:
         crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
         return Part(number, _told(result, "ETag", upload.key), span.length, crc, checksum)
 
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
-        """Make the object visible, whole.
+    def complete_upload(
+        self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
+    ) -> str | None:
+        """Make the object visible, whole; return its ETag without quotes.
 
         Raises:
             ConflictError: `if_absent`, and the key exists.
@@ -280,9 +284,10 @@ class S3Destination:
         if if_absent:
             request["IfNoneMatch"] = "*"
         try:
-            self._session.slow.complete_multipart_upload(**request)
+            answer = self._session.slow.complete_multipart_upload(**request)
         except S3_ERRORS as error:
             raise self._fault(error, "PutObject", upload.key, conditional=if_absent) from None
+        return _unquoted(answer.get("ETag"))
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop the upload and its parts; nothing happens if it is gone."""
@@ -361,6 +366,11 @@ def _completed(part: Part) -> CompletedPartTypeDef:
         "ETag": part.etag,
         "ChecksumCRC32": part.checksum_crc32,
     }
+
+
+def _unquoted(etag: str | None) -> str | None:
+    """Return an ETag without its quotes: lines of outcomes are many, and JSON escapes quotes."""
+    return etag.strip('"') if etag else None
 
 
 def _stored_crc(metadata: Mapping[str, str]) -> int | None:

@@ -126,9 +126,9 @@ class S3RunStore:
         """Yield the names of the run's objects that begin with `prefix`, in order."""
         whole = self._prefix + prefix
         last = whole + "\U0010ffff"
-        found = self._calls.run("list", lambda: list(self._store.sizes(whole, "", last)))
-        for key, _ in found:
-            yield key.removeprefix(self._prefix)
+        found = self._calls.run("list", lambda: list(self._store.list_objects(whole, "", last)))
+        for entry in found:
+            yield entry.key.removeprefix(self._prefix)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
