@@ -21,6 +21,10 @@ SERVICE_CODES = {
     "store-refused": "The store refused this member; the message holds its answer.",
 }
 HOST_VARIABLES = {
+    "FORCE_COLOR": "Not empty: colours also where output is no terminal; as `--color always`.",
+    "NO_COLOR": "Not empty: no colours (https://no-color.org); as `--color never`.",
+    "S3UNZIP_LOG_LEVEL": "`error`, `warning`, `info` or `debug`; the same as `--log-level`.",
+    "S3UNZIP_PASSWORD": "Password of encrypted members, where no option gives one.",
     "AWS_ENDPOINT_URL": "URL of an S3-compatible server; the same as `--endpoint-url`.",
     "S3UNZIP_DEBUG": "Not empty: an internal error prints its traceback.",
     "S3UNZIP_HOME": "Folder that runs of this machine are kept in.",

@@ -39,16 +39,31 @@ def finding_codes() -> set[str]:
 
 def host_variables() -> set[str]:
     """Return the environment variables that the command line itself reads."""
-    found = {"AWS_ENDPOINT_URL"}  # an option's envvar
+    found = {"AWS_ENDPOINT_URL", "NO_COLOR", "FORCE_COLOR"}  # read by Typer and by Rich
     for file in (ROOT / "functions" / "s3unzip" / "cli").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        tree = ast.parse(file.read_text())
+        names = dict(_text_constants(tree))
+        for node in ast.walk(tree):
             match node:
                 case ast.Call(
                     func=ast.Attribute(attr="get", value=ast.Attribute(attr="environ")),
                     args=[ast.Constant(value=name), *_],
                 ):
                     found.add(str(name))
+                case ast.Call(
+                    func=ast.Attribute(attr="get", value=ast.Attribute(attr="environ")),
+                    args=[ast.Name(id=constant), *_],
+                ):
+                    found.add(names[constant])
     return found
+
+
+def _text_constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield name and value of a module's constants that are text."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(value))):
+                yield name, value
 
 
 def check_described(table: str, names: Iterable[str], described: Iterable[str]) -> None:

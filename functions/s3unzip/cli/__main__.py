@@ -15,10 +15,16 @@ def main() -> NoReturn:
         from s3unzip.cli.streams import mend_streams
 
         mend_streams()
+        if sys.argv[1:] == ["--version"]:  # without the imports of a command line
+            from s3unzip.cli.version import VERSION_LINE
+
+            sys.stdout.write(VERSION_LINE)
+            sys.exit(0)
         from s3unzip.cli.main import main as run
 
         run()
     except KeyboardInterrupt:
+        sys.stderr.write("s3unzip: stopped\n")
         sys.exit(130)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip.cli.logs import start_logging
 from s3unzip.context import Context
 from s3unzip.stores.factory import open_stores
 
@@ -28,6 +29,7 @@ def open_context(
     progress: Progress | None,
 ) -> Context:
     """Return the context of this process; its stores are opened when they are first asked for."""
+    start_logging()
     return Context(
         stores=open_stores(config), clock=clock, policy=policy, tuning=tuning, progress=progress
     )

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
+
 
 def show_bytes(count: float) -> str:
-    """Return a size as people read it: ``1.5 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
+    """Return a size as people read it: ``1.5 MiB``, ``64 KiB``."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    power = min(4, int(math.log(count, 1024)))
+    return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {' KMGT'[power]}iB"
 
 
 def show_seconds(seconds: float) -> str:
-    """Return a duration as people read it: ``1:02:03``, ``2:03``, ``4.2 s``."""
-    if seconds < 60:
+    """Return a duration as people read it: ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
+    if seconds < 100:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def show_dollars(dollars: float) -> str:
+    """Return dollars with as many digits as say something."""
+    return f"${dollars:,.2f}" if dollars >= 10 else f"${dollars:,.4f}"
 
 
 def printable(text: str) -> str:

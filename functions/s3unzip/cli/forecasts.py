@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from s3unzip.cli.figures import show_bytes, show_dollars, show_seconds
 from s3unzip.forecast import (
     FIXTURES,
     check_budget,
@@ -68,7 +69,7 @@ def print_forecast(
     if published is not None:
         times = published.seconds / forecast.duration.expected
         console.print(
-            f"Others measured {seconds_text(published.seconds)} ({published.by}): "
+            f"Others measured {show_seconds(published.seconds)} ({published.by}): "
             f"{times:.1f} times as long.",
             highlight=False,
         )
@@ -80,48 +81,24 @@ def print_forecast(
     console.print(_cost(forecast))
 
 
-def seconds_text(seconds: float) -> str:
-    """Return a duration as people say it: 0.8 s, 12.3 s, 4 min 05 s, 1 h 02 min."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def size_text(size: float) -> str:
-    """Return bytes with a binary unit and at most one digit after the point."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def dollars_text(dollars: float) -> str:
-    """Return dollars with as many digits as tell something."""
-    return f"${dollars:,.2f}" if dollars >= 10 else f"${dollars:,.4f}"
-
-
 def _range_text(span: Range) -> str:
-    return f"{seconds_text(span.low)} to {seconds_text(span.high)}"
+    return f"{show_seconds(span.low)} to {show_seconds(span.high)}"
 
 
 def _head(forecast: Forecast) -> Text:
     text = Text(f"{forecast.title} on {forecast.platform}\n", style="bold")
-    text.append(f"{seconds_text(forecast.duration.expected)}", style="bold green")
+    text.append(f"{show_seconds(forecast.duration.expected)}", style="bold green")
     text.append(f" ({_range_text(forecast.duration)}), ", style="not bold")
-    text.append(f"first object after {seconds_text(forecast.first_object.expected)}, ", "not bold")
+    text.append(f"first object after {show_seconds(forecast.first_object.expected)}, ", "not bold")
     text.append(f"{_speed(forecast)}, ", style="not bold")
-    text.append(dollars_text(forecast.cost.total), style="bold green")
+    text.append(show_dollars(forecast.cost.total), style="bold green")
     return text
 
 
 def _speed(forecast: Forecast) -> str:
     if forecast.members_per_second >= 1:
         return f"{forecast.members_per_second:,.0f} members/s"
-    return f"{size_text(forecast.bytes_out / (forecast.duration.expected or 1.0))}/s"
+    return f"{show_bytes(forecast.bytes_out / (forecast.duration.expected or 1.0))}/s"
 
 
 def _table(title: str) -> Table:
@@ -137,8 +114,8 @@ def _work(forecast: Forecast) -> Table:
     table.add_section()
     table.add_row("tasks", f"{forecast.tasks:,}")
     table.add_row("at once", f"{forecast.at_once:,}")
-    table.add_row("read", size_text(forecast.bytes_in))
-    table.add_row("written", size_text(forecast.bytes_out))
+    table.add_row("read", show_bytes(forecast.bytes_in))
+    table.add_row("written", show_bytes(forecast.bytes_out))
     for kind in ("get", "put", "create", "part", "copy", "complete", "list"):
         count = getattr(forecast.requests, kind)
         if count:
@@ -156,10 +133,10 @@ def _sizes(bins: tuple[Bin, ...]) -> Table:
     shown = bins[-MAX_BINS:]
     left = sum(one.members for one in bins[:-MAX_BINS])
     if left:
-        table.add_row("0 B", size_text(shown[0].start), f"{left:,}", _bar(left, max(most, left)))
+        table.add_row("0 B", show_bytes(shown[0].start), f"{left:,}", _bar(left, max(most, left)))
     for one in shown:
-        below = size_text(one.stop)
-        table.add_row(size_text(one.start), below, f"{one.members:,}", _bar(one.members, most))
+        below = show_bytes(one.stop)
+        table.add_row(show_bytes(one.start), below, f"{one.members:,}", _bar(one.members, most))
     return table
 
 
@@ -177,18 +154,18 @@ def _path(forecast: Forecast) -> Table:
     for step in forecast.steps:
         if step.seconds >= 0.05:
             share = f"{step.seconds / whole:.0%}"
-            table.add_row(step.name, seconds_text(step.seconds), share, step.detail)
+            table.add_row(step.name, show_seconds(step.seconds), share, step.detail)
     return table
 
 
 def _bounds(forecast: Forecast) -> Table:
-    table = _table(f"No schedule beats (the tasks take {seconds_text(forecast.tasks_seconds)})")
+    table = _table(f"No schedule beats (the tasks take {show_seconds(forecast.tasks_seconds)})")
     table.add_column("bound")
     table.add_column("time", justify="right")
     table.add_column("")
     for bound in forecast.bounds:
         if bound.seconds >= 0.05:
-            table.add_row(bound.name, seconds_text(bound.seconds), bound.detail)
+            table.add_row(bound.name, show_seconds(bound.seconds), bound.detail)
     return table
 
 
@@ -199,9 +176,9 @@ def _cost(forecast: Forecast) -> Table:
     table.add_column("service", footer="total")
     table.add_column("", footer="")
     table.add_column("quantity", justify="right", footer="")
-    table.add_column("dollars", justify="right", footer=dollars_text(cost.total))
+    table.add_column("dollars", justify="right", footer=show_dollars(cost.total))
     table.caption = (
-        f"{dollars_text(forecast.dollars.low)} to {dollars_text(forecast.dollars.high)}; "
+        f"{show_dollars(forecast.dollars.low)} to {show_dollars(forecast.dollars.high)}; "
         f"{cost.unavoidable_share:.1%} is one PUT a member, which no tool avoids"
         if cost.lines
         else "nothing that is paid for by use"

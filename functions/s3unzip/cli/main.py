@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
-from s3unzip.cli.commands import archive, doctor, operate, reconcile, run, verify, watch
+from s3unzip.cli.commands import archive, doctor, operate, plan, reconcile, run, verify, watch
 from s3unzip.cli.figures import printable
 from s3unzip.cli.signals import Stopping
-from s3unzip.cli.streams import OUTPUT_LOST, OutputLostError, drop_output
+from s3unzip.cli.streams import OUTPUT_LOST, OutputLostError, OutputUnreadError, drop_output
+from s3unzip.cli.version import VERSION_LINE
 from s3unzip.errors import InterruptedRunError, S3UnzipError, ServiceFaultError
 
 if TYPE_CHECKING:
@@ -23,14 +24,28 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 app = typer.Typer(
     name="s3unzip",
-    help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",
-    no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for commands in (run, verify, archive, watch, operate, reconcile, doctor):
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    """Extract ZIP archives of any size from S3 to S3, in parallel, verified."""
+    if version:
+        sys.stdout.write(VERSION_LINE)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        sys.stdout.write(f"{context.get_help()}\n")
+
+
+for commands in (run, plan, verify, archive, watch, operate, reconcile, doctor):
     commands.register(app)
 
 
@@ -43,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     stopping = Stopping()
     try:
         with stopping.like_ctrl_c():
-            code = app(args=arguments, standalone_mode=False)
+            code = app(args=arguments, prog_name="s3unzip", standalone_mode=False)
         sys.stdout.flush()
         if stopping.heard:  # typer has its own way with it
             code = stopping.exit_code
@@ -57,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _say(f"{error.format_message()} (see --help)")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
+        _say("stopped")
         sys.exit(stopping.exit_code)
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
         sys.exit(_end_badly(error))
@@ -65,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _end_badly(error: Exception) -> int:
     """Say what ended the command, if anything is wrong at all; return the exit code."""
-    if isinstance(error, BrokenPipeError):  # `s3unzip ls ... | head`
+    if isinstance(error, OutputUnreadError | BrokenPipeError):  # `s3unzip ls ... | head`
         drop_output()
         return 0
     if isinstance(error, OutputLostError):

@@ -1,37 +1,24 @@
-"""Options that several commands share, and what becomes of them."""
+"""Options that several commands share, in groups, and what becomes of them."""
 
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import replace
-from enum import StrEnum
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
-from s3unzip.cli.home import runs_home
+from s3unzip.cli.messages import OptionGroup
 from s3unzip.errors import UsageError
-from s3unzip.model import GzipForm, OnConflict, Options
-from s3unzip.settings import Tuning, make_tuning
+from s3unzip.model import GzipForm, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from s3unzip.model import Location
-    from s3unzip.stores.factory import StoreConfig
     from s3unzip.zipformat import Policy
 
-ACCOUNT_DIGITS = 12
-
-
-class AllowedWeb(StrEnum):
-    """What an HTTP source may only do if it is asked for."""
-
-    OTHER_HOSTS = "other-hosts"
-    PRIVATE_ADDRESSES = "private-addresses"
+PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - a name
 
 
 Source = Annotated[
@@ -40,52 +27,6 @@ Source = Annotated[
 Dest = Annotated[
     str, typer.Argument(metavar="DEST", help="Where members go: s3://bucket/prefix or a folder.")
 ]
-Include = Annotated[
-    list[str] | None,
-    typer.Option("--include", "-i", metavar="GLOB", help="Only members that match; repeatable."),
-]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option("--exclude", "-x", metavar="GLOB", help="No members that match; repeatable."),
-]
-Member = Annotated[
-    list[str] | None,
-    typer.Option("--member", "-m", metavar="NAME", help="Only this member; repeatable."),
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Only the first so many selected members.")
-]
-Lenient = Annotated[
-    bool, typer.Option("--lenient", help="Turn the checks that are policy into warnings.")
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option("--encoding", help="Of names that are neither ASCII nor marked as UTF-8."),
-]
-DestOwner = Annotated[
-    str | None,
-    typer.Option(
-        "--dest-owner", metavar="ACCOUNT", help="Refuse DEST's bucket if another account owns it."
-    ),
-]
-KmsKey = Annotated[
-    str | None,
-    typer.Option("--kms-key", metavar="ARN", help="Encrypt what is written to S3 with this key."),
-]
-EndpointUrl = Annotated[
-    str | None,
-    typer.Option("--endpoint-url", envvar="AWS_ENDPOINT_URL", help="An S3-compatible server."),
-]
-Region = Annotated[str | None, typer.Option("--region", help="The buckets' region.")]
-Profile = Annotated[str | None, typer.Option("--profile", help="Profile of ~/.aws/config.")]
-Allow = Annotated[
-    list[AllowedWeb] | None,
-    typer.Option(
-        "--allow",
-        help="What an HTTP source may do besides: follow redirects to other hosts, connect to a "
-        "private address that its name leads to; repeatable.",
-    ),
-]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or latest.")
 ]
@@ -93,83 +34,131 @@ Env = Annotated[
     str | None,
     typer.Option("--env", metavar="NAME", help="The environment: its stack is s3unzip-NAME."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-PasswordFile = Annotated[
-    Path | None,
-    typer.Option("--password-file", help="File with the password of encrypted members."),
+RequiredEnv = Annotated[
+    str,
+    typer.Option("--env", metavar="NAME", help="The environment: its stack is s3unzip-NAME."),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no report.")]
 AsGzip = Annotated[
     GzipForm | None,
     typer.Option("--as-gzip", help="Keep deflated members compressed, re-wrapped as gzip."),
 ]
-Nested = Annotated[
-    int,
-    typer.Option(
-        "--nested", metavar="DEPTH", min=0, help="Extract archives inside it, so many levels deep."
-    ),
-]
-Tune = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tune", metavar="NAME=VALUE", help="Set one of the tuning settings; repeatable."
-    ),
+MaxCost = Annotated[
+    float | None,
+    typer.Option("--max-cost", min=0.0, help="Refuse above so many dollars, before the first PUT."),
 ]
 
 
-def store_config(
-    endpoint_url: str | None,
-    region: str | None,
-    profile: str | None,
-    *,
-    owner: str | None = None,
-    kms_key: str | None = None,
-    connections: int = 64,
-    allow: Sequence[AllowedWeb] | None = None,
-) -> StoreConfig:
-    """Return how stores are opened.
+@dataclass(frozen=True)
+class Selection(OptionGroup):
+    """Which members."""
 
-    Raises:
-        UsageError: `owner` is not an account's id, or `endpoint_url` not a URL of HTTP.
-    """
-    from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.web.access import WebAccess
-
-    if endpoint_url is not None:
-        check_endpoint(endpoint_url)
-    allowed = frozenset(allow or ())
-    if owner is not None and not (len(owner) == ACCOUNT_DIGITS and owner.isdecimal()):
-        raise UsageError(f"--dest-owner {owner}: an account's id has 12 digits")
-    return StoreConfig(
-        runs_home(),
-        endpoint_url,
-        region,
-        profile,
-        destination_owner=owner,
-        destination_kms_key=kms_key,
-        connections=max(64, connections),
-        check_reachable=True,
-        web=WebAccess(
-            other_hosts=AllowedWeb.OTHER_HOSTS in allowed,
-            private_addresses=AllowedWeb.PRIVATE_ADDRESSES in allowed,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--include", "-i", metavar="GLOB", help="Only members that match; repeatable."
         ),
-    )
+    ] = None
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", "-x", metavar="GLOB", help="No members that match; repeatable."),
+    ] = None
+    member: Annotated[
+        list[str] | None,
+        typer.Option("--member", "-m", metavar="NAME", help="Only this member; repeatable."),
+    ] = None
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help="Only the first so many selected members."),
+    ] = None
 
 
-def check_endpoint(url: str) -> None:
-    """Check that `url` is one of an S3-compatible server.
+@dataclass(frozen=True)
+class Layout(OptionGroup):
+    """Under which keys."""
 
-    Raises:
-        UsageError: it is not.
-    """
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is not a number, or a broken IPv6 address
-        fits = False
-    if fits and not re.search(r"[\s\x00-\x1f\x7f]", url):
-        return
-    like = "" if "/" in url else f", like http://{url}"
-    raise UsageError(f"--endpoint-url {url}: not a URL that begins with http:// or https://{like}")
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--prefix", help="Put members below DEST/PREFIX instead of the archive's name."
+        ),
+    ] = None
+    key_template: Annotated[
+        str | None,
+        typer.Option("--key-template", help="How keys are made; default {archive_stem}/{member}."),
+    ] = None
+
+    @property
+    def template(self) -> str | None:
+        """The key template that the options ask for; None: they ask for none.
+
+        Raises:
+            UsageError: both ways to give one are used.
+        """
+        if self.prefix is None:
+            return self.key_template
+        if self.key_template is not None:
+            raise UsageError("--prefix and --key-template: give one of them")
+        cleaned = self.prefix.strip("/")
+        return f"{cleaned}/{{member}}" if cleaned else "{member}"
+
+
+@dataclass(frozen=True)
+class Password(OptionGroup):
+    """Where the password of encrypted members is."""
+
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            help=f"File with the password of encrypted members; or set {PASSWORD_VARIABLE}.",
+        ),
+    ] = None
+    ask_password: Annotated[
+        bool, typer.Option("--ask-password", help="Ask for the password on the terminal.")
+    ] = False
+
+    def read(self) -> bytes | None:
+        """Return the password, None if there is none.
+
+        Raises:
+            UsageError: the file cannot be read or is empty, or nobody can be asked.
+        """
+        if self.password_file is not None and self.ask_password:
+            raise UsageError("--password-file and --ask-password: give one of them")
+        if self.password_file is not None:
+            return _read_password_file(self.password_file)
+        if self.ask_password:
+            return _ask_password()
+        return os.environ.get(PASSWORD_VARIABLE, "").encode() or None
+
+    @property
+    def reference(self) -> str | None:
+        """Where the password is, never the password: fit for the records of a run."""
+        if self.password_file is not None:
+            return f"file:{self.password_file}"
+        if self.ask_password:
+            return "prompt"
+        return f"variable:{PASSWORD_VARIABLE}" if os.environ.get(PASSWORD_VARIABLE) else None
+
+
+@dataclass(frozen=True)
+class Reading(Password):
+    """How the archive is read."""
+
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Turn the checks that are policy into warnings.")
+    ] = False
+    encoding: Annotated[
+        str | None,
+        typer.Option("--encoding", help="Of names that are neither ASCII nor marked as UTF-8."),
+    ] = None
+
+    def policy(self, destination: Location | None = None) -> Policy:
+        """Return the policy that these options ask for; see `policy_of`."""
+        options = Options(lenient=self.lenient, encoding=self.encoding)
+        return policy_of(options, self.read(), destination)
 
 
 def policy_of(
@@ -198,76 +187,50 @@ def policy_of(
     )
 
 
-def tuning_of(changes: list[str] | None, base: Tuning | None = None, **more: int) -> Tuning:
-    """Return the tuning that ``--tune`` and other options ask for.
+def make_options(
+    selection: Selection, layout: Layout, reading: Reading, *, as_gzip: GzipForm | None = None
+) -> Options:
+    """Return a run's options from a command's.
 
     Raises:
-        UsageError: an unknown name or a bad number.
+        UsageError: two of them exclude each other.
     """
-    values: dict[str, object] = dict(more)
-    for change in changes or ():
-        name, separator, text = change.partition("=")
-        try:
-            values[name.strip().replace("-", "_")] = _number(text)
-        except ValueError as error:
-            shown = f"{text!r}" if separator else "nothing"
-            raise UsageError(f"--tune {name}: {shown} is no number") from error
-    return make_tuning(values, base)
-
-
-def _number(text: str) -> int | float:
-    units = {"k": 1024, "m": 1024**2, "g": 1024**3}
-    factor = units.get(text[-1:].lower(), 1)
-    plain = text[:-1] if factor > 1 else text
-    return float(plain) * factor if "." in plain else int(plain) * factor
-
-
-def make_options(
-    *,
-    include: list[str] | None = None,
-    exclude: list[str] | None = None,
-    members: list[str] | None = None,
-    limit: int | None = None,
-    lenient: bool = False,
-    encoding: str | None = None,
-    key_template: str | None = None,
-    on_conflict: OnConflict = OnConflict.OVERWRITE,
-    as_gzip: GzipForm | None = None,
-    trust_crc: bool = False,
-    password_ref: str | None = None,
-    nested_depth: int = 0,
-    marker: bool = False,
-) -> Options:
-    """Return a run's options from a command's."""
     return Options(
-        key_template=key_template or Options().key_template,
-        on_conflict=on_conflict,
-        include=tuple(include or ()),
-        exclude=tuple(exclude or ()),
-        names=tuple(members or ()),
-        limit=limit,
-        lenient=lenient,
-        encoding=encoding,
+        key_template=layout.template or Options().key_template,
+        include=tuple(selection.include or ()),
+        exclude=tuple(selection.exclude or ()),
+        names=tuple(selection.member or ()),
+        limit=selection.limit,
+        lenient=reading.lenient,
+        encoding=reading.encoding,
         as_gzip=as_gzip,
-        trust_crc=trust_crc,
-        password_ref=password_ref,
-        nested_depth=nested_depth,
-        marker=marker,
     )
 
 
-def read_password(path: Path | None) -> bytes | None:
+def _read_password_file(path: Path) -> bytes:
     """Return the password in a file, without its last line end.
 
     Raises:
         UsageError: the file cannot be read or is empty.
     """
-    if path is None:
-        return None
     try:
         password = path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
     except OSError as error:
         raise UsageError(f"--password-file {path}: {error.strerror}") from error
     if not password:
         raise UsageError(f"--password-file {path}: is empty")
+    return password
+
+
+def _ask_password() -> bytes:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"--ask-password: standard input is no terminal; use --password-file or "
+            f"{PASSWORD_VARIABLE}"
+        )
+    import getpass
+
+    password = getpass.getpass("Password: ").encode()
+    if not password:
+        raise UsageError("--ask-password: no password was given")
     return password

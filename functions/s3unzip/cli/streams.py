@@ -25,12 +25,16 @@ class OutputLostError(OSError):
     """Standard output cannot be written."""
 
 
+class OutputUnreadError(Exception):
+    """Nobody reads standard output any more; no OSError, or Typer would exit with 1."""
+
+
 class _Output(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
+        except BrokenPipeError as error:
+            raise OutputUnreadError from error
         except OSError as error:
             raise OutputLostError(error.errno, error.strerror) from error
 

@@ -6,6 +6,7 @@ jobs. Here it costs the one job, which another worker does again.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import Counter
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from s3unzip.local.worker import Job, Word
     from s3unzip.model import Run
     from s3unzip.stores.ports import Progress
+
+_log = logging.getLogger("s3unzip.pool")
 
 ATTEMPTS = 4  # of one job that meets service faults
 LOST_ATTEMPTS = 6  # of one job whose workers die: maybe of the job, more likely of something else
@@ -205,6 +208,7 @@ class WorkerPool:
                 lost = ServiceFaultError(f"{job.id}: its worker process died")
                 self._retry(job, Failed(job.id, lost), waiting, outlook, LOST_ATTEMPTS)
         elif isinstance(word, Done):
+            _log.info("%s ended after %.1f s", word.job, word.report.seconds)
             outlook.done.append(word)
             worker.done += 1
             if worker.done >= JOBS_A_WORKER:
@@ -227,6 +231,7 @@ class WorkerPool:
         if attempt >= most:
             outlook.failed.append(failed)
             return
+        _log.info("%s is tried again: %s", job.id, failed.error)
         waiting.attempts[job.id] = attempt + 1
         delay = min(LONGEST_DELAY, FIRST_DELAY * 2**attempt)
         waiting.put_off(job, self._random.uniform(0, delay))

@@ -7,6 +7,7 @@ knows no store: it runs what it is given.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections import Counter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.ranges import ByteRange
 
 T = TypeVar("T")
+_log = logging.getLogger("s3unzip.calls")
 Kind = Literal["get", "put", "head", "list", "create", "part", "copy", "complete", "abort"]
 
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
@@ -123,11 +125,11 @@ class Calls:
         while True:
             self._count(kind)
             try:
-                return call()
+                return self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
             except ServiceFaultError as fault:
                 self._note(fault)
                 began = self._clock.now() if began is None else began
-                if not self._may_retry(attempt, began):
+                if not self._may_retry(attempt, began, fault):
                     raise
                 attempt += 1
 
@@ -158,7 +160,7 @@ class Calls:
             except ServiceFaultError as fault:
                 self._note(fault)
                 began = self._clock.now() if began is None else began
-                if not self._may_retry(attempt, began):
+                if not self._may_retry(attempt, began, fault):
                     raise
                 attempt += 1
 
@@ -180,12 +182,20 @@ class Calls:
         if isinstance(fault, ThrottledError):
             self._count("throttled")
 
-    def _may_retry(self, attempt: int, began: float) -> bool:
+    def _logged(self, kind: Kind, call: Callable[[], T]) -> T:
+        began = self._clock.now()
+        try:
+            return call()
+        finally:
+            _log.debug("%s took %.0f ms", kind, 1000 * (self._clock.now() - began))
+
+    def _may_retry(self, attempt: int, began: float, fault: ServiceFaultError) -> bool:
         """Wait and say yes, or say no: the budget, the worker's time or the step is over."""
         delay = self._delay(attempt)
         spent = self._clock.now() - began + delay
         if self._ended.is_set() or spent > self._budget or self._clock.remaining() < delay:
             return False
+        _log.info("attempt %d failed, the next one in %.1f s: %s", attempt + 1, delay, fault)
         self._clock.sleep(delay)
         if self._ended.is_set():
             return False

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3unzip.cli.figures import printable, printable_name
+from s3unzip.cli.figures import (
+    printable,
+    printable_name,
+    show_bytes,
+    show_dollars,
+    show_seconds,
+)
 
 
 def test_controls_are_shown() -> None:
@@ -28,3 +35,32 @@ def test_names_that_look_alike_are_alike(names: list[str]) -> None:
     shown = {printable_name(name) for name in names}
     assert len(shown) == len(set(names))
     assert all(text.isprintable() for text in shown)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (12.34, "12.3 s"), (245.0, "4 min 05 s"), (3_725.0, "1 h 02 min")],
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    """Seconds, then minutes, then hours."""
+    assert show_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_536, "1.5 KiB"),
+        (3 * 1024**3, "3 GiB"),
+        (2**43, "8 TiB"),
+    ],
+)
+def test_sizes_read_well(size: int, text: str) -> None:
+    """Binary units, one digit where it tells something."""
+    assert show_bytes(size) == text
+
+
+def test_dollars_read_well() -> None:
+    """Four digits for cents' fractions, two for dollars."""
+    assert (show_dollars(0.12345), show_dollars(50.4466)) == ("$0.1235", "$50.45")

@@ -9,13 +9,10 @@ import pytest
 from rich.console import Console
 
 from s3unzip.cli.forecasts import (
-    dollars_text,
     find_published,
     forecast_json,
     print_forecast,
-    seconds_text,
     simulate,
-    size_text,
 )
 from s3unzip.cli.platforms import choose_platform
 from s3unzip.errors import BudgetError, UsageError
@@ -91,32 +88,3 @@ def test_platforms_are_aws_and_local() -> None:
         choose_platform("gcp")
     with pytest.raises(UsageError, match="workers"):
         choose_platform("aws", workers=0)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.0 s"), (12.34, "12.3 s"), (245.0, "4 min 05 s"), (3_725.0, "1 h 02 min")],
-)
-def test_durations_read_well(seconds: float, text: str) -> None:
-    """Seconds, then minutes, then hours."""
-    assert seconds_text(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (1_023, "1023 B"),
-        (1_536, "1.5 KiB"),
-        (3 * 1024**3, "3.0 GiB"),
-        (2**43, "8.0 TiB"),
-    ],
-)
-def test_sizes_read_well(size: int, text: str) -> None:
-    """Binary units, one digit where it tells something."""
-    assert size_text(size) == text
-
-
-def test_dollars_read_well() -> None:
-    """Four digits for cents' fractions, two for dollars."""
-    assert (dollars_text(0.12345), dollars_text(50.4466)) == ("$0.1235", "$50.45")

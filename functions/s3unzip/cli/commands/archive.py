@@ -10,52 +10,40 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli import options as o
+from s3unzip.cli.connections import SourceConnection
 from s3unzip.cli.figures import printable_name
+from s3unzip.cli.groups import with_groups
 from s3unzip.errors import UsageError
 from s3unzip.local.clock import LocalClock
-from s3unzip.model import Options, Request
+from s3unzip.model import Location, Request
 from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from s3unzip.context import Context
-    from s3unzip.model import Location
     from s3unzip.preview import Listed
     from s3unzip.stores.factory import StoreConfig
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.command("ls")(list_members)
-    app.command("cat")(print_member)
+    app.command("ls")(with_groups(list_members))
+    app.command("cat")(with_groups(print_member))
 
 
 def list_members(
     source: o.Source,
-    include: o.Include = None,
-    exclude: o.Exclude = None,
-    limit: o.Limit = None,
-    lenient: o.Lenient = False,
-    encoding: o.Encoding = None,
-    password_file: o.PasswordFile = None,
+    selection: o.Selection,
+    reading: o.Reading,
+    connection: SourceConnection,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a member.")] = False,
-    allow: o.Allow = None,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """List an archive's members, like unzip -v; reads only its directory."""
+    """List an archive's members; reads only its directory."""
     from s3unzip.preview import resolve_listing
 
-    chosen = o.make_options(
-        include=include, exclude=exclude, limit=limit, lenient=lenient, encoding=encoding
-    )
-    request = preview_request(source, chosen)
-    config = o.store_config(endpoint_url, region, profile, allow=allow)
-    context = make_context(config, chosen, password_file)
-    listing = resolve_listing(request, context)
+    request = preview_request(source, selection, reading)
+    listing = resolve_listing(request, make_context(connection.config(), reading))
     if json_lines:
         for member in listing.members:
             sys.stdout.write(json.dumps(_as_json(member), ensure_ascii=False) + "\n")
@@ -69,21 +57,14 @@ def print_member(
     member: Annotated[
         str, typer.Argument(metavar="MEMBER", help="The member's name, as ls shows.")
     ],
-    lenient: o.Lenient = False,
-    encoding: o.Encoding = None,
-    password_file: o.PasswordFile = None,
-    allow: o.Allow = None,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
+    reading: o.Reading,
+    connection: SourceConnection,
 ) -> int:
-    """Write one member's bytes to stdout, checked; reads only its range."""
+    """Write one member to stdout, checked; reads only its range."""
     from s3unzip.preview import read_member
 
-    chosen = o.make_options(members=[member], lenient=lenient, encoding=encoding)
-    request = preview_request(source, chosen)
-    config = o.store_config(endpoint_url, region, profile, allow=allow)
-    context = make_context(config, chosen, password_file)
+    request = preview_request(source, o.Selection(member=[member]), reading)
+    context = make_context(connection.config(), reading)
     if sys.stdout.isatty() and member.lower().endswith((".zip", ".gz", ".png", ".jpg", ".exe")):
         raise UsageError(f"{member}: not text; redirect it: s3unzip cat ... > file")
     for piece in read_member(request, member, context):
@@ -92,30 +73,20 @@ def print_member(
     return 0
 
 
-def preview_request(source: str, options: Options) -> Request:
+def preview_request(source: str, selection: o.Selection, reading: o.Reading) -> Request:
     """Return a request that reads `source` and writes nowhere."""
-    location = parse_source(source)
-    nowhere = type(location)("file", "", "/")
-    return Request(location, nowhere, _bare(options))
-
-
-def _bare(options: Options) -> Options:
-    from msgspec.structs import replace
-
-    return replace(options, key_template="{member}")
+    options = o.make_options(selection, o.Layout(key_template="{member}"), reading)
+    return Request(parse_source(source), Location("file", "", "/"), options)
 
 
 def make_context(
-    config: StoreConfig,
-    options: Options,
-    password_file: Path | None = None,
-    destination: Location | None = None,
+    config: StoreConfig, reading: o.Reading, destination: Location | None = None
 ) -> Context:
     """Return a context of this process."""
     from s3unzip.context import Context
     from s3unzip.stores.factory import open_stores
 
-    policy = o.policy_of(options, o.read_password(password_file), destination)
+    policy = reading.policy(destination)
     return Context(stores=open_stores(config), clock=LocalClock(), policy=policy)
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli import options as o
+from s3unzip.cli.connections import Connection
 from s3unzip.cli.figures import printable
+from s3unzip.cli.groups import with_groups
 from s3unzip.model import encode
 from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
 
@@ -20,14 +22,12 @@ INDENT = " " * 9  # the width of the status
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("doctor")(doctor_command)
+    app.command("doctor")(with_groups(doctor_command))
 
 
 def doctor_command(
-    env: Annotated[
-        str,
-        typer.Option("--env", metavar="NAME", help="The environment: its stack is s3unzip-NAME."),
-    ],
+    connection: Connection,
+    env: o.RequiredEnv,
     canary: Annotated[
         bool,
         typer.Option(
@@ -39,11 +39,8 @@ def doctor_command(
         float, typer.Option("--wait", min=1.0, help="Seconds to wait for the canary's run.")
     ] = 180.0,
     json: o.Json = False,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """Check a deployed environment: each check is a line, with what to do.
+    """Check a deployed environment, and say what to do.
 
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
@@ -51,7 +48,7 @@ def doctor_command(
     from s3unzip.operate.doctor.deployment import Deployment
     from s3unzip.operate.doctor.diagnosis import examine
 
-    deployment = Deployment(open_deployed(env, o.store_config(endpoint_url, region, profile)))
+    deployment = Deployment(open_deployed(env, connection.config()))
     found: list[CheckResult] = []
     for result in examine(deployment, canary_seconds=wait if canary else None):
         found.append(result)

@@ -13,17 +13,14 @@ import typer
 
 from s3unzip import run_files
 from s3unzip.cli import options as o
-from s3unzip.cli.commands.run import (
-    Puts,
-    Workers,
-    local_platform,
-    local_tuning,
-)
+from s3unzip.cli.commands.run import local_platform
+from s3unzip.cli.connections import Connection, RunConnection
 from s3unzip.cli.figures import show_seconds
+from s3unzip.cli.groups import with_groups
 from s3unzip.cli.home import runs_home
 from s3unzip.cli.output import print_report
+from s3unzip.cli.power import Power
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.local.processors import available_processors
 from s3unzip.model import PlanSummary, Status, decode, encode
 
 if TYPE_CHECKING:
@@ -38,27 +35,25 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.command("runs")(list_runs)
-    app.command("show")(show_run)
-    app.command("redrive")(redrive_run)
-    app.command("retry")(retry_run)
-    app.command("abort")(abort_run)
+    app.command("runs")(with_groups(list_runs))
+    app.command("show")(with_groups(show_run))
+    app.command("redrive")(with_groups(redrive_run))
+    app.command("retry")(with_groups(retry_run))
+    app.command("abort")(with_groups(abort_run))
 
 
 def list_runs(
+    connection: Connection,
     env: o.Env = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="So many, the latest first.")] = 50,
     json: o.Json = False,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """List the runs of this machine or of an environment, the latest first."""
+    """List runs, the latest first."""
     from s3unzip.cli.runs import open_runs
     from s3unzip.reporting.retry import run_of
     from s3unzip.reporting.settle import read_report
 
-    runs = open_runs(env, o.store_config(endpoint_url, region, profile))
+    runs = open_runs(env, connection.config())
     listed: set[str] = set()
     for entry in runs.recent(limit):
         run = run_of(entry.id)
@@ -86,6 +81,7 @@ def _line(run: str, entry: RunEntry, report: Report | None) -> str:
 
 
 def show_run(
+    connection: Connection,
     run: o.RunId = "latest",
     env: o.Env = None,
     failures: Annotated[
@@ -95,15 +91,12 @@ def show_run(
         bool, typer.Option("--html", help="Open the report page; print where it is.")
     ] = False,
     json: o.Json = False,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
     """Print the report of a run; the exit code is its verdict's."""
     from s3unzip.cli.runs import open_runs, report_of
     from s3unzip.reporting.settle import each_outcome
 
-    runs = open_runs(env, o.store_config(endpoint_url, region, profile))
+    runs = open_runs(env, connection.config())
     name = runs.find(run)
     report = report_of(name, runs)
     if failures:
@@ -145,62 +138,45 @@ def _open_page(page: Path) -> None:
 
 def redrive_run(
     run: o.RunId,
+    power: Power,
+    password: o.Password,
+    connection: RunConnection,
     env: o.Env = None,
-    workers: Workers = None,
-    puts: Puts = None,
-    password_file: o.PasswordFile = None,
-    dest_owner: o.DestOwner = None,
-    kms_key: o.KmsKey = None,
-    tune: o.Tune = None,
     json: o.Json = False,
-    allow: o.Allow = None,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """Do what a run left: only tasks that did not end."""
+    """Continue a run: do the tasks that did not end."""
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import redrive
 
-    config = o.store_config(
-        endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
-    )
+    config = connection.config()
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
         deployed.redrive(name)
         sys.stdout.write(f"redriven: s3unzip watch {name} --env {env}\n")
         return 0
-    make = LocalRerun(config, workers, puts, tune, password_file)
+    make = LocalRerun(config, power, password)
     return make.go(run, redrive, json=json)
 
 
 def retry_run(
     run: o.RunId,
+    power: Power,
+    password: o.Password,
+    connection: RunConnection,
     env: o.Env = None,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Members that failed: what retry always does.")
-    ] = True,
-    workers: Workers = None,
-    puts: Puts = None,
-    password_file: o.PasswordFile = None,
-    dest_owner: o.DestOwner = None,
-    kms_key: o.KmsKey = None,
-    tune: o.Tune = None,
+    failed: Annotated[bool, typer.Option("--failed", hidden=True)] = True,
     json: o.Json = False,
-    allow: o.Allow = None,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """Try the failed members of a run again, after a fix; the others are left alone."""
+    """Try the failed members of a run again.
+
+    The others are left alone. Mend what made them fail first.
+    """
     del failed  # there is nothing else to retry; saying so is allowed
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import retry_failed
 
-    config = o.store_config(
-        endpoint_url, region, profile, owner=dest_owner, kms_key=kms_key, allow=allow
-    )
+    config = connection.config()
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
@@ -208,22 +184,23 @@ def retry_run(
         following = f"{tasks:,} tasks: s3unzip watch {name} --env {env}" if tasks else "none failed"
         sys.stdout.write(f"{following}\n")
         return 0
-    make = LocalRerun(config, workers, puts, tune, password_file)
+    make = LocalRerun(config, power, password)
     return make.go(run, retry_failed, json=json)
 
 
 def abort_run(
     run: o.RunId,
+    connection: Connection,
     env: o.Env = None,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """Stop a run and drop its incomplete uploads; members that are written stay."""
+    """Stop a run and drop its incomplete uploads.
+
+    Members that are written stay.
+    """
     from s3unzip.cli.runs import open_deployed, open_runs
     from s3unzip.objects.upload_registry import abort_leftovers
 
-    config = o.store_config(endpoint_url, region, profile)
+    config = connection.config()
     if env is None:
         runs: Runs = open_runs(None, config)
         name = runs.find(run)
@@ -242,18 +219,11 @@ def abort_run(
 class LocalRerun:
     """Does a run's work again, or what is left of it, with the options of this command."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        workers: int | None,
-        puts: int | None,
-        tune: list[str] | None,
-        password_file: o.PasswordFile,
-    ) -> None:
+    def __init__(self, config: StoreConfig, power: Power, password: o.Password) -> None:
         self._config = config
-        self._processes = workers or len(available_processors())
-        self._tuning = local_tuning(tune, self._processes, puts)
-        self._password = o.read_password(password_file)
+        self._processes = power.processes
+        self._tuning = power.tuning(power.processes)
+        self._password = password.read()
 
     def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
         """Find the run, act, print the report; return the exit code."""
@@ -269,7 +239,7 @@ class LocalRerun:
         summary = read_summary(runs.find(name), runs)
         options = summary.run.options
         if options.password_ref is not None and self._password is None:
-            raise UsageError(f"{summary.run.id} was begun with a password: give --password-file")
+            raise UsageError(f"{summary.run.id} was started with a password: give --password-file")
         policy = o.policy_of(options, self._password)
         program = partial(open_context, self._config, policy, self._tuning)
         patient = replace(self._config, check_reachable=False)

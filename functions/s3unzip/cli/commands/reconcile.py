@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli import options as o
+from s3unzip.cli.connections import Connection
 from s3unzip.cli.figures import printable, show_bytes
+from s3unzip.cli.groups import with_groups
 from s3unzip.model import encode
 
 if TYPE_CHECKING:
@@ -21,14 +23,12 @@ DAY = 86_400.0
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("reconcile")(reconcile_command)
+    app.command("reconcile")(with_groups(reconcile_command))
 
 
 def reconcile_command(
-    env: Annotated[
-        str,
-        typer.Option("--env", metavar="NAME", help="The environment: its stack is s3unzip-NAME."),
-    ],
+    connection: Connection,
+    env: o.RequiredEnv,
     days: Annotated[
         float, typer.Option("--days", min=0.0, help="Archives put in the last so many days.")
     ] = 7.0,
@@ -36,18 +36,17 @@ def reconcile_command(
         bool, typer.Option("--start", help="Queue the archives without a run again.")
     ] = False,
     json: o.Json = False,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """Compare the ingest bucket with the runs: archives whose event or verdict never came.
+    """Find archives whose event or verdict never came.
+
+    Compares the ingest bucket with the runs.
 
     Exit code: 0 every archive has its verdict or is being extracted, 1 some have not.
     """
     from s3unzip.cli.runs import open_deployed
     from s3unzip.operate import reconcile as reconciling
 
-    runs = open_deployed(env, o.store_config(endpoint_url, region, profile))
+    runs = open_deployed(env, connection.config())
     found = reconciling.reconcile(runs, time.time() - days * DAY)
     if json:
         sys.stdout.write(encode(found).decode() + "\n")

@@ -7,13 +7,16 @@ import threading
 import time
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from s3unzip.cli import options as o
-from s3unzip.cli.commands.run import Prefix, Template, template_of
+from s3unzip.cli.commands.archive import make_context
+from s3unzip.cli.connections import SourceConnection
 from s3unzip.cli.figures import printable_name, show_bytes, show_seconds
+from s3unzip.cli.groups import with_groups
 from s3unzip.model import Request, Verdict, encode
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -41,61 +44,37 @@ COUNTED = {
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("verify")(verify_command)
+    app.command("verify")(with_groups(verify_command))
 
 
 def verify_command(
     source: o.Source,
     dest: o.Dest,
-    include: o.Include = None,
-    exclude: o.Exclude = None,
-    member: o.Member = None,
-    limit: o.Limit = None,
-    prefix: Prefix = None,
-    key_template: Template = None,
-    lenient: o.Lenient = False,
-    encoding: o.Encoding = None,
+    selection: o.Selection,
+    layout: o.Layout,
+    reading: o.Reading,
+    connection: SourceConnection,
     as_gzip: o.AsGzip = None,
-    password_file: o.PasswordFile = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every object, trust no stored CRC-32.")
     ] = False,
     listed: Listed = 20,
     at_once: AtOnce = 64,
     json: o.Json = False,
-    allow: o.Allow = None,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """Compare the objects in DEST with the archive's directory, without reading them.
+    """Compare the objects in DEST with the archive.
+
+    In S3 no object is read: each keeps its CRC-32 as metadata.
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    from s3unzip.context import Context
-    from s3unzip.local.clock import LocalClock
-    from s3unzip.stores.factory import open_stores
     from s3unzip.verification.archive import verify_objects
 
-    chosen = o.make_options(
-        include=include,
-        exclude=exclude,
-        members=member,
-        limit=limit,
-        lenient=lenient,
-        encoding=encoding,
-        as_gzip=as_gzip,
-        key_template=template_of(prefix, key_template),
-    )
+    chosen = o.make_options(selection, layout, reading, as_gzip=as_gzip)
     request = Request(parse_source(source), parse_destination(dest), chosen)
-    config = o.store_config(endpoint_url, region, profile, connections=at_once, allow=allow)
+    config = connection.config(connections=at_once)
     seen = _Seen()
-    context = Context(
-        stores=open_stores(config),
-        clock=LocalClock(),
-        policy=o.policy_of(chosen, o.read_password(password_file), request.destination),
-        progress=seen,
-    )
+    context = replace(make_context(config, reading, request.destination), progress=seen)
     with seen.shown():
         found = verify_objects(request, context, at_once=at_once, listed=listed, deep=deep)
     if json:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli import options as o
+from s3unzip.cli.connections import Connection
 from s3unzip.cli.figures import printable, printable_name, show_bytes, show_seconds
+from s3unzip.cli.groups import with_groups
 from s3unzip.cli.output import print_report
 from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.model import encode
@@ -29,25 +31,23 @@ FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("watch")(watch_run)
+    app.command("watch")(with_groups(watch_run))
 
 
 def watch_run(
+    connection: Connection,
     run: o.RunId = "latest",
     env: o.Env = None,
     every: Annotated[
         float, typer.Option("--every", min=0.1, help="Seconds between two looks.")
     ] = 1.0,
     json: o.Json = False,
-    endpoint_url: o.EndpointUrl = None,
-    region: o.Region = None,
-    profile: o.Profile = None,
 ) -> int:
-    """Follow a run until it ends: progress, rates, failures; the exit code is its verdict's."""
+    """Follow a run until it ends; the exit code is its verdict's."""
     from s3unzip.cli.progress import RunDisplay
     from s3unzip.cli.runs import open_runs
 
-    runs = open_runs(env, o.store_config(endpoint_url, region, profile))
+    runs = open_runs(env, connection.config())
     name = runs.find(run)
     with RunDisplay() as display:
         report = _Watch(name, runs, display).follow(every)

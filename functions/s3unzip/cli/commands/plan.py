@@ -1,0 +1,157 @@
+"""Commands that forecast runs, nothing written: ``plan``, ``simulate``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from s3unzip.cli import options as o
+from s3unzip.cli.commands.archive import make_context
+from s3unzip.cli.connections import SourceConnection
+from s3unzip.cli.groups import with_groups
+from s3unzip.cli.power import Power
+from s3unzip.errors import UsageError
+from s3unzip.model import Options, Request
+from s3unzip.stores.locations import parse_destination, parse_source
+
+if TYPE_CHECKING:
+    from s3unzip.aws_lambda.environment import Capacity, RunDefaults
+    from s3unzip.context import Context
+    from s3unzip.forecast import Forecast, Workload
+    from s3unzip.stores.factory import StoreConfig
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command("plan")(with_groups(plan_command))
+    app.command("simulate")(with_groups(simulate_command))
+
+
+def plan_command(
+    source: o.Source,
+    selection: o.Selection,
+    layout: o.Layout,
+    reading: o.Reading,
+    power: Power,
+    connection: SourceConnection,
+    dest: Annotated[
+        str | None, typer.Argument(metavar="[DEST]", help="Where members would go.")
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option("--on", help="Forecast for aws or local; default: local.")
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option("--env", metavar="NAME", help="On aws, as that environment is deployed."),
+    ] = None,
+    as_gzip: o.AsGzip = None,
+    max_cost: o.MaxCost = None,
+    json: o.Json = False,
+) -> int:
+    """Forecast a run: its work, time and cost; nothing is written."""
+    from s3unzip.cli.platforms import choose_platform
+    from s3unzip.forecast import check_budget, make_forecast
+
+    config = connection.config()
+    deployed = None if env is None else _deployed(env, on, config)
+    ruled = Options() if deployed is None else deployed.orders.options
+    reading = replace(
+        reading,
+        lenient=reading.lenient or ruled.lenient,
+        encoding=reading.encoding or ruled.encoding,
+    )
+    layout = replace(layout, key_template=layout.template or ruled.key_template, prefix=None)
+    chosen = o.make_options(selection, layout, reading, as_gzip=as_gzip or ruled.as_gzip)
+    if deployed is None:
+        target = parse_destination(dest or ".")
+        on = on or "local"
+        platform = choose_platform(
+            on, workers=power.workers or (power.processes if on == "local" else None)
+        )
+        tuning = power.tuning(platform.workers)
+    else:
+        target = parse_destination(dest) if dest else deployed.orders.destination
+        count = power.workers or deployed.scale.tuning.max_workers
+        platform = replace(deployed.scale.platform, workers=count)
+        tuning = power.tuning(count, deployed.scale.tuning)
+        max_cost = deployed.scale.max_cost if max_cost is None else max_cost
+    context = replace(make_context(config, reading, target), tuning=tuning)
+    request = Request(parse_source(source), target, chosen)
+    forecast = make_forecast(_workload(request, context), platform, tuning)
+    _show_forecast(forecast, json=json)
+    check_budget(forecast, max_cost)
+    return 0
+
+
+class _Deployed(NamedTuple):
+    """What an environment says of its runs."""
+
+    orders: RunDefaults
+    scale: Capacity
+
+
+def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
+    from s3unzip.aws_lambda.environment import read_orders, read_scale
+    from s3unzip.cli.runs import open_deployed
+
+    if on not in {None, "aws"}:
+        raise UsageError(f"--env {env} is on aws, not on {on}")
+    variables = open_deployed(env, config).planner_variables()
+    return _Deployed(read_orders(variables), read_scale(variables))
+
+
+def _workload(request: Request, context: Context) -> Workload:
+    from s3unzip.forecast import count_sizes, make_workload
+    from s3unzip.preview import preview_plan
+
+    preview = preview_plan(request, context)
+    sizes = count_sizes(member.size for member in preview.reading.selected)
+    return make_workload(preview.tasks, context.tuning, title=str(request.source), sizes=sizes)
+
+
+def _show_forecast(forecast: Forecast, *, json: bool) -> None:
+    from rich.console import Console
+
+    from s3unzip.cli.forecasts import forecast_json, print_forecast
+
+    if json:
+        sys.stdout.write(forecast_json(forecast).decode() + "\n")
+    else:
+        print_forecast(forecast, Console(highlight=False))
+
+
+def simulate_command(
+    power: Power,
+    fixture: Annotated[
+        str, typer.Argument(metavar="FIXTURE", help="An archive that does not exist; see --list.")
+    ] = "",
+    on: Annotated[str, typer.Option("--on", help="aws or local.")] = "aws",
+    memory: Annotated[int | None, typer.Option("--memory", help="MB of a Lambda.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the chance in it.")] = 1,
+    max_cost: o.MaxCost = None,
+    list_fixtures: Annotated[bool, typer.Option("--list", help="List the fixtures.")] = False,
+    json: o.Json = False,
+) -> int:
+    """Forecast the extraction of an archive that you only imagine."""
+    from rich.console import Console
+
+    from s3unzip.cli import forecasts
+    from s3unzip.cli.platforms import choose_platform
+    from s3unzip.forecast import FIXTURES
+
+    if list_fixtures or not fixture:
+        for name, known in FIXTURES.items():
+            sys.stdout.write(f"{name:24} {known.title}\n")
+        return 0
+    platform = choose_platform(on, workers=power.workers, memory_mb=memory)
+    tuning = power.tuning(platform.workers)
+    forecast = forecasts.simulate(fixture, platform, tuning, seed=seed, max_cost=max_cost)
+    if json:
+        sys.stdout.write(forecasts.forecast_json(forecast).decode() + "\n")
+    else:
+        console = Console(highlight=False)
+        forecasts.print_forecast(forecast, console, published=forecasts.find_published(fixture))
+    return 0

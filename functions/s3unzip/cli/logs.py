@@ -1,0 +1,24 @@
+"""Logging of the command line and of its worker processes, to standard error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # worker processes inherit it
+
+
+def start_logging() -> None:
+    """Log to standard error from the level in `LOG_LEVEL` on; without it nothing is logged."""
+    level = os.environ.get(LOG_LEVEL)
+    if not level:
+        return
+    logger = logging.getLogger("s3unzip")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)-7s %(processName)s %(message)s")
+        )
+        logger.addHandler(handler)
+    logger.setLevel(level.upper())
