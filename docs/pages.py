@@ -15,8 +15,8 @@ from infra import environment
 from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws_lambda import events
 from s3unzip.cli.main import INTERNAL_ERROR, app
-from s3unzip.cli.signals import STOPPING
-from s3unzip.cli.streams import OUTPUT_LOST
+from s3unzip.cli.terminal.signals import STOPPING
+from s3unzip.cli.terminal.streams import OUTPUT_LOST
 from s3unzip.forecast import FIXTURES
 from s3unzip.runs.stop import REASONS
 from s3unzip.zipformat import Limits

@@ -12,13 +12,13 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Run the command line; Ctrl-C is no traceback, also while that is imported."""
     try:
-        from s3unzip.cli.streams import mend_streams
+        from s3unzip.cli.terminal.streams import mend_streams
 
         mend_streams()
         if sys.argv[1:] == ["--version"]:  # without the imports of a command line
-            from s3unzip.cli.version import VERSION_LINE
+            from s3unzip import __version__
 
-            sys.stdout.write(VERSION_LINE)
+            sys.stdout.write(f"s3unzip {__version__}\n")
             sys.exit(0)
         from s3unzip.cli.main import main as run
 

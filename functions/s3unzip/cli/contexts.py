@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.logs import start_logging
+from s3unzip.cli.options.logs import start_logging
 from s3unzip.context import Context
 from s3unzip.stores.factory import open_stores
 

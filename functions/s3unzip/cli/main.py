@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from s3unzip import __version__
 from s3unzip.cli.commands import archive, doctor, operate, plan, reconcile, run, verify, watch
-from s3unzip.cli.figures import printable
-from s3unzip.cli.signals import Stopping
-from s3unzip.cli.streams import OUTPUT_LOST, OutputLostError, OutputUnreadError, drop_output
-from s3unzip.cli.version import VERSION_LINE
+from s3unzip.cli.terminal.figures import printable
+from s3unzip.cli.terminal.signals import Stopping
+from s3unzip.cli.terminal.streams import (
+    OUTPUT_LOST,
+    OutputLostError,
+    OutputUnreadError,
+    drop_output,
+)
 from s3unzip.errors import InterruptedRunError, S3UnzipError, ServiceFaultError
 
 if TYPE_CHECKING:
@@ -39,7 +44,7 @@ def start(
 ) -> None:
     """Extract ZIP archives of any size from S3 to S3, in parallel, verified."""
     if version:
-        sys.stdout.write(VERSION_LINE)
+        sys.stdout.write(f"s3unzip {__version__}\n")
         raise typer.Exit
     if context.invoked_subcommand is None:
         sys.stdout.write(f"{context.get_help()}\n")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from s3unzip.cli.figures import printable
 from s3unzip.cli.home import known_runs
+from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:

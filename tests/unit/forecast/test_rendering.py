@@ -8,13 +8,13 @@ import json
 import pytest
 from rich.console import Console
 
-from s3unzip.cli.forecasts import (
+from s3unzip.cli.platforms import choose_platform
+from s3unzip.cli.terminal.forecasts import (
     find_published,
     forecast_json,
     print_forecast,
     simulate,
 )
-from s3unzip.cli.platforms import choose_platform
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.settings import Tuning
 

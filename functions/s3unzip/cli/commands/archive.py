@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3unzip.cli import options as o
-from s3unzip.cli.connections import SourceConnection
-from s3unzip.cli.figures import printable_name
-from s3unzip.cli.groups import with_groups
+from s3unzip.cli.options import archive as o
+from s3unzip.cli.options.connections import SourceConnection
+from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.terminal.figures import printable_name
 from s3unzip.errors import UsageError
 from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, Request

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3unzip.cli import options as o
-from s3unzip.cli.connections import Connection
-from s3unzip.cli.figures import printable
-from s3unzip.cli.groups import with_groups
+from s3unzip.cli.options import archive as o
+from s3unzip.cli.options.connections import Connection
+from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.terminal.figures import printable
 from s3unzip.model import encode
 from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
 

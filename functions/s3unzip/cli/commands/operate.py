@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip import run_files
-from s3unzip.cli import options as o
 from s3unzip.cli.commands.run import local_platform
-from s3unzip.cli.connections import Connection, RunConnection
-from s3unzip.cli.figures import show_seconds
-from s3unzip.cli.groups import with_groups
 from s3unzip.cli.home import runs_home
-from s3unzip.cli.output import print_report
-from s3unzip.cli.power import Power
+from s3unzip.cli.options import archive as o
+from s3unzip.cli.options.connections import Connection, RunConnection
+from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.options.power import Power
+from s3unzip.cli.terminal.figures import show_seconds
+from s3unzip.cli.terminal.output import print_report
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import PlanSummary, Status, decode, encode
 
@@ -228,8 +228,8 @@ class LocalRerun:
     def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
         """Find the run, act, print the report; return the exit code."""
         from s3unzip.cli.contexts import open_context, worker_modules
-        from s3unzip.cli.progress import RunDisplay
         from s3unzip.cli.runs import open_runs
+        from s3unzip.cli.terminal.progress import RunDisplay
         from s3unzip.local.clock import LocalClock
         from s3unzip.local.forkserver import ForkServer
         from s3unzip.local.locking import lock_run

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from s3unzip.cli import options as o
 from s3unzip.cli.commands.archive import make_context
-from s3unzip.cli.connections import SourceConnection
-from s3unzip.cli.groups import with_groups
-from s3unzip.cli.power import Power
+from s3unzip.cli.options import archive as o
+from s3unzip.cli.options.connections import SourceConnection
+from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.options.power import Power
 from s3unzip.errors import UsageError
 from s3unzip.model import Options, Request
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -115,7 +115,7 @@ def _workload(request: Request, context: Context) -> Workload:
 def _show_forecast(forecast: Forecast, *, json: bool) -> None:
     from rich.console import Console
 
-    from s3unzip.cli.forecasts import forecast_json, print_forecast
+    from s3unzip.cli.terminal.forecasts import forecast_json, print_forecast
 
     if json:
         sys.stdout.write(forecast_json(forecast).decode() + "\n")
@@ -138,8 +138,8 @@ def simulate_command(
     """Forecast the extraction of an archive that you only imagine."""
     from rich.console import Console
 
-    from s3unzip.cli import forecasts
     from s3unzip.cli.platforms import choose_platform
+    from s3unzip.cli.terminal import forecasts
     from s3unzip.forecast import FIXTURES
 
     if list_fixtures or not fixture:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from msgspec.structs import replace as replace_fields
 
-from s3unzip.cli import options as o
-from s3unzip.cli.connections import RunConnection
-from s3unzip.cli.groups import with_groups
 from s3unzip.cli.home import runs_home
-from s3unzip.cli.output import print_report
-from s3unzip.cli.power import Power
+from s3unzip.cli.options import archive as o
+from s3unzip.cli.options.connections import RunConnection
+from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.options.power import Power
+from s3unzip.cli.terminal.output import print_report
 from s3unzip.model import OnConflict, Request, encode
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -117,7 +117,7 @@ def _run(
     quiet: bool,
     json: bool,
 ) -> int:
-    from s3unzip.cli.progress import RunDisplay
+    from s3unzip.cli.terminal.progress import RunDisplay
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.leftovers import drop_leftovers
     from s3unzip.local.locking import lock_run
@@ -165,7 +165,7 @@ def _run_nested(
     json: bool,
 ) -> int:
     """Extract the archives that a run extracted; return 1 if not all of them went well."""
-    from s3unzip.cli.output import print_nested
+    from s3unzip.cli.terminal.output import print_nested
     from s3unzip.local.nesting import run_nested
 
     nested = run_nested(report, context, make_pool, planned)

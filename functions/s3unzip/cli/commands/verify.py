@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3unzip.cli import options as o
 from s3unzip.cli.commands.archive import make_context
-from s3unzip.cli.connections import SourceConnection
-from s3unzip.cli.figures import printable_name, show_bytes, show_seconds
-from s3unzip.cli.groups import with_groups
+from s3unzip.cli.options import archive as o
+from s3unzip.cli.options.connections import SourceConnection
+from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
 from s3unzip.model import Request, Verdict, encode
 from s3unzip.stores.locations import parse_destination, parse_source
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3unzip.cli import options as o
-from s3unzip.cli.connections import Connection
-from s3unzip.cli.figures import printable, printable_name, show_bytes, show_seconds
-from s3unzip.cli.groups import with_groups
-from s3unzip.cli.output import print_report
+from s3unzip.cli.options import archive as o
+from s3unzip.cli.options.connections import Connection
+from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
+from s3unzip.cli.terminal.output import print_report
 from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.model import encode
 
 if TYPE_CHECKING:
-    from s3unzip.cli.progress import RunDisplay
     from s3unzip.cli.runs import Runs
+    from s3unzip.cli.terminal.progress import RunDisplay
     from s3unzip.model import PlanSummary, Report
     from s3unzip.runs.watch import Items, RunSnapshot
 
@@ -44,8 +44,8 @@ def watch_run(
     json: o.Json = False,
 ) -> int:
     """Follow a run until it ends; the exit code is its verdict's."""
-    from s3unzip.cli.progress import RunDisplay
     from s3unzip.cli.runs import open_runs
+    from s3unzip.cli.terminal.progress import RunDisplay
 
     runs = open_runs(env, connection.config())
     name = runs.find(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.figures import printable, printable_name, show_bytes, show_seconds
+from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
 from s3unzip.model import Verdict
 
 if TYPE_CHECKING:

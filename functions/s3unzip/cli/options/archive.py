@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3unzip.cli.messages import OptionGroup
+from s3unzip.cli.options.messages import OptionGroup
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Options
 

@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from typing import TYPE_CHECKING, get_type_hints
 
-from s3unzip.cli.messages import Messages, OptionGroup
+from s3unzip.cli.options.messages import Messages, OptionGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.figures import show_bytes, show_seconds
+from s3unzip.cli.terminal.figures import show_bytes, show_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from s3unzip.cli.logs import LOG_LEVEL, start_logging
+from s3unzip.cli.options.logs import LOG_LEVEL, start_logging
 
 
 class LogLevel(StrEnum):
@@ -31,7 +31,7 @@ class ColorMode(StrEnum):
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """A dataclass whose fields are options; see `s3unzip.cli.groups`."""
+    """A dataclass whose fields are options; see `s3unzip.cli.options.groups`."""
 
 
 @dataclass(frozen=True)

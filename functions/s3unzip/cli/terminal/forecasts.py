@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from s3unzip.cli.figures import show_bytes, show_dollars, show_seconds
+from s3unzip.cli.terminal.figures import show_bytes, show_dollars, show_seconds
 from s3unzip.forecast import (
     FIXTURES,
     check_budget,

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import typer
 
 from s3unzip.cli.home import runs_home
-from s3unzip.cli.messages import OptionGroup
+from s3unzip.cli.options.messages import OptionGroup
 from s3unzip.errors import UsageError
 
 if TYPE_CHECKING:

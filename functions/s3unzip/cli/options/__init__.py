@@ -1,0 +1,1 @@
+"""Options that commands share: groups of them, and what becomes of them."""

@@ -1,0 +1,1 @@
+"""What a person sees: figures, reports, forecasts, progress; and the standard streams."""
