@@ -22,7 +22,7 @@ from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, 
 from bench.measure import print_figure
 from bench.workers import start_workers
 from s3unzip.context import Context
-from s3unzip.deflate import Span, cut, inflate_segment, link
+from s3unzip.deflate import Span, cut, inflate_segment, link_segments
 from s3unzip.deflate.split import locate, scan_segment
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import WorkerPool
@@ -257,7 +257,7 @@ def _split_once(data: bytes) -> int:
     layout = cut(len(data), -(-len(data) // CPU_SEGMENTS))
     read = partial(_read, data)
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
-    found = link((scan for scan in scans if scan is not None), layout.size)
+    found = link_segments((scan for scan in scans if scan is not None), layout.size)
     return sum(
         len(piece)
         for segment in found

@@ -6,9 +6,12 @@
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
     |  +- ScopeError                exit 2  the destination would trigger its own pipeline
     |  +- BudgetError               exit 2  the forecast is above what the caller allows
-    +- ArchiveError                         what the archive says; carries a Finding
-    |  +- RejectedError             exit 3  the index is broken or has two meanings
-    |  +- MemberError               exit 1  one member is bad, the rest go on
+    +- ArchiveError                         the archive's bytes are wrong; carries a Finding
+    |  +- ZipFormatError                    raised by the ZIP core (zipformat.errors)
+    |  |  +- RejectedError          exit 3  the directory is broken or has two meanings
+    |  |  +- MemberError            exit 1  one member is bad, the others are not
+    |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
+    +- SegmentRecordError           exit 1  a stored segment is of another version, or damaged
     +- StorageError                 exit 6  an object store said no, and will again
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
     |  +- NotFoundError             exit 6  no such bucket or key
@@ -30,34 +33,35 @@ names here are a public interface; ``infra/workflow.py`` takes them from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from s3unzip.deflate.errors import DeflateError, SegmentRecordError
+from s3unzip.finding import ArchiveError, Finding, S3UnzipError
+from s3unzip.zipformat.errors import MemberError, RejectedError, ZipFormatError
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found: the check's reason code, the fact, and where it is.
-
-    `offset` is the byte offset in the archive; `member` the member's name,
-    printable; both None where the finding is about the whole archive.
-    """
-
-    code: str
-    message: str
-    offset: int | None = None
-    member: str | None = None
-
-    def __str__(self) -> str:
-        where = f" at byte {self.offset}" if self.offset is not None else ""
-        whose = f"{self.member!r}: " if self.member is not None else ""
-        return f"{whose}{self.code}{where}: {self.message}"
-
-
-class S3UnzipError(Exception):
-    """The root: anything else that leaves this package is a bug."""
-
-    exit_code: ClassVar[int] = 1
-    retryable: ClassVar[bool] = False
+__all__ = [
+    "AccessDeniedError",
+    "ArchiveError",
+    "BudgetError",
+    "ConflictError",
+    "DeadlineError",
+    "DeflateError",
+    "Finding",
+    "InterruptedRunError",
+    "MemberError",
+    "NotFoundError",
+    "RangesUnsupportedError",
+    "RejectedError",
+    "RunStoppedError",
+    "S3UnzipError",
+    "ScopeError",
+    "SegmentRecordError",
+    "ServiceFaultError",
+    "SourceChangedError",
+    "StorageError",
+    "StoreFullError",
+    "ThrottledError",
+    "UsageError",
+    "ZipFormatError",
+]
 
 
 class UsageError(S3UnzipError):
@@ -72,27 +76,6 @@ class ScopeError(UsageError):
 
 class BudgetError(UsageError):
     """The forecast cost is above what the caller or the environment allows."""
-
-
-class ArchiveError(S3UnzipError):
-    """What the archive says cannot be trusted."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(str(finding))
-        self.finding = finding
-
-    def __reduce__(self) -> tuple[type[ArchiveError], tuple[Finding]]:
-        return type(self), (self.finding,)
-
-
-class RejectedError(ArchiveError):
-    """The index is broken or has two meanings: nothing may be written."""
-
-    exit_code = 3
-
-
-class MemberError(ArchiveError):
-    """One member is bad; the rest go on."""
 
 
 class StorageError(S3UnzipError):

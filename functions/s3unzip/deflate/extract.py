@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip.deflate.errors import DeflateError
 from s3unzip.deflate.inflate import Ending, SegmentInflater
-from s3unzip.errors import Finding, MemberError
+from s3unzip.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,7 +26,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
         chunks: The bytes of ``segment.span``, cut anywhere.
 
     Raises:
-        MemberError: The bytes are not those that were scanned, or corrupt. Pieces may have
+        DeflateError: The bytes are not those that were scanned, or corrupt. Pieces may have
             been yielded before.
     """
     inflater = SegmentInflater(segment.start_bit, segment.stop_bit, segment.window)
@@ -37,15 +38,15 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
     piece, arrival = inflater.finish()
     wanted = Ending.FINAL if segment.stop_bit is None else Ending.BOUNDARY
     if arrival.fault is not None:
-        raise MemberError(arrival.fault)
+        raise DeflateError(arrival.fault)
     if (arrival.ending, arrival.length) != (wanted, segment.length):
         raise _unlike(segment, f"{arrival.length} bytes and ending {arrival.ending}")
     if piece:
         yield piece
 
 
-def _unlike(segment: LinkedSegment, found: str) -> MemberError:
-    return MemberError(
+def _unlike(segment: LinkedSegment, found: str) -> DeflateError:
+    return DeflateError(
         Finding(
             "size-mismatch",
             f"the segment from bit {segment.start_bit} of the member's data gave {found}, "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 from isal import isal_zlib
 
 from s3unzip.deflate.bits import SENTINEL_TEXT, align, seal
-from s3unzip.errors import Finding
+from s3unzip.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

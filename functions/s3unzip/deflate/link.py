@@ -12,9 +12,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s3unzip.deflate.errors import DeflateError, SegmentRecordError
 from s3unzip.deflate.inflate import Ending
 from s3unzip.deflate.plan import Span, segment_span
-from s3unzip.errors import Finding, MemberError, UsageError
+from s3unzip.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,13 +54,13 @@ class LinkedSegment:
         """Return the segment that `to_bytes` wrote.
 
         Raises:
-            UsageError: Another version wrote it, or it is damaged.
+            SegmentRecordError: Another version wrote it, or it is damaged.
         """
         line, _, window = data.partition(b"\n")
         try:
             head = json.loads(line)
             if (head["version"], head["window"]) != (_VERSION, len(window)):
-                raise UsageError(
+                raise SegmentRecordError(
                     f"linked segment of version {head['version']} with {len(window)} bytes of "
                     f"window, not version {_VERSION} with {head['window']}"
                 )
@@ -72,10 +73,10 @@ class LinkedSegment:
                 head["length"],
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"not a linked segment: {error!r}") from error
+            raise SegmentRecordError(f"not a linked segment: {error!r}") from error
 
 
-def link(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
+def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
     """Yield the segments of the stream in order, each with its window.
 
     Holds one window and one scan at a time, a few ms a segment.
@@ -85,7 +86,7 @@ def link(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[Link
         compressed_size: Bytes of the member's compressed data, all of which the stream must use.
 
     Raises:
-        MemberError: The scans make no whole stream: corrupt data, or a false boundary. One
+        DeflateError: The scans make no whole stream: corrupt data, or a false boundary. One
             stream, inflated from its beginning, tells which.
     """
     window, offset, expected = b"", 0, 0
@@ -119,9 +120,9 @@ def _check(scan: ScannedSegment, compressed_size: int) -> None:
     """Raise unless `scan` arrived where it had to."""
     arrival = scan.arrival
     if arrival.fault is not None:
-        raise MemberError(arrival.fault)
+        raise DeflateError(arrival.fault)
     if arrival.ending is Ending.FINAL and arrival.used != compressed_size:
-        raise MemberError(
+        raise DeflateError(
             Finding(
                 "compressed-trailing-bytes",
                 f"the stream ends after {arrival.used} of {compressed_size} compressed bytes",
@@ -131,7 +132,7 @@ def _check(scan: ScannedSegment, compressed_size: int) -> None:
         raise _unlinked(f"segment from bit {scan.start_bit} ended as {arrival.ending}")
 
 
-def _unlinked(fact: str) -> MemberError:
-    return MemberError(
+def _unlinked(fact: str) -> DeflateError:
+    return DeflateError(
         Finding("corrupt-stream", f"segments do not join: {fact}; fall back to one stream")
     )

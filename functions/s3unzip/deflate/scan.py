@@ -12,9 +12,10 @@ import json
 import zlib
 from dataclasses import dataclass
 
+from s3unzip.deflate.errors import SegmentRecordError
 from s3unzip.deflate.inflate import Arrival, Buffer, Ending, SegmentInflater
 from s3unzip.deflate.tail import FIRST_WINDOW, SECOND_WINDOW, WINDOW_SIZE, SymbolicTail
-from s3unzip.errors import Finding, UsageError
+from s3unzip.finding import Finding
 
 _VERSION = 1
 
@@ -49,18 +50,22 @@ class ScannedSegment:
         """Return the segment that `to_bytes` wrote.
 
         Raises:
-            UsageError: Another version wrote it, or it is damaged.
+            SegmentRecordError: Another version wrote it, or it is damaged.
         """
         line, _, packed = data.partition(b"\n")
         try:
             head = json.loads(line)
             if head["version"] != _VERSION:
-                raise UsageError(f"scanned segment of version {head['version']}, not {_VERSION}")
+                raise SegmentRecordError(
+                    f"scanned segment of version {head['version']}, not {_VERSION}"
+                )
             inflate = zlib.decompressobj()
             planes = inflate.decompress(packed, 2 * WINDOW_SIZE + 1)
             size = head["tail"]
             if not inflate.eof or len(planes) not in {size, 2 * size}:
-                raise UsageError(f"scanned segment with {len(planes)} bytes of a tail of {size}")
+                raise SegmentRecordError(
+                    f"scanned segment with {len(planes)} bytes of a tail of {size}"
+                )
             return ScannedSegment(
                 head["start_bit"],
                 head["stop_bit"],
@@ -73,7 +78,7 @@ class ScannedSegment:
                 SymbolicTail(planes[:size], planes[-size:] if size else b""),
             )
         except (ValueError, KeyError, TypeError, zlib.error) as error:
-            raise UsageError(f"not a scanned segment: {error!r}") from error
+            raise SegmentRecordError(f"not a scanned segment: {error!r}") from error
 
 
 class SegmentScan:

@@ -15,7 +15,7 @@ from isal.isal_zlib import crc32_combine
 from s3unzip.deflate.boundary import locate_boundary
 from s3unzip.deflate.extract import inflate_segment
 from s3unzip.deflate.inflate import Buffer, Ending
-from s3unzip.deflate.link import link
+from s3unzip.deflate.link import link_segments
 from s3unzip.deflate.plan import Layout, Span, cut, segment_span
 from s3unzip.deflate.scan import ScannedSegment, SegmentScan
 
@@ -43,15 +43,15 @@ def scan_segment(
     """Scan `segment` up to the next boundary, or return None: it joins the one before it.
 
     Reads about 1.5 MiB to find each boundary, and the segment once. After
-    `ATTEMPTS` false boundaries the scan is returned as it is, and `link`
+    `ATTEMPTS` false boundaries the scan is returned as it is, and `link_segments`
     refuses it.
 
     Args:
         layout: Of the member.
         segment: From 0.
         read: Gives the member's compressed bytes.
-        longest: Steps that a segment may have; of a longer one None is returned, and `link`
-            refuses what is left. None: as many as it takes.
+        longest: Steps that a segment may have. For a longer one None is returned, and
+            `link_segments` refuses the rest. None: no limit.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
@@ -81,7 +81,7 @@ def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
     `inflate_segment` may run on a machine of its own.
 
     Raises:
-        MemberError: The stream is corrupt, or its segments do not join. The caller must
+        DeflateError: The stream is corrupt, or its segments do not join. The caller must
             still compare the CRC-32 with the one it trusts.
     """
     layout = cut(len(data), -(-len(data) // segments))
@@ -91,7 +91,7 @@ def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
 
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
     output, crc = bytearray(), 0
-    for segment in link((scan for scan in scans if scan is not None), layout.size):
+    for segment in link_segments((scan for scan in scans if scan is not None), layout.size):
         part = b"".join(inflate_segment(segment, read(segment.span)))
         crc = crc32_combine(crc, zlib.crc32(part), len(part))
         output += part

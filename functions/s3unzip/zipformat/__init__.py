@@ -10,30 +10,37 @@ its `Policy`.
 
 from __future__ import annotations
 
-from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
-from s3unzip.zipformat.coding import compression_of, declares_crc, with_known_crc
-from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
-from s3unzip.zipformat.directory.columns import Members
-from s3unzip.zipformat.directory.findings import Failure, Failures, Warnings
-from s3unzip.zipformat.directory.headers import CentralHeader, HeaderNote
-from s3unzip.zipformat.directory.index import Index, IndexBuilder, finalize_index
-from s3unzip.zipformat.directory.judging import read_header
-from s3unzip.zipformat.directory.keys import fold_key
-from s3unzip.zipformat.directory.locate import TAIL_LENGTH, DirectoryLocation, locate_directory
-from s3unzip.zipformat.directory.prefix import inspect_prefix
-from s3unzip.zipformat.directory.reader import DirectoryReader
-from s3unzip.zipformat.gzip import GzipMember, gzip_length
-from s3unzip.zipformat.local import (
-    AFTER_LENGTH,
-    HEAD_LENGTH,
-    NeedMoreBytes,
-    OpenedMember,
-    close_member,
-    open_member,
-)
-from s3unzip.zipformat.member import Member
-from s3unzip.zipformat.policy import Limits, Policy
-from s3unzip.zipformat.ranges import ByteRange, Reads, drive
+from typing import TYPE_CHECKING
+
+from s3unzip.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from s3unzip.finding import Finding
+    from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
+    from s3unzip.zipformat.coding import compression_of, declares_crc, with_known_crc
+    from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
+    from s3unzip.zipformat.directory.columns import Members
+    from s3unzip.zipformat.directory.findings import Failure, Failures, Warnings
+    from s3unzip.zipformat.directory.headers import CentralHeader, HeaderNote
+    from s3unzip.zipformat.directory.index import Index, IndexBuilder, finalize_index
+    from s3unzip.zipformat.directory.judging import read_header
+    from s3unzip.zipformat.directory.keys import fold_key
+    from s3unzip.zipformat.directory.locate import TAIL_LENGTH, DirectoryLocation, locate_directory
+    from s3unzip.zipformat.directory.prefix import inspect_prefix
+    from s3unzip.zipformat.directory.reader import DirectoryReader
+    from s3unzip.zipformat.errors import MemberError, RejectedError, ZipFormatError
+    from s3unzip.zipformat.gzip import GzipMember, gzip_length
+    from s3unzip.zipformat.local import (
+        AFTER_LENGTH,
+        HEAD_LENGTH,
+        NeedMoreBytes,
+        OpenedMember,
+        close_member,
+        open_member,
+    )
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Limits, Policy
+    from s3unzip.zipformat.ranges import ByteRange, Reads, drive
 
 __all__ = [
     "AFTER_LENGTH",
@@ -49,6 +56,7 @@ __all__ = [
     "DirectoryReader",
     "Failure",
     "Failures",
+    "Finding",
     "GzipMember",
     "HeaderNote",
     "Index",
@@ -56,13 +64,16 @@ __all__ = [
     "Limits",
     "Member",
     "MemberDecoder",
+    "MemberError",
     "Members",
     "NeedMoreBytes",
     "OpenedMember",
     "Phase",
     "Policy",
     "Reads",
+    "RejectedError",
     "Warnings",
+    "ZipFormatError",
     "close_member",
     "compression_of",
     "declares_crc",
@@ -77,3 +88,40 @@ __all__ = [
     "read_header",
     "with_known_crc",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "s3unzip.finding": ("Finding",),
+            "s3unzip.zipformat.checks": ("CHECKS", "Action", "Check", "Phase"),
+            "s3unzip.zipformat.coding": ("compression_of", "declares_crc", "with_known_crc"),
+            "s3unzip.zipformat.decode": ("PIECE_LENGTH", "MemberDecoder", "decode_whole"),
+            "s3unzip.zipformat.directory.columns": ("Members",),
+            "s3unzip.zipformat.directory.findings": ("Failure", "Failures", "Warnings"),
+            "s3unzip.zipformat.directory.headers": ("CentralHeader", "HeaderNote"),
+            "s3unzip.zipformat.directory.index": ("Index", "IndexBuilder", "finalize_index"),
+            "s3unzip.zipformat.directory.judging": ("read_header",),
+            "s3unzip.zipformat.directory.keys": ("fold_key",),
+            "s3unzip.zipformat.directory.locate": (
+                "TAIL_LENGTH",
+                "DirectoryLocation",
+                "locate_directory",
+            ),
+            "s3unzip.zipformat.directory.prefix": ("inspect_prefix",),
+            "s3unzip.zipformat.directory.reader": ("DirectoryReader",),
+            "s3unzip.zipformat.errors": ("MemberError", "RejectedError", "ZipFormatError"),
+            "s3unzip.zipformat.gzip": ("GzipMember", "gzip_length"),
+            "s3unzip.zipformat.local": (
+                "AFTER_LENGTH",
+                "HEAD_LENGTH",
+                "NeedMoreBytes",
+                "OpenedMember",
+                "close_member",
+                "open_member",
+            ),
+            "s3unzip.zipformat.member": ("Member",),
+            "s3unzip.zipformat.policy": ("Limits", "Policy"),
+            "s3unzip.zipformat.ranges": ("ByteRange", "Reads", "drive"),
+        },
+    )

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING, Protocol
 
-from s3unzip.errors import MemberError
 from s3unzip.zipformat.coding import (
     AES_MAC,
     AES_VERIFIER,
@@ -26,6 +25,7 @@ from s3unzip.zipformat.directory.records import (
     FLAG_ENCRYPTED,
     METHOD_AES,
 )
+from s3unzip.zipformat.errors import MemberError
 from s3unzip.zipformat.local import Buffer, OpenedMember, find_in
 
 if TYPE_CHECKING:

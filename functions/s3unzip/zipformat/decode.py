@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NoReturn
 
 from isal import isal_zlib
 
-from s3unzip.errors import MemberError
 from s3unzip.zipformat.ciphers import open_cipher
 from s3unzip.zipformat.codecs import CODECS, StreamError
 from s3unzip.zipformat.codecs.deflate import IGZIP_ERROR, RAW
 from s3unzip.zipformat.coding import compression_of, declares_crc, encryption_overhead
 from s3unzip.zipformat.directory.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
+from s3unzip.zipformat.errors import MemberError
 from s3unzip.zipformat.local import Buffer, find_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from s3unzip.errors import Finding
+    from s3unzip.finding import Finding
     from s3unzip.zipformat.local import OpenedMember
     from s3unzip.zipformat.member import Member
     from s3unzip.zipformat.policy import Policy

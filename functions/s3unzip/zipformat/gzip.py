@@ -11,15 +11,15 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import MemberError
 from s3unzip.zipformat.decode import MemberDecoder
 from s3unzip.zipformat.directory.records import ENCRYPTION_FLAGS, METHOD_DEFLATE
+from s3unzip.zipformat.errors import MemberError
 from s3unzip.zipformat.local import Buffer, find_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from s3unzip.errors import Finding
+    from s3unzip.finding import Finding
     from s3unzip.zipformat.local import OpenedMember
     from s3unzip.zipformat.member import Member
     from s3unzip.zipformat.policy import Policy

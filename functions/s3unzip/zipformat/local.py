@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.errors import Finding, MemberError
+from s3unzip.finding import Finding
 from s3unzip.zipformat.coding import aes_coding, read_aes
 from s3unzip.zipformat.directory.extras import (
     UNICODE_PATH,
@@ -32,6 +32,7 @@ from s3unzip.zipformat.directory.records import (
     METHOD_AES,
     SENTINEL_32,
 )
+from s3unzip.zipformat.errors import MemberError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,9 +19,9 @@ from s3unzip.deflate import (
     SymbolicTail,
     segment_span,
 )
+from s3unzip.deflate.errors import SegmentRecordError
 from s3unzip.deflate.inflate import PIECE_SIZE, SegmentInflater
 from s3unzip.deflate.tail import FIRST_WINDOW, SECOND_WINDOW
-from s3unzip.errors import UsageError
 from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed
 
@@ -228,7 +228,7 @@ def test_scans_survive_their_bytes(*, raw: bytes, encoder: str, at: int, whole: 
 )
 def test_other_bytes_are_refused(data: bytes) -> None:
     """Bytes that are no scanned segment end as one clear error."""
-    with pytest.raises(UsageError, match="scanned segment"):
+    with pytest.raises(SegmentRecordError, match="scanned segment"):
         ScannedSegment.from_bytes(data)
 
 
@@ -237,5 +237,5 @@ def test_damaged_bytes_are_refused() -> None:
     _, data = sample()
     packed = scan(data, walk(data)[9].start_bit, None).to_bytes()
     for damaged in (packed[:-1], packed[: len(packed) // 2], packed[:-3] + b"abc"):
-        with pytest.raises(UsageError, match="scanned segment"):
+        with pytest.raises(SegmentRecordError, match="scanned segment"):
             ScannedSegment.from_bytes(damaged)

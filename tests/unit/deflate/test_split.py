@@ -22,11 +22,11 @@ from s3unzip.deflate import (
     SegmentScan,
     cut,
     inflate_segment,
-    link,
+    link_segments,
     segment_span,
 )
+from s3unzip.deflate.errors import DeflateError, SegmentRecordError
 from s3unzip.deflate.split import locate, scan_segment, split_inflate
-from s3unzip.errors import MemberError, UsageError
 from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed
 
@@ -78,7 +78,7 @@ def test_segments_are_the_whole(raw: bytes, encoder: str, segments: int) -> None
 def test_segments_below_a_window_carry_it_along(raw: bytes, encoder: str, step: int) -> None:
     """Segments of a few hundred bytes, far below 32 KiB, still link exactly."""
     data = ENCODERS[encoder](raw[:25_000])
-    segments = list(link(scans_of(data, cut(len(data), step)), len(data)))
+    segments = list(link_segments(scans_of(data, cut(len(data), step)), len(data)))
     assert b"".join(extract(data, segment, 999) for segment in segments) == raw[:25_000]
     for segment in segments:
         before = raw[: segment.offset]
@@ -126,7 +126,7 @@ def test_stored_stretch_joins_the_segment_before() -> None:
     scans = scans_of(data, layout)
     assert len(scans) < layout.count
     assert split_inflate(data, layout.count) == (raw, zlib.crc32(raw))
-    longest = max(link(scans, len(data)), key=lambda segment: segment.length)
+    longest = max(link_segments(scans, len(data)), key=lambda segment: segment.length)
     assert longest.length > 2_500_000
 
 
@@ -140,7 +140,7 @@ def test_false_boundary_is_passed_by() -> None:
     assert scan(data, 0, false).arrival.ending is Ending.MISSED
     scans = [scan(data, 0, second), scan(data, false, second), scan(data, second, third)]
     scans.append(scan(data, third, None))
-    segments = list(link(scans, len(data)))
+    segments = list(link_segments(scans, len(data)))
     assert [segment.start_bit for segment in segments] == [0, second, third]
     assert b"".join(extract(data, segment) for segment in segments) == raw
 
@@ -157,7 +157,7 @@ def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
     assert locate(layout, 1, Slices(data)) == 8 * layout.step
     scans = scans_of(data, layout)
     assert len(scans) == 2
-    (segment,) = link(scans, len(data))
+    (segment,) = link_segments(scans, len(data))
     assert extract(data, segment) == logs + inner
 
 
@@ -165,8 +165,8 @@ def test_missed_boundary_does_not_link() -> None:
     """A chain that ends at a false boundary is refused, and says to use one stream."""
     data = ENCODERS["zlib-6"](log_lines(20_000))
     false = walk(data)[2].start_bit + 333
-    with pytest.raises(MemberError, match="ended as missed; fall back to one stream"):
-        list(link([scan(data, 0, false), scan(data, false, None)], len(data)))
+    with pytest.raises(DeflateError, match="ended as missed; fall back to one stream"):
+        list(link_segments([scan(data, 0, false), scan(data, false, None)], len(data)))
 
 
 def test_missing_scan_does_not_link() -> None:
@@ -174,15 +174,15 @@ def test_missing_scan_does_not_link() -> None:
     data = ENCODERS["zlib-6"](log_lines(40_000))
     one, two, three = scans_of(data, cut(len(data), -(-len(data) // 3)))
     for scans in ([], [one], [two, three], [one, three], [one, two]):
-        with pytest.raises(MemberError, match="no scan starts at bit"):
-            list(link(scans, len(data)))
+        with pytest.raises(DeflateError, match="no scan starts at bit"):
+            list(link_segments(scans, len(data)))
 
 
 def test_bytes_after_the_stream_do_not_link() -> None:
     """Compressed data that the stream does not use is told as such."""
     data = ENCODERS["zlib-6"](log_lines(1_000)) + b"more"
-    with pytest.raises(MemberError, match=r"ends after \d+ of \d+ compressed bytes") as caught:
-        list(link([scan(data, 0, None)], len(data)))
+    with pytest.raises(DeflateError, match=r"ends after \d+ of \d+ compressed bytes") as caught:
+        list(link_segments([scan(data, 0, None)], len(data)))
     assert caught.value.finding.code == "compressed-trailing-bytes"
 
 
@@ -201,7 +201,7 @@ def test_damaged_streams_never_pass(draw: st.DataObject) -> None:
         return
     try:
         output, crc = split_inflate(bytes(data), 4)
-    except MemberError as error:
+    except DeflateError as error:
         assert error.finding.code in {  # noqa: PT017  an error is one of two right answers
             "corrupt-stream",
             "stream-truncated",
@@ -215,19 +215,19 @@ def test_damaged_streams_never_pass(draw: st.DataObject) -> None:
 def test_data_changed_after_the_scan_is_refused() -> None:
     """An extraction that does not repeat its scan ends as an error."""
     data = ENCODERS["zlib-6"](log_lines(20_000))
-    first, second, *_ = link(scans_of(data, cut(len(data), len(data) // 3)), len(data))
+    first, second, *_ = link_segments(scans_of(data, cut(len(data), len(data) // 3)), len(data))
     false = second.start_bit - 77
     for wrong in (
         replace(second, length=second.length - 1),
         replace(second, length=second.length + 1),
         replace(first, stop_bit=false, span=segment_span(0, false, len(data))),
     ):
-        with pytest.raises(MemberError) as caught:
+        with pytest.raises(DeflateError) as caught:
             extract(data, wrong)
         assert caught.value.finding.code == "size-mismatch"
-    with pytest.raises(MemberError, match="goes on after"):
+    with pytest.raises(DeflateError, match="goes on after"):
         list(inflate_segment(first, [data[:1000]]))
-    with pytest.raises(MemberError) as caught:
+    with pytest.raises(DeflateError) as caught:
         list(inflate_segment(first, [random.Random(1).randbytes(first.span.stop)]))
     assert caught.value.finding.code == "corrupt-stream"
 
@@ -235,11 +235,11 @@ def test_data_changed_after_the_scan_is_refused() -> None:
 def test_linked_segments_survive_their_bytes() -> None:
     """A linked segment is the same after a trip through bytes; other bytes are refused."""
     data = ENCODERS["zlib-6"](log_lines(20_000))
-    for segment in link(scans_of(data, cut(len(data), len(data) // 3)), len(data)):
+    for segment in link_segments(scans_of(data, cut(len(data), len(data) // 3)), len(data)):
         packed = segment.to_bytes()
         assert LinkedSegment.from_bytes(packed) == segment
         for damaged in (packed + b"x", b"", b"{}\n", b"[]", packed.replace(b": 1", b": 2", 1)):
-            with pytest.raises(UsageError, match="linked segment"):
+            with pytest.raises(SegmentRecordError, match="linked segment"):
                 LinkedSegment.from_bytes(damaged)
 
 

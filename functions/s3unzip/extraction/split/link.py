@@ -9,14 +9,16 @@ the tasks need not talk. Where the slices do not fit, the member is streamed.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from s3unzip import deflate, run_files
 from s3unzip.errors import (
+    ArchiveError,
     Finding,
     MemberError,
     NotFoundError,
     RunStoppedError,
+    SegmentRecordError,
     SourceChangedError,
     UsageError,
 )
@@ -43,12 +45,14 @@ from s3unzip.runs.rows import read_rows
 from s3unzip.runs.stop import RUN_FAULTS, read_stop, write_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from s3unzip.context import Context
     from s3unzip.model import MemberRow, Run
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Destination, PartLimits, RunStore
+
+T = TypeVar("T")
 
 
 class LinkReport(NamedTuple):
@@ -156,7 +160,7 @@ def _make_link(run: Run, row: MemberRow, log: OutcomeLog) -> Link:
             if log.task.kind is TaskKind.SEGMENT
             else _link_copies(row, log, limits)
         )
-    except MemberError:
+    except ArchiveError:
         return Link(row.index, row.key, None, stream=True)
     facts = object_metadata(row.key, row, run)
     owner = f"link-{row.index:08d}"
@@ -184,6 +188,7 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
     """Write the linked segments and return the slices they make.
 
     Raises:
+        DeflateError: the scans do not join.
         MemberError: the scans do not make the whole member.
     """
     work = log.work
@@ -194,7 +199,7 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
     group: list[int] = []
     start = size = number = 0
     part_of: dict[int, int] = {}
-    segments = deflate.link(_scans(work, row, log, part_of), row.compressed_size)
+    segments = deflate.link_segments(_scans(work, row, log, part_of), row.compressed_size)
     for segment in segments:
         part = part_of[segment.start_bit]
         work.write(run_files.linked_segment(row.index, part), [segment.to_bytes()])
@@ -219,12 +224,24 @@ def _scans(
     for part in range(log.task.parts):
         name = run_files.scanned_segment(row.index, part)
         try:
-            data = work.read(name)
+            scanned = read_segment(work, name, deflate.ScannedSegment.from_bytes)
         except NotFoundError:  # it joins the one before; a scan that is lost breaks the chain
             continue
-        scanned = deflate.ScannedSegment.from_bytes(data)
         part_of[scanned.start_bit] = part
         yield scanned
+
+
+def read_segment(work: RunStore, name: str, parse: Callable[[bytes], T]) -> T:
+    """Return a stored segment.
+
+    Raises:
+        NotFoundError: there is none of that name.
+        UsageError: another version wrote it, or it is damaged.
+    """
+    try:
+        return parse(work.read(name))
+    except SegmentRecordError as error:
+        raise UsageError(f"{name}: {error}") from error
 
 
 def _link_copies(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[SliceParts]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip import deflate, run_files
-from s3unzip.errors import DeadlineError, Finding, MemberError
-from s3unzip.extraction.split.link import read_link
+from s3unzip.errors import ArchiveError, DeadlineError, Finding
+from s3unzip.extraction.split.link import read_link, read_segment
 from s3unzip.objects.part_writer import (
     PartPlace,
     PartWriter,
@@ -40,7 +40,7 @@ def extract_segment(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
         if link.upload_id is not None and mine:
             try:
                 _upload_slice(run, row, log, link, mine[0])
-            except MemberError as error:
+            except ArchiveError as error:
                 log.failed(row, error.finding)
             except UploadGoneError as gone:
                 log.failed(row, Finding("slice-refused", str(gone), row.offset, row.key))
@@ -81,7 +81,7 @@ def _inflate(
     run: Run, row: MemberRow, log: OutcomeLog, data_start: int, part: int
 ) -> Iterator[bytes]:
     name = run_files.linked_segment(row.index, part)
-    segment = deflate.LinkedSegment.from_bytes(log.work.read(name))
+    segment = read_segment(log.work, name, deflate.LinkedSegment.from_bytes)
     archive = log.context.stores.source(run.source).pinned(run.source, run.pin)
     tuning, clock = log.context.tuning, log.context.clock
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, overload
 
-from s3unzip.errors import Finding
+from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.columns import FAILED
 from s3unzip.zipformat.directory.names import cut_name
 

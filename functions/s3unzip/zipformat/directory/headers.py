@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 if TYPE_CHECKING:
-    from s3unzip.errors import Finding
+    from s3unzip.finding import Finding
 
 
 class CentralHeader(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, compress, islice, pairwise
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import Finding, RejectedError
+from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.columns import DIRECTORY, FAILED, MEMBER, MemberColumns, Members
 from s3unzip.zipformat.directory.findings import Failures, Warnings
 from s3unzip.zipformat.directory.headers import Columns, Headers
@@ -24,6 +24,7 @@ from s3unzip.zipformat.directory.keys import (
 )
 from s3unzip.zipformat.directory.names import cut_name
 from s3unzip.zipformat.directory.places import resolve_places
+from s3unzip.zipformat.errors import RejectedError
 
 if TYPE_CHECKING:
     from array import array

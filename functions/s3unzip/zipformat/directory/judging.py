@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import Finding, RejectedError
+from s3unzip.finding import Finding
 from s3unzip.zipformat.coding import compression_of, encryption_overhead, read_aes
 from s3unzip.zipformat.directory.extras import (
     NO_EXTRAS,
@@ -38,6 +38,7 @@ from s3unzip.zipformat.directory.records import (
     METHOD_STORED,
     UNIX_HOSTS,
 )
+from s3unzip.zipformat.errors import RejectedError
 from s3unzip.zipformat.methods import SUPPORTED_METHODS, show_method
 from s3unzip.zipformat.times import read_dos_time
 

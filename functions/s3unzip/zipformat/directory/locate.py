@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from s3unzip.errors import Finding, RejectedError
+from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.records import (
     CENTRAL_LENGTH,
     CENTRAL_SIGNATURE,
@@ -30,6 +30,7 @@ from s3unzip.zipformat.directory.records import (
     Zip64Eocd,
     Zip64Locator,
 )
+from s3unzip.zipformat.errors import RejectedError
 from s3unzip.zipformat.ranges import ByteRange, Reads
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from itertools import islice
 from operator import gt
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import Finding, RejectedError
+from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.names import cut_name
+from s3unzip.zipformat.errors import RejectedError
 
 if TYPE_CHECKING:
     from s3unzip.zipformat.directory.columns import MemberColumns

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import Finding, RejectedError
+from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.locate import Tail
 from s3unzip.zipformat.directory.records import (
     CENTRAL_LENGTH,
@@ -22,6 +22,7 @@ from s3unzip.zipformat.directory.records import (
     MAX_VERSION,
     Eocd,
 )
+from s3unzip.zipformat.errors import RejectedError
 
 if TYPE_CHECKING:
     from s3unzip.zipformat.directory.locate import DirectoryLocation

@@ -14,7 +14,7 @@ from operator import le, mul
 from struct import Struct
 from typing import TYPE_CHECKING, NoReturn
 
-from s3unzip.errors import Finding, RejectedError
+from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.extras import EXTENDED_TIMESTAMP, UNICODE_PATH, ZIP64
 from s3unzip.zipformat.directory.headers import CentralHeader, Columns, Headers
 from s3unzip.zipformat.directory.judging import read_header
@@ -32,6 +32,7 @@ from s3unzip.zipformat.directory.records import (
     SENTINEL_32,
     UNIX_HOSTS,
 )
+from s3unzip.zipformat.errors import RejectedError
 from s3unzip.zipformat.times import read_dos_time
 
 if TYPE_CHECKING:

@@ -1,0 +1,48 @@
+"""What a check found, and the roots of the error tree.
+
+The lowest module of the package. The ZIP and deflate cores build their own errors on it
+(`zipformat.errors`, `deflate.errors`), so that they depend on nothing else of the package.
+`errors` shows the whole tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found: the check's reason code, the fact, and where it is.
+
+    `offset` is the byte offset in the archive. `member` is the member's name,
+    printable. Both are None where the finding is about the whole archive.
+    """
+
+    code: str
+    message: str
+    offset: int | None = None
+    member: str | None = None
+
+    def __str__(self) -> str:
+        where = f" at byte {self.offset}" if self.offset is not None else ""
+        whose = f"{self.member!r}: " if self.member is not None else ""
+        return f"{whose}{self.code}{where}: {self.message}"
+
+
+class S3UnzipError(Exception):
+    """The root: anything else that leaves this package is a bug."""
+
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+
+class ArchiveError(S3UnzipError):
+    """An archive's bytes cannot be trusted; `finding` says what is wrong and where."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Finding]]:
+        return type(self), (self.finding,)

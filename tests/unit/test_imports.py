@@ -1,0 +1,41 @@
+"""What imports cost: a package loads a module only when one of its names is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import s3unzip.deflate
+import s3unzip.zipformat
+
+PACKAGES = [s3unzip.deflate, s3unzip.zipformat]
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the modules that a new interpreter has loaded after `statement`."""
+    code = f"{statement}; import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+def test_errors_load_neither_core() -> None:
+    """The error tree takes the cores' error classes, and none of their codecs."""
+    loaded = loaded_by("import s3unzip.errors")
+    assert "s3unzip.zipformat.errors" in loaded
+    assert not loaded & {"isal", "numpy", "s3unzip.zipformat.decode", "s3unzip.deflate.inflate"}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_lists_exactly_its_public_names(package: object) -> None:
+    """`dir` of a core is its `__all__`, and each name is there."""
+    names = package.__all__  # type: ignore[attr-defined]  # a package's
+    assert dir(package) == sorted(names)
+    assert all(getattr(package, name) is not None for name in names)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    """A name that a core does not have is refused as with any module."""
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        s3unzip.zipformat.no_such_name  # type: ignore[attr-defined]  # noqa: B018 - as said
