@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import MemberError, NotFoundError
 from s3unzip.extraction.member import open_local
-from s3unzip.planning.archive import make_cutter, member_lines, read_archive
-from s3unzip.planning.cutting import order_tasks
+from s3unzip.planning.reading import read_archive
 from s3unzip.planning.selection import selector
 from s3unzip.stores.readahead import read_ahead
 from s3unzip.zipformat import AFTER_LENGTH, MemberDecoder, close_member
@@ -22,34 +21,9 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.errors import Finding
-    from s3unzip.model import Request, Task
-    from s3unzip.planning.archive import Reading
+    from s3unzip.model import Request
     from s3unzip.stores.ports import Buffer
     from s3unzip.zipformat import Failure, Member
-
-
-class Preview(NamedTuple):
-    """What a run would do."""
-
-    reading: Reading
-    tasks: list[Task]
-    split_members: int
-    scans: int
-
-
-def preview_plan(request: Request, context: Context) -> Preview:
-    """Read the directory and cut the tasks; write nothing.
-
-    Raises:
-        RejectedError: the archive is refused.
-        StorageError: it cannot be read.
-    """
-    reading = read_archive(request, context, context.calls())
-    cutter = make_cutter(request, reading, context)
-    for _ in member_lines(reading, cutter):
-        pass
-    tasks = order_tasks(cutter.tasks)
-    return Preview(reading, tasks, cutter.split_members, len(cutter.scans))
 
 
 class Listed(NamedTuple):

@@ -1,18 +1,14 @@
 """Plan: read one archive's directory, refuse what must be refused, cut the work.
 
-One suffix GET brings the tail, the size and the version. A small archive has
-its whole directory in there; a larger one is read on in parallel ranges, each
-pinned to that version, and parsed as it arrives. What follows is written for
-the workers: ``members.jsonl``, ``plan.jsonl``, ``scan.jsonl`` and, last,
-``summary.json``. Of a rejected archive only ``run.json`` is written here; its report is
-returned for `reporting.refusal` to write.
+`planning.reading` reads the directory. The plan writes the workers' input: ``members.jsonl``,
+``plan.jsonl``, ``scan.jsonl`` and, last, ``summary.json``. For a rejected archive it writes only
+``run.json`` and returns the report, which `reporting.refusal` writes.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -32,57 +28,22 @@ from s3unzip.model import (
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import check_form
 from s3unzip.objects.upload_registry import begin_upload
-from s3unzip.planning.cutting import TaskCutter, Totals, choose_concurrency, order_tasks
+from s3unzip.planning.cutting import TaskCutter, choose_concurrency, order_tasks
 from s3unzip.planning.keys import parse_template
-from s3unzip.planning.selection import selector
-from s3unzip.stores.readahead import read_ahead
-from s3unzip.zipformat import (
-    DirectoryReader,
-    IndexBuilder,
-    Members,
-    drive,
-    inspect_prefix,
-    locate_directory,
-)
+from s3unzip.planning.reading import read_archive, read_directory, read_tail
+from s3unzip.zipformat import Members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from s3unzip.context import Context
-    from s3unzip.model import Budget, Pin, Request
-    from s3unzip.planning.keys import KeyTemplate
-    from s3unzip.stores import ports
+    from s3unzip.model import Request, Task
+    from s3unzip.planning.reading import Reading
     from s3unzip.stores.calls import Calls
-    from s3unzip.zipformat import DirectoryLocation, Index, Member, Policy
-    from s3unzip.zipformat.ranges import ByteRange
 
 Row = tuple[Any, ...]  # the columns of model.MemberRow
 ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
 LINES_PIECE = 1024 * 1024  # bytes of JSON lines gathered before they are handed on
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What was read of an archive: which version it is, and what its directory says."""
-
-    pin: Pin
-    index: Index
-    template: KeyTemplate
-    selected: Sequence[Member]
-    amount: Totals  # of the selected members
-    bytes_read: int
-
-
-def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
-    """Read and judge the directory of the archive.
-
-    Raises:
-        RejectedError: the archive is refused.
-        StorageError: it cannot be read.
-        ServiceFaultError: it cannot be read now.
-    """
-    tail = _read_tail(request, context, calls)
-    return _read_directory(request, tail, context, calls)
 
 
 def make_plan(request: Request, context: Context) -> PlanSummary | Report:
@@ -97,7 +58,8 @@ def make_plan(request: Request, context: Context) -> PlanSummary | Report:
     calls = context.calls()
     template = parse_template(request)
     check_form(request)
-    tail = _read_tail(request, context, calls)
+    source = context.stores.source(request.source)
+    tail = read_tail(source, request.source, context, calls)
     run = Run(
         id=run_id(request, tail.pin),
         source=request.source,
@@ -109,90 +71,12 @@ def make_plan(request: Request, context: Context) -> PlanSummary | Report:
         event_time=request.event_time,
     )
     try:
-        reading = _read_directory(request, tail, context, calls)
+        archive = source.pinned(request.source, tail.pin)
+        reading = read_directory(archive, tail, request.options, template, context, calls)
     except RejectedError as refusal:
         return _reject(run, refusal, started, context, calls)
     _probe(run, reading, context, calls)
     return _write_plan(run, reading, started, context, calls)
-
-
-def _read_tail(request: Request, context: Context, calls: Calls) -> ports.Tail:
-    source = context.stores.source(request.source)
-    return calls.run("get", lambda: source.tail(request.source, context.tuning.tail_bytes))
-
-
-def _read_directory(request: Request, tail: ports.Tail, context: Context, calls: Calls) -> Reading:
-    archive = context.stores.source(request.source).pinned(request.source, tail.pin)
-    template = parse_template(request)
-    read = _Counted(archive, calls)
-    policy = _narrow(context.policy, request.options.nested_budget)
-    location = drive(locate_directory(tail.data, tail.pin.size, policy), read)
-    reader = DirectoryReader(location, policy)
-    reserved = template.marker if request.options.marker else None
-    builder = IndexBuilder(location, policy, template.key_of(), reserved)
-    for piece in _directory_pieces(location, read, context):
-        builder.add(reader.feed(piece))
-    reader.finish()
-    index = builder.finish()
-    for finding in drive(inspect_prefix(tail.data, location, index.first), read):
-        index.warnings.add(finding)
-    selected = _select(request, index)
-    if len(selected) == len(index.members):
-        amount = Totals(len(selected), index.total_compressed, index.total_size)
-    else:
-        amount = Totals(
-            len(selected),
-            sum(member.compressed_size for member in selected),
-            sum(member.size for member in selected),
-        )
-    read_bytes = len(tail.data) + read.bytes
-    return Reading(tail.pin, index, template, selected, amount, read_bytes)
-
-
-def _narrow(policy: Policy, budget: Budget | None) -> Policy:
-    """Return the policy for an archive that may come to `budget`."""
-    if budget is None:
-        return policy
-    limits = replace(
-        policy.limits,
-        members=min(policy.limits.members, budget.members),
-        total_size=min(policy.limits.total_size, budget.size),
-    )
-    return replace(policy, limits=limits)
-
-
-class _Counted:
-    """Reads ranges of one archive, and counts their bytes."""
-
-    def __init__(self, archive: ports.Archive, calls: Calls) -> None:
-        self._archive = archive
-        self._calls = calls
-        self.bytes = 0
-
-    def __call__(self, want: ByteRange) -> bytes:
-        data = self._calls.run("get", lambda: self._archive.read(want))
-        self.bytes += len(data)
-        return data
-
-
-def _directory_pieces(
-    location: DirectoryLocation, read: _Counted, context: Context
-) -> Iterator[bytes]:
-    tuning = context.tuning
-    yield from read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
-    yield location.held
-
-
-def _select(request: Request, index: Index) -> Sequence[Member]:
-    wanted = selector(request.options)
-    members: Sequence[Member] = index.members
-    if wanted is not None:
-        members = [member for member in members if wanted(member.path)]
-    limit = request.options.limit
-    if limit is not None and len(members) > limit:
-        first = set(sorted(member.index for member in members)[:limit])
-        members = [member for member in members if member.index in first]
-    return members
 
 
 def _reject(
@@ -277,6 +161,29 @@ def _write_plan(
     )
     work.write(run_files.SUMMARY, [encode(summary)])
     return summary
+
+
+class Preview(NamedTuple):
+    """What a run would do."""
+
+    reading: Reading
+    tasks: list[Task]
+    split_members: int
+    scans: int
+
+
+def preview_plan(request: Request, context: Context) -> Preview:
+    """Read the directory and cut the tasks; write nothing.
+
+    Raises:
+        RejectedError: the archive is refused.
+        StorageError: it cannot be read.
+    """
+    reading = read_archive(request, context, context.calls())
+    cutter = make_cutter(request, reading, context)
+    for _ in member_lines(reading, cutter):
+        pass
+    return Preview(reading, order_tasks(cutter.tasks), cutter.split_members, len(cutter.scans))
 
 
 def make_cutter(request: Request | Run, reading: Reading, context: Context) -> TaskCutter:

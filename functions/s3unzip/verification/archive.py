@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.model import Verdict
 from s3unzip.objects.stored import GzipCrc, PlainCrc, stored_as
-from s3unzip.planning.archive import read_archive
 from s3unzip.planning.keys import parse_template
+from s3unzip.planning.reading import read_archive
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import StoredObject
 from s3unzip.verification.results import Difference, Kind, Verification
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.model import Request
-    from s3unzip.planning.archive import Reading
+    from s3unzip.planning.reading import Reading
     from s3unzip.stores.ports import Destination, ListedObject
 
 PAGE = 1_000  # keys of one LIST answer

@@ -105,7 +105,7 @@ def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
 
 def _workload(request: Request, context: Context) -> Workload:
     from s3unzip.forecast import count_sizes, make_workload
-    from s3unzip.preview import preview_plan
+    from s3unzip.planning.archive import preview_plan
 
     preview = preview_plan(request, context)
     sizes = count_sizes(member.size for member in preview.reading.selected)

@@ -1,0 +1,168 @@
+"""Read an archive's directory: one range from its end, and the rest of the directory if need be.
+
+One suffix GET returns the tail, the size and the version of the archive. A small archive has its
+whole directory in the tail. A larger directory is read in parallel ranges, each pinned to that
+version, and parsed as it arrives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from s3unzip.planning.cutting import Totals
+from s3unzip.planning.keys import parse_template
+from s3unzip.planning.selection import selector
+from s3unzip.stores.readahead import read_ahead
+from s3unzip.zipformat import (
+    DirectoryReader,
+    IndexBuilder,
+    drive,
+    inspect_prefix,
+    locate_directory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from s3unzip.context import Context
+    from s3unzip.model import Budget, Location, Options, Pin, Request
+    from s3unzip.planning.keys import KeyTemplate
+    from s3unzip.stores import ports
+    from s3unzip.stores.calls import Calls
+    from s3unzip.zipformat import DirectoryLocation, Index, Member, Policy
+    from s3unzip.zipformat.ranges import ByteRange
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An archive's version and directory, and the members that the options select."""
+
+    pin: Pin
+    index: Index
+    template: KeyTemplate
+    selected: Sequence[Member]
+    amount: Totals  # of the selected members
+    bytes_read: int
+
+
+def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
+    """Read and check the directory of the archive of `request`.
+
+    Raises:
+        RejectedError: the archive is refused.
+        StorageError: it cannot be read.
+        ServiceFaultError: it cannot be read now.
+    """
+    source = context.stores.source(request.source)
+    tail = read_tail(source, request.source, context, calls)
+    archive = source.pinned(request.source, tail.pin)
+    return read_directory(archive, tail, request.options, parse_template(request), context, calls)
+
+
+def read_tail(
+    source: ports.Source, location: Location, context: Context, calls: Calls
+) -> ports.Tail:
+    """Read the end of an archive, and learn which version it is.
+
+    Raises:
+        StorageError: it cannot be read.
+        ServiceFaultError: it cannot be read now.
+    """
+    return calls.run("get", lambda: source.tail(location, context.tuning.tail_bytes))
+
+
+def read_directory(
+    archive: ports.Archive,
+    tail: ports.Tail,
+    options: Options,
+    template: KeyTemplate,
+    context: Context,
+    calls: Calls,
+) -> Reading:
+    """Read and check the directory of an archive.
+
+    Args:
+        archive: the version that `tail` is the end of.
+        tail: the end of the archive.
+        options: which members to select, and what nested archives may add up to.
+        template: makes the keys that are checked against each other.
+        context: the policy, and the sizes of ranges.
+        calls: counts and retries the requests.
+
+    Raises:
+        RejectedError: the archive is refused.
+        StorageError: it cannot be read.
+        ServiceFaultError: it cannot be read now.
+    """
+    read = _Counted(archive, calls)
+    policy = _narrow(context.policy, options.nested_budget)
+    location = drive(locate_directory(tail.data, tail.pin.size, policy), read)
+    reader = DirectoryReader(location, policy)
+    reserved = template.marker if options.marker else None
+    builder = IndexBuilder(location, policy, template.key_of(), reserved)
+    for piece in _directory_pieces(location, read, context):
+        builder.add(reader.feed(piece))
+    reader.finish()
+    index = builder.finish()
+    for finding in drive(inspect_prefix(tail.data, location, index.first), read):
+        index.warnings.add(finding)
+    selected = _select(options, index)
+    read_bytes = len(tail.data) + read.bytes
+    return Reading(tail.pin, index, template, selected, _add_up(selected, index), read_bytes)
+
+
+def _add_up(selected: Sequence[Member], index: Index) -> Totals:
+    if len(selected) == len(index.members):
+        return Totals(len(selected), index.total_compressed, index.total_size)
+    return Totals(
+        len(selected),
+        sum(member.compressed_size for member in selected),
+        sum(member.size for member in selected),
+    )
+
+
+def _narrow(policy: Policy, budget: Budget | None) -> Policy:
+    """Return the policy for an archive that must stay within `budget`."""
+    if budget is None:
+        return policy
+    limits = replace(
+        policy.limits,
+        members=min(policy.limits.members, budget.members),
+        total_size=min(policy.limits.total_size, budget.size),
+    )
+    return replace(policy, limits=limits)
+
+
+class _Counted:
+    """Reads ranges of one archive, and counts their bytes."""
+
+    def __init__(self, archive: ports.Archive, calls: Calls) -> None:
+        self._archive = archive
+        self._calls = calls
+        self.bytes = 0
+
+    def __call__(self, want: ByteRange) -> bytes:
+        data = self._calls.run("get", lambda: self._archive.read(want))
+        self.bytes += len(data)
+        return data
+
+
+def _directory_pieces(
+    location: DirectoryLocation, read: _Counted, context: Context
+) -> Iterator[bytes]:
+    tuning = context.tuning
+    yield from read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
+    yield location.held
+
+
+def _select(options: Options, index: Index) -> Sequence[Member]:
+    wanted = selector(options)
+    members: Sequence[Member] = index.members
+    if wanted is not None:
+        members = [member for member in members if wanted(member.path)]
+    limit = options.limit
+    if limit is not None and len(members) > limit:
+        first = set(sorted(member.index for member in members)[:limit])
+        members = [member for member in members if member.index in first]
+    return members
