@@ -97,7 +97,9 @@ class MemoryBucket:
         if stored is None:
             return None
         crc = stored.facts.metadata.get("zip-crc32")
-        return StoredObject(key, len(stored.body), None if crc is None else int(crc, 16))
+        return StoredObject(
+            key, len(stored.body), None if crc is None else int(crc, 16), stored.etag.strip('"')
+        )
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield keys, sizes and ETags."""

@@ -75,7 +75,8 @@ def test_head(place: Place) -> None:
     """Size and CRC of what is there, None of what is not."""
     place.fill("a", b"123456789", ObjectFacts("text/plain", {"zip-crc32": "cbf43926"}))
     found = place.destination.head(place.key("a"))
-    assert found == (place.key("a"), 9, 0xCBF43926)
+    assert found is not None
+    assert found[:3] == (place.key("a"), 9, 0xCBF43926)
     assert place.destination.head(place.key("b")) is None
     assert place.destination.head(place.key("a/b")) is None
 

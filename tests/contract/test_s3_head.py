@@ -35,7 +35,7 @@ def there(**metadata: str) -> Reply:
 def test_size_and_crc(key: str) -> None:
     """One HEAD brings both, whichever client carries it."""
     with HttpServer(lambda asked: there(zip_crc32="cbf43926")) as server:
-        assert head(server.url, key) == StoredObject(key, 11, 0xCBF43926)
+        assert head(server.url, key) == StoredObject(key, 11, 0xCBF43926, "e")
     assert [asked.method for asked in server.asked] == ["HEAD"]
 
 
@@ -44,7 +44,7 @@ def test_size_and_crc(key: str) -> None:
 def test_no_crc(key: str, metadata: dict[str, str]) -> None:
     """An object that somebody else wrote has none."""
     with HttpServer(lambda asked: there(**metadata)) as server:
-        assert head(server.url, key) == StoredObject(key, 11, None)
+        assert head(server.url, key) == StoredObject(key, 11, None, "e")
 
 
 @pytest.mark.parametrize("key", KEYS)

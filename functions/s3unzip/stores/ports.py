@@ -81,7 +81,9 @@ class StoredObject(NamedTuple):
 
     key: str
     size: int
-    crc32: int | None  # from zip-crc32; a folder computes it
+    crc32: int | None  # from zip-crc32, which whoever wrote the object chose; a folder computes it
+    etag: str | None = None  # without its quotes
+    checksum: int | None = None  # CRC-32 of all bytes by the store itself, where it keeps one
 
 
 class ListedObject(NamedTuple):

@@ -12,6 +12,7 @@ from s3unzip.model import Part
 from s3unzip.stores.ports import ListedObject, PartLimits, StoredObject, Upload
 from s3unzip.stores.s3 import boto_fallback as odd_keys
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, translate_error
+from s3unzip.stores.s3.lean import read_headers
 from s3unzip.stores.s3.pins import date_of
 from s3unzip.stores.s3.session import Writing
 
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from s3unzip.errors import S3UnzipError
     from s3unzip.model import Location, Pin
     from s3unzip.stores.ports import Buffer, ObjectFacts
+    from s3unzip.stores.s3.lean import LeanClient
     from s3unzip.stores.s3.session import Session
     from s3unzip.zipformat.ranges import ByteRange
 
-CRC_KEY = "zip-crc32"
 PIECE = 1024**2
 DELETE_BATCH = 1_000
 COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
@@ -96,48 +97,56 @@ class S3Destination:
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is.
 
-        By obstore: a HEAD of boto3 takes eight times its CPU, and a verify is made of HEADs.
+        With SSE-KMS it needs kms:Decrypt, as S3 tells its checksums to nobody else (HeadObject).
         """
         try:
-            if odd_keys.is_odd(key):
-                size, metadata = self._head_slowly(key)
-            else:
-                self._session.confirm_owner(self._bucket, self._writing.owner)
-                store = self._session.reader(self._bucket)
-                found = obstore.get(store, key, options={"head": True})
-                size, metadata = found.meta["size"], found.attributes
+            asker = self._asker()
+            headers = self._head_slowly(key) if asker is None else asker.head(key)
         except S3_ERRORS as error:
             refusal = self._fault(error, "GetObject", key)
             if isinstance(refusal, NotFoundError):
                 return None
             raise refusal from None
-        return StoredObject(key, size, _stored_crc(metadata))
+        return read_headers(key, headers)
 
-    def _head_slowly(self, key: str) -> tuple[int, Mapping[str, str]]:
-        answer = self._session.control.head_object(Bucket=self._bucket, Key=key, **self._owner)
-        return answer["ContentLength"], answer["Metadata"]
+    def _asker(self) -> LeanClient | None:
+        return self._session.asker(self._bucket, self._writing.owner)
+
+    def _head_slowly(self, key: str) -> Mapping[str, str]:
+        answer = self._session.control.head_object(
+            Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._owner
+        )
+        headers: Mapping[str, str] = answer["ResponseMetadata"]["HTTPHeaders"]
+        return headers
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield what is below `prefix` from `first` to `last`, one request a 1,000 keys."""
-        request: ListObjectsV2RequestPaginateTypeDef = {
-            "Bucket": self._bucket,
-            "Prefix": prefix,
-        }
-        if self._writing.owner is not None:
-            request["ExpectedBucketOwner"] = self._writing.owner
-        if first:
-            request["StartAfter"] = _just_before(first)
+        after = _just_before(first) if first else ""
         try:
-            for page in self._session.control.get_paginator("list_objects_v2").paginate(**request):
+            asker = self._asker()
+            pages = self._pages(prefix, after) if asker is None else asker.pages(prefix, after)
+            for page in pages:
                 self.pages += 1
-                for entry in page.get("Contents", ()):
-                    if entry["Key"] > last:
+                for entry in page:
+                    if entry.key > last:
                         return
-                    if entry["Key"] >= first:
-                        etag = _unquoted(entry.get("ETag"))
-                        yield ListedObject(entry["Key"], entry["Size"], etag)
+                    if entry.key >= first:
+                        yield entry
         except S3_ERRORS as error:
             raise self._fault(error, "ListBucket", prefix) from None
+
+    def _pages(self, prefix: str, after: str) -> Iterator[list[ListedObject]]:
+        """Yield pages of LIST by boto3."""
+        request: ListObjectsV2RequestPaginateTypeDef = {"Bucket": self._bucket, "Prefix": prefix}
+        if self._writing.owner is not None:
+            request["ExpectedBucketOwner"] = self._writing.owner
+        if after:
+            request["StartAfter"] = after
+        for page in self._session.control.get_paginator("list_objects_v2").paginate(**request):
+            yield [
+                ListedObject(entry["Key"], entry["Size"], _unquoted(entry.get("ETag")))
+                for entry in page.get("Contents", ())
+            ]
 
     def read(self, key: str) -> Iterator[Buffer]:
         """Yield an object's bytes in pieces."""
@@ -371,13 +380,6 @@ def _completed(part: Part) -> CompletedPartTypeDef:
 def _unquoted(etag: str | None) -> str | None:
     """Return an ETag without its quotes: lines of outcomes are many, and JSON escapes quotes."""
     return etag.strip('"') if etag else None
-
-
-def _stored_crc(metadata: Mapping[str, str]) -> int | None:
-    try:
-        return int(metadata.get(CRC_KEY, ""), 16)
-    except ValueError:
-        return None
 
 
 def _just_before(key: str) -> str:

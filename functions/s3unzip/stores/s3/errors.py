@@ -38,9 +38,27 @@ from s3unzip.errors import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+
+class Answer(NamedTuple):
+    """What came back, as far as it is known."""
+
+    status: int | None  # of HTTP; None: no answer
+    code: str
+    message: str
+    request: str = ""
+
+
+class RefusedError(Exception):
+    """What an answer to `lean.LeanClient` came to; it never leaves the adapters."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message or answer.code or str(answer.status))
+        self.answer = answer
+
+
 # What `fault` takes. obstore raises FileNotFoundError for 404, ValueError for a
 # setting it cannot use, and both for what a server sends against the protocol.
-S3_ERRORS = (BaseError, BotoCoreError, ClientError, FileNotFoundError, ValueError)
+S3_ERRORS = (BaseError, BotoCoreError, ClientError, FileNotFoundError, RefusedError, ValueError)
 
 # https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 THROTTLED = frozenset(
@@ -139,15 +157,6 @@ class Call:
         return f"s3:{self.action} s3://{self.bucket}/{self.key}"
 
 
-class Answer(NamedTuple):
-    """What came back, as far as it is known."""
-
-    status: int | None  # of HTTP; None: no answer
-    code: str
-    message: str
-    request: str = ""
-
-
 class MisplacedError(ServiceFaultError):
     """The bucket is in another region than was thought; the next attempt asks there."""
 
@@ -163,7 +172,9 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 
 
 def read_answer(error: Exception) -> Answer:
-    """Return the status, code and message in a boto3 or obstore exception."""
+    """Return the status, code and message in an exception of boto3, obstore or `lean`."""
+    if isinstance(error, RefusedError):
+        return error.answer
     if isinstance(error, ClientError):
         told = error.response.get("Error", {})
         about = error.response.get("ResponseMetadata", {})
@@ -196,6 +207,12 @@ def _unanswered(text: str, details: str) -> Answer:
         return Answer(None, "", text.splitlines()[0][:300] if text else "")
     reason = _REASON.search(details)
     return Answer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
+
+
+def read_body(status: int, body: bytes) -> Answer:
+    """Return the answer that S3 gives in XML with an error status."""
+    text = body.decode("utf-8", "replace")
+    return Answer(status, _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text))
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

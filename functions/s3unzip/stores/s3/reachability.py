@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 PORTS = {"http": 80, "https": 443}
 
 
+def is_proxied(url: str) -> bool:
+    """Say whether the environment names a proxy for `url`."""
+    parts = urlsplit(url)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.netloc)
+
+
 def why_unreachable(url: str, seconds: float, ca_bundle: str | None = None) -> str | None:
     """Return why `url` cannot be connected to; None: it can, or a proxy stands before it.
 
@@ -23,9 +29,9 @@ def why_unreachable(url: str, seconds: float, ca_bundle: str | None = None) -> s
         seconds: for looking up the name, connecting and TLS together.
         ca_bundle: file of certificates that are trusted; None: the system's.
     """
-    parts = urlsplit(url)
-    if parts.scheme in getproxies() and not proxy_bypass(parts.netloc):
+    if is_proxied(url):
         return None
+    parts = urlsplit(url)
     found: list[str | None] = []
     # The lookup of a name has no timeout of its own.
     asker = threading.Thread(

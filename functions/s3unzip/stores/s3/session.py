@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.parsers import DEFAULT_TIMESTAMP_PARSER
+from botocore.httpsession import where as where_certificates_are
 from obstore.store import S3Store
 
 from s3unzip.clients import AwsSession
@@ -32,12 +31,12 @@ from s3unzip.stores.s3.errors import (
     read_answer,
     translate_error,
 )
-from s3unzip.stores.s3.reachability import why_unreachable
+from s3unzip.stores.s3.lean import LeanClient, Wait
+from s3unzip.stores.s3.reachability import is_proxied, why_unreachable
+from s3unzip.stores.s3.signing import Signer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from botocore.session import Session as CoreSession
+    from botocore.credentials import Credentials
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config
 
@@ -81,6 +80,7 @@ class Session:
         self._core = self._aws.core
         self._clients: dict[str, S3Client] = {}
         self._readers: dict[str, S3Store] = {}
+        self._askers: dict[tuple[str, str | None], LeanClient | None] = {}
         self._writers: dict[tuple[str, Writing], S3Store] = {}
         self._regions: dict[str, str] = {}  # of buckets that are not in the default one
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
@@ -127,6 +127,31 @@ class Session:
                 self._writers[bucket, writing] = self._store(bucket, config, limit)
             return self._writers[bucket, writing]
 
+    def asker(self, bucket: str, owner: str | None) -> LeanClient | None:
+        """Return the client of HEAD and LIST; None where a proxy stands before the endpoint.
+
+        Args:
+            bucket: that it asks.
+            owner: account that must own the bucket; it goes with each request.
+        """
+        key = (bucket, owner)
+        with self._lock:
+            if key not in self._askers:
+                self._askers[key] = self._lean(bucket, owner)
+            return self._askers[key]
+
+    def _lean(self, bucket: str, owner: str | None) -> LeanClient | None:
+        url, in_host = self._endpoint(bucket)
+        if is_proxied(url):
+            return None
+        found = self._credentials(bucket)
+        signer = Signer(found.get_frozen_credentials, self._region_of(bucket))
+        wait = Wait(self.access.connect_seconds, self.access.stall_seconds)
+        headers = {} if owner is None else {"x-amz-expected-bucket-owner": owner}
+        where = url if in_host else f"{url}/{bucket}"
+        bundle = self._ca_bundle or where_certificates_are()
+        return LeanClient(where, signer, wait, bundle, headers)
+
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
         """Check that the account `owner` owns `bucket`, once in five minutes.
 
@@ -167,8 +192,7 @@ class Session:
         if not self.access.check_reachable or time.monotonic() - self._began > BEGINNING:
             return None
         url = self._endpoint(call.bucket)[0]
-        bundle = self._core.get_config_variable("ca_bundle")
-        cause = why_unreachable(url, REACH_SECONDS, bundle if isinstance(bundle, str) else None)
+        cause = why_unreachable(url, REACH_SECONDS, self._ca_bundle)
         if cause is None:
             return None
         advice = "check --endpoint-url, --region and the network"
@@ -190,8 +214,15 @@ class Session:
             with self._lock:
                 self._regions[bucket] = region
                 self._readers.pop(bucket, None)
+                self._askers = {key: one for key, one in self._askers.items() if key[0] != bucket}
                 for key in [key for key in self._writers if key[0] == bucket]:
                     del self._writers[key]
+
+    @property
+    def _ca_bundle(self) -> str | None:
+        """The file of certificates to trust, if one is named (AWS_CA_BUNDLE)."""
+        bundle = self._core.get_config_variable("ca_bundle")
+        return bundle if isinstance(bundle, str) and bundle else None
 
     @property
     def _region(self) -> str:
@@ -206,13 +237,12 @@ class Session:
             return found
         with self._lock:
             if name not in self._clients:
-                with _unparsed_times(self._core):
-                    self._clients[name] = self._aws.client(
-                        "s3",
-                        self._config(read_seconds),
-                        region=region or self._region,
-                        endpoint_url=self.access.endpoint_url,
-                    )
+                self._clients[name] = self._aws.client(
+                    "s3",
+                    self._config(read_seconds),
+                    region=region or self._region,
+                    endpoint_url=self.access.endpoint_url,
+                )
             return self._clients[name]
 
     def _config(self, read_seconds: float) -> Config:
@@ -264,35 +294,23 @@ class Session:
             "user_agent": "s3unzip",
             **limits,
         }
-        bundle = self._core.get_config_variable("ca_bundle")  # AWS_CA_BUNDLE
-        if isinstance(bundle, str) and bundle:
-            options["root_certificate"] = Path(bundle).read_bytes()
+        if self._ca_bundle:
+            options["root_certificate"] = Path(self._ca_bundle).read_bytes()
         return S3Store(
             bucket,
             config=whole,
             client_options=options,
             retry_config={"max_retries": 0},
-            credential_provider=self._credentials(bucket),
+            credential_provider=BotoCredentials(self._credentials(bucket)),
         )
 
-    def _credentials(self, bucket: str) -> BotoCredentials:
+    def _credentials(self, bucket: str) -> Credentials:
         found = self._core.get_credentials()
         if found is None:
             raise AccessDeniedError(
                 f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
             )
-        return BotoCredentials(found)
-
-
-@contextmanager
-def _unparsed_times(core: CoreSession) -> Iterator[None]:
-    """Let clients made in here leave times as text: two thirds of the CPU of a LIST parse them."""
-    factory = core.get_component("response_parser_factory")
-    factory.set_parser_defaults(timestamp_parser=str)
-    try:
-        yield
-    finally:
-        factory.set_parser_defaults(timestamp_parser=DEFAULT_TIMESTAMP_PARSER)
+        return found
 
 
 def _seconds(seconds: float) -> timedelta:
