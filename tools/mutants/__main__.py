@@ -1,0 +1,152 @@
+"""``python -m tools.mutants``: try the mutants of the listed modules, record what survives.
+
+What is on record is not tried again, so a second run is short: of a module that is the same but
+whose tests have changed, only the survivors are tried.
+
+* ``--only zipformat/local.py`` (or the beginning of a path) chooses modules;
+* ``--again`` tries all of their mutants;
+* ``--seconds`` ends after so long with the modules that are done.
+
+The exit code is 1 where a survivor has no reason in ``tools/records/survivors.toml``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.mutants.mutate import choose, make_mutants
+from tools.mutants.record import (
+    RECORD,
+    ROOT,
+    Result,
+    Target,
+    digest_source,
+    digest_tests,
+    find_unexplained,
+    read_record,
+    read_targets,
+    write_record,
+)
+from tools.mutants.trying import (
+    PACKAGE,
+    CopiedPackage,
+    TestsError,
+    Verdict,
+    limit,
+    preload,
+    run_tests,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOURCES = ROOT / "functions"
+SECONDS = 3_600.0
+MAX_BASELINE_SECONDS = 600.0  # of the tests without a mutant
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def try_target(
+    target: Target, copied: CopiedPackage, until: float, known: Result | None
+) -> Result | None:
+    """Try the mutants of one module; None where the time was over before all were tried.
+
+    Of a module that is as in `known`, only the mutants that survived are tried.
+
+    Raises:
+        TestsError: the tests fail without a mutant, or there are none.
+    """
+    source = (SOURCES / PACKAGE / target.module).read_bytes()
+    every = make_mutants(source.decode())
+    chosen = choose(every, target.limit)
+    log = copied.folder.parent / "log"
+    first = run_tests(target.tests, copied.folder, ROOT, MAX_BASELINE_SECONDS, log)
+    if first.verdict is not Verdict.SURVIVED:
+        raise TestsError(
+            f"{target.module}: its tests do not pass without a mutant ({first.verdict}):\n"
+            + log.read_text(errors="replace")[-3_000:]
+        )
+    same = known is not None and known.source == digest_source(target)
+    survived = []
+    began = time.monotonic()
+    try:
+        for mutant in chosen:
+            if same and known and mutant.name not in known.survived:
+                continue
+            if time.monotonic() > until:
+                return None
+            copied.write(target.module, mutant.apply(source))
+            trial = run_tests(target.tests, copied.folder, ROOT, limit(first.seconds), log)
+            if trial.verdict is Verdict.SURVIVED:
+                survived.append(mutant.name)
+                say(f"  survived, line {mutant.line}: {mutant.name}")
+    finally:
+        copied.write(target.module, source)
+    say(
+        f"{target.module}: {len(chosen) - len(survived)} of {len(chosen)} killed "
+        f"in {time.monotonic() - began:.0f} s ({len(every)} mutants in the module)"
+    )
+    return Result(
+        digest_source(target), digest_tests(target), len(every), len(chosen), tuple(survived)
+    )
+
+
+def choose_targets(targets: Sequence[Target], only: Sequence[str]) -> list[Target]:
+    """Return the targets whose path begins with one of `only`; all where it is empty."""
+    return [one for one in targets if not only or one.module.startswith(tuple(only))]
+
+
+def is_current(known: Result, target: Target) -> bool:
+    """Tell whether nothing has changed that could alter a result."""
+    if known.source != digest_source(target):
+        return False
+    return not known.survived or known.tests == digest_tests(target)
+
+
+def main() -> int:
+    """Try what has changed; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", action="append", default=[], metavar="PATH")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    arguments = parser.parse_args()
+    targets = read_targets()
+    results = {name: one for name, one in read_record().items() if name in targets}
+    until = time.monotonic() + arguments.seconds
+    preload()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copied = CopiedPackage(SOURCES, Path(folder) / "package")
+        for target in choose_targets(list(targets.values()), arguments.only):
+            known = None if arguments.again else results.get(target.module)
+            if known and is_current(known, target):
+                continue
+            result = try_target(target, copied, until, known)
+            if result is None:
+                say(f"{target.module}: not finished within {arguments.seconds:.0f} s")
+                break
+            results[target.module] = result
+            write_record(results)
+    tried = sum(one.tried for one in results.values())
+    survived = sum(len(one.survived) for one in results.values())
+    say(
+        f"{tried - survived} of {tried} mutants killed, in {len(results)} of {len(targets)} modules"
+    )
+    unexplained = find_unexplained(results)
+    for line in unexplained:
+        say(f"error: {line}")
+    say(f"written to {RECORD.relative_to(ROOT)}")
+    return 1 if unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

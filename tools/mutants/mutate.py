@@ -1,0 +1,226 @@
+"""Make the mutants of one source file.
+
+The operators are the usual few: comparisons at their edge, arithmetic, logic, conditions,
+numbers, minimum and maximum, and statements left out. Annotations, messages of exceptions and
+f-strings are not touched, because no test should depend on them.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_TEXT = 90  # characters of an expression in a mutant's name
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.Div: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+}
+OPPOSITE = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault: bytes `start` to `end` of the source become `after`."""
+
+    name: str  # function, expression before and after: the same as long as those are
+    line: int  # from 1
+    start: int
+    end: int
+    after: str
+
+    def apply(self, source: bytes) -> bytes:
+        """Return the source with the fault in it."""
+        return source[: self.start] + self.after.encode() + source[self.end :]
+
+
+def make_mutants(source: str) -> list[Mutant]:
+    """Return all mutants of a module, in the order of its lines; their names are unique.
+
+    Raises:
+        SyntaxError: `source` is not Python.
+    """
+    finder = _Finder(source)
+    finder.visit(ast.parse(source))
+    seen: Counter[str] = Counter()
+    unique = []
+    for mutant in finder.found:
+        seen[mutant.name] += 1
+        count = seen[mutant.name]
+        unique.append(replace(mutant, name=f"{mutant.name} ({count})") if count > 1 else mutant)
+    return unique
+
+
+def choose(mutants: list[Mutant], limit: int) -> list[Mutant]:
+    """Return at most `limit` of `mutants`, by the hash of their names, in their order.
+
+    A change elsewhere in the module leaves the choice almost as it is.
+    """
+    ordered = sorted(mutants, key=lambda one: hashlib.sha256(one.name.encode()).digest())
+    chosen = {mutant.name for mutant in ordered[:limit]}
+    return [mutant for mutant in mutants if mutant.name in chosen]
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
+def _one_line(text: str) -> str:
+    joined = " ".join(text.split())
+    return joined if len(joined) <= MAX_TEXT else f"{joined[: MAX_TEXT - 3]}..."
+
+
+class _Finder(ast.NodeVisitor):
+    """Collects the mutants of a tree."""
+
+    def __init__(self, source: str) -> None:
+        self.found: list[Mutant] = []
+        self._source = source.encode()
+        self._starts = [0]
+        for line in self._source.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+        self._inside: list[str] = []
+        self._functions = 0  # that we are in
+
+    def visit(self, node: ast.AST) -> None:
+        """Add the mutants of `node`, then of what is in it."""
+        if _is_skipped(node):
+            return
+        # Numbers outside of functions are tables and defaults: a test of each would repeat them.
+        if self._functions or not isinstance(node, ast.Constant):
+            for new in _changed(node):
+                self._add(node, new)
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            self._turn(node.test)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            function = not isinstance(node, ast.ClassDef)
+            self._functions += function
+            self._inside.append(node.name)
+            self._descend(node)
+            self._inside.pop()
+            self._functions -= function
+        elif not isinstance(node, ast.Raise):  # what is in a raise is a message
+            self._descend(node)
+
+    def _turn(self, test: ast.expr) -> None:
+        """Add a condition's opposite, where no other operator makes it."""
+        if isinstance(test, ast.Name | ast.Attribute | ast.Call):
+            self._add(test, ast.UnaryOp(ast.Not(), test))
+
+    def _descend(self, node: ast.AST) -> None:
+        for name, value in ast.iter_fields(node):
+            if name in {"annotation", "returns", "decorator_list", "bases"}:
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    self.visit(child)
+
+    def _add(self, node: ast.AST, new: ast.AST) -> None:
+        start, end = self._span(node)
+        before = self._source[start:end].decode()
+        after = ast.unparse(new)
+        if isinstance(new, ast.expr):
+            after = f"({after})"
+        where = ".".join(self._inside) or "module"
+        name = f"{where}: {_one_line(before)} -> {_one_line(ast.unparse(new))}"
+        line = getattr(node, "lineno", 0)
+        self.found.append(Mutant(name, line, start, end, after))
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]  # an expr or stmt
+        last, until = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
+        return self._starts[line - 1] + column, self._starts[last - 1] + until
+
+
+def _is_skipped(node: ast.AST) -> bool:
+    """Tell whether nothing in `node` is to be changed."""
+    match node:
+        case ast.JoinedStr() | ast.AnnAssign(simple=1, value=None):
+            return True
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.Assign(targets=[ast.Name(id="__all__")]):
+            return True
+    return False
+
+
+def _changed(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the faulty forms of `node` itself."""
+    match node:
+        case ast.Compare(ops=ops):
+            for index, op in enumerate(ops):
+                new = copy.deepcopy(node)
+                new.ops[index] = COMPARISONS[type(op)]()
+                yield new
+        case ast.BinOp(op=op, left=left, right=right) if type(op) in ARITHMETIC:
+            if not (_is_text(left) or _is_text(right)):
+                yield _with_operator(node, ARITHMETIC[type(op)]())
+        case ast.AugAssign(op=op) if type(op) in ARITHMETIC:
+            yield _with_operator(node, ARITHMETIC[type(op)]())
+        case ast.Call(func=ast.Name(id=name)) if name in OPPOSITE:
+            call = copy.deepcopy(node)
+            call.func = ast.Name(OPPOSITE[name])
+            yield call
+        case ast.stmt():
+            yield from _changed_flow(node)
+        case _:
+            yield from _changed_logic(node)
+
+
+def _changed_logic(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the faulty forms of a condition or a number."""
+    match node:
+        case ast.BoolOp(op=op):
+            yield _with_operator(node, ast.Or() if isinstance(op, ast.And) else ast.And())
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield operand
+        case ast.Constant(value=bool() as value):
+            yield ast.Constant(not value)
+        case ast.Constant(value=int() as value):
+            yield ast.Constant(value + 1)
+
+
+def _changed_flow(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the faulty forms of a statement."""
+    match node:
+        case ast.Expr(value=ast.Call()) | ast.Raise():
+            yield ast.Pass()
+        case ast.Continue():
+            yield ast.Break()
+        case ast.Break():
+            yield ast.Continue()
+
+
+def _with_operator(
+    node: ast.BinOp | ast.AugAssign | ast.BoolOp, op: ast.operator | ast.boolop
+) -> ast.AST:
+    new = copy.deepcopy(node)
+    new.op = op
+    return new

@@ -1,0 +1,181 @@
+"""Run the tests of a module on one mutant, in a forked process, with limits.
+
+The parent has imported pytest and the libraries, never the package: a child needs a second where a
+new interpreter needs five. Children see a copy of the package, and so do the processes that tests
+start, because the copy is first on ``PYTHONPATH``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+PACKAGE = "s3unzip"
+PRELOADED = (
+    *("boto3", "botocore.session", "isal.isal_zlib", "moto", "msgspec", "numpy", "obstore"),
+    *("hypothesis", "Crypto.Cipher.AES", "rich.console", "typer", "urllib3", "zstandard"),
+)
+# pytest warns that it cannot rewrite the assertions of a plugin that is already imported.
+PRELOADED_IS_RIGHT = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+MAX_EXAMPLES = 30  # of a hypothesis test that does not set its own number
+MAX_DATA = 6 << 30  # bytes that a child may allocate
+SLOWER = 5.0  # times the seconds of the tests without a mutant
+SPARE_SECONDS = 20.0
+
+
+class TestsError(Exception):
+    """The tests cannot judge mutants; the message has what they printed."""
+
+    __test__ = False
+
+
+class Verdict(StrEnum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    NO_TESTS = "no tests"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the tests said, and in how many seconds."""
+
+    verdict: Verdict
+    seconds: float
+
+
+class CopiedPackage:
+    """A copy of the package, in which one module at a time has a fault."""
+
+    def __init__(self, original: Path, folder: Path) -> None:
+        """Copy `original`, the folder that holds the package, to `folder`.
+
+        Raises:
+            OSError: the copy could not be made.
+        """
+        self.folder = folder
+        shutil.rmtree(folder, ignore_errors=True)
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(original / PACKAGE, folder / PACKAGE, ignore=skipped)
+
+    def write(self, module: str, source: bytes) -> None:
+        """Replace a module, whose path below the package is `module`.
+
+        Its byte code goes: Python would match it by time and size, which may be the same.
+        """
+        path = self.folder / PACKAGE / module
+        path.write_bytes(source)
+        cached = path.parent / "__pycache__"
+        for stale in cached.glob(f"{path.stem}.*.pyc"):
+            stale.unlink()
+
+
+class _Settings:
+    """A plugin: no shrinking, for only the verdict counts."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        """Derive a profile from the one that tests/conftest.py has loaded."""
+        phases = (
+            hypothesis.Phase.explicit,
+            hypothesis.Phase.reuse,
+            hypothesis.Phase.generate,
+        )
+        hypothesis.settings.register_profile(
+            "mutants", hypothesis.settings.default, max_examples=MAX_EXAMPLES, phases=phases
+        )
+        hypothesis.settings.load_profile("mutants")
+
+
+def preload() -> None:
+    """Import the libraries, so that children have them already."""
+    for name in PRELOADED:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue  # a library that has gone only costs time
+    if any(name.partition(".")[0] == PACKAGE for name in sys.modules):
+        raise RuntimeError(f"{PACKAGE} was imported before the fork: mutants would not be seen")
+
+
+def run_tests(tests: Sequence[str], copied: Path, root: Path, seconds: float, log: Path) -> Trial:
+    """Run `tests` (arguments of pytest) on the package in `copied` until the first failure.
+
+    Tests that take longer than `seconds` are a failure: a mutant may loop for ever.
+    """
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        _be_child(tests, copied, root, seconds, log)
+    status = _wait(child, began + seconds)
+    took = time.monotonic() - began
+    if status == pytest.ExitCode.OK:
+        return Trial(Verdict.SURVIVED, took)
+    if status in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        return Trial(Verdict.NO_TESTS, took)
+    return Trial(Verdict.KILLED, took)
+
+
+def limit(baseline: float) -> float:
+    """Return how many seconds a mutant may take whose tests need `baseline` without it."""
+    return baseline * SLOWER + SPARE_SECONDS
+
+
+def _be_child(tests: Sequence[str], copied: Path, root: Path, seconds: float, log: Path) -> None:
+    """Run pytest and leave; this never returns."""
+    status: int = pytest.ExitCode.INTERNAL_ERROR
+    try:
+        os.setsid()
+        cpu = int(seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA, MAX_DATA))
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        sys.path[:0] = [str(copied), str(root)]
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(copied), str(root)])
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(copied.parent / "hypothesis")
+        sys.dont_write_bytecode = True
+        quiet = ("-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", *PRELOADED_IS_RIGHT)
+        status = pytest.main([*quiet, "--rootdir", str(root), *tests], plugins=[_Settings()])
+    finally:
+        traceback.print_exc()  # it says None where all went well
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _wait(child: int, until: float) -> int | None:
+    """Return the child's exit code, None where it was killed; end all that it started."""
+    pause = 0.01
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done or time.monotonic() > until:
+            break
+        time.sleep(pause)
+        pause = min(0.1, pause * 1.5)
+    with contextlib.suppress(ProcessLookupError):  # all of them have ended
+        os.killpg(child, signal.SIGKILL)
+    if not done:
+        os.waitpid(child, 0)
+        return None
+    return os.waitstatus_to_exitcode(status)
