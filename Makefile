@@ -5,7 +5,8 @@ RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
-	bench-large bench-verify bench-forecast bench-hostile acceptance faults fuzz corpus audit docs dist clean \
+	bench-large bench-verify bench-forecast bench-hostile acceptance faults fuzz corpus mutants audit docs site site-links \
+	dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
@@ -62,11 +63,22 @@ fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary
 corpus: .venv/ready  ## table of the corpus: expected and got
 	$(RUN) python -m tests.corpus.runner
 
+mutants: .venv/ready  ## ONLY=zipformat/local.py AGAIN=1 SECONDS=3600: which faults no test sees
+	$(RUN) python -m tools.mutants --seconds $(or $(SECONDS),3600) $(if $(AGAIN),--again) \
+		$(foreach module,$(ONLY),--only $(module))
+
 audit: .venv/ready  ## known holes in dependencies
 	$(RUN) python -m bench.audit
 
 docs: .venv/ready  ## regenerate the reference
 	$(RUN) python -m docs.generate
+
+site: build/site-venv/ready  ## the documentation as a site, in build/site; warnings are errors
+	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --quiet
+	build/site-venv/bin/python -m tools.site.check build/site
+
+site-links: site  ## ask for every external link of the site; needs a network
+	build/site-venv/bin/python -m tools.site.check build/site --external
 
 dist: .venv/ready  ## build the wheel and the source distribution into dist/
 	rm -rf dist
@@ -81,6 +93,11 @@ clean:
 
 .venv/bin/cdk: package.json package-lock.json .venv/ready
 	$(RUN) python -m infra.cdk_cli
+
+# MkDocs has an environment of its own: neither the demo nor the tests install it.
+build/site-venv/ready: pyproject.toml uv.lock | $(UV)
+	UV_PROJECT_ENVIRONMENT=build/site-venv $(UV) sync --frozen --only-group docs --python $(PYTHON)
+	@touch $@
 
 embedded/.venv/ready: embedded/pyproject.toml embedded/uv.lock | $(UV)
 	$(UV) sync --frozen --compile-bytecode --project embedded --python $(PYTHON)

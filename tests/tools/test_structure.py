@@ -111,10 +111,12 @@ def test_records_are_told(tmp_path: Path) -> None:
     )
 
 
-def test_this_tree_is_within_its_limits() -> None:
-    """The figures of this checkout are printed, and nothing breaks a limit."""
+def test_this_tree_is_measured() -> None:
+    """The figures of this checkout are there; `make check` compares them with the limits."""
     structure = measure(ROOT)
     assert structure.lines > 20_000
     assert len(describe(structure)) == 4
-    assert find_faults(structure, read_allowance(RECORDS / "too_long.toml")) == []
     assert all((ROOT / folder).is_dir() for folder in PRODUCT)
+    assert read_allowance(RECORDS / "too_long.toml").files <= {
+        file.name for file in structure.files
+    }

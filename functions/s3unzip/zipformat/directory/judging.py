@@ -1,7 +1,6 @@
 """One central directory header (APPNOTE 4.3.12), read with every check.
 
-This is the whole reading; `reader` has a shorter one for headers that have
-nothing particular, and must give the same for them.
+`reader` has a shorter reading for plain headers, and must give the same for them.
 """
 
 from __future__ import annotations
