@@ -5,8 +5,12 @@ RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
+<<<<<<< HEAD
 	bench-large bench-verify bench-forecast bench-hostile acceptance faults fuzz corpus mutants audit docs site site-links \
 	dist clean \
+=======
+	bench-large bench-verify bench-forecast bench-hostile acceptance faults simulate fuzz corpus audit docs dist clean \
+>>>>>>> 3dce63b (Simulate runs by a seed, and compare them with a model of the documents)
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
@@ -56,6 +60,10 @@ acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set ag
 
 faults: .venv/ready  ## the fault-injection harness, its long form
 	$(RUN) python -m tests.faults
+
+simulate: .venv/ready  ## SECONDS=60, or SEED=number WITHOUT=faults: docs/contributing/simulation.md
+	$(RUN) python -m tests.simulation --seconds $(or $(SECONDS),60) \
+		$(if $(SEED),--seed $(SEED)) $(if $(WITHOUT),--without $(WITHOUT))
 
 fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary
 	$(RUN) python -m tests.fuzz --seconds $(or $(SECONDS),600) $(if $(TARGET),--target $(TARGET))

@@ -1,0 +1,1 @@
+"""An executable model of runs, written from the documents."""

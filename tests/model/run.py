@@ -1,0 +1,290 @@
+"""What the documents promise of runs, as a program that watches them.
+
+It imports nothing of the product. It is told what happens at the product's edges: archives that
+are put, objects that become visible, records that are written, events that are sent. At each of
+these, and when all is quiet, it compares with what docs/*.md say; each check quotes its sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+OVERWRITE, SKIP_UNCHANGED, NEVER = "overwrite", "skip-unchanged", "never"
+EXTRACTED, UNCHANGED, FAILED = "extracted", "unchanged", "failed"
+COMPLETED, WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
+REJECTED, CHANGED, RUN_FAILED = "REJECTED", "SOURCE_CHANGED", "FAILED"
+ENDED_WELL = frozenset({COMPLETED, WITH_ERRORS})
+TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
+TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys((CHANGED, RUN_FAILED), "Archive Failed")
+Json = dict[str, Any]
+
+
+class ViolationError(AssertionError):
+    """What happened is not what the documents say."""
+
+
+class MemberFacts(NamedTuple):
+    """One member as it truly is."""
+
+    key: str
+    body: bytes
+    right: bool = True  # False: its data or its name is refused
+
+
+class ArchiveFacts(NamedTuple):
+    """One version of an archive as it truly is."""
+
+    members: tuple[MemberFacts, ...]
+    broken: bool = False  # the index is refused
+
+
+class Written(NamedTuple):
+    """An object as it is visible at the destination."""
+
+    body: bytes
+    run: str | None  # that wrote it; None: it was there before
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One invocation that works on a task, and what was on record when it began."""
+
+    run: str
+    task: str
+    finished: frozenset[str]  # keys with an outcome then
+
+
+@dataclass(slots=True)
+class RunState:
+    """What is known of one run."""
+
+    facts: ArchiveFacts
+    outcomes: dict[str, dict[str, str]] = field(default_factory=dict)  # by task: status by key
+    written: Counter[str] = field(default_factory=Counter)  # how often each key became visible
+    reports: list[Json] = field(default_factory=list)
+    announced: list[str] = field(default_factory=list)  # verdicts
+
+    @property
+    def members(self) -> dict[str, MemberFacts]:
+        """The members by key."""
+        return {member.key: member for member in self.facts.members}
+
+
+class Model:
+    """Watches the runs of one destination.
+
+    Args:
+        rule: what is done where the destination has the key.
+        before: what the destination holds before any run.
+    """
+
+    def __init__(self, rule: str, before: dict[str, bytes]) -> None:
+        self.rule = rule
+        self.violations: list[ViolationError] = []
+        self.runs: dict[str, RunState] = {}
+        self.objects = {key: Written(body, None) for key, body in before.items()}
+        self.versions: dict[str, ArchiveFacts] = {}  # by ETag
+        self.current: str | None = None  # the ETag of what lies under the key now
+        self.late_uploads: set[str] = set()  # begun after their run was settled
+        self.replaced = False  # the key's archive was another one before
+
+    # What happens
+
+    def archive_put(self, etag: str, facts: ArchiveFacts) -> None:
+        """Somebody put an archive."""
+        self.replaced = self.current is not None
+        self.versions[etag] = facts
+        self.current = etag
+
+    def run_planned(self, run: str, etag: str) -> None:
+        """A run was planned; its id names one version."""
+        self.must(etag in self.versions, "a run reads a version that was put", etag)
+        known = self.runs.setdefault(run, RunState(self.versions[etag]))
+        same = known.facts is self.versions[etag]
+        self.must(same, "run-files.md: a run's id is a hash of source, version, ...", run)
+
+    def task_begun(self, run: str, task: str) -> Attempt:
+        """An invocation began to work on a task."""
+        return Attempt(run, task, frozenset(self.runs[run].outcomes.get(task, ())))
+
+    def object_visible(self, key: str, body: bytes, run: str, attempt: Attempt | None) -> None:
+        """An object became visible at the destination, with the run that it names."""
+        state = self._run(run)
+        member = state.members.get(key)
+        right = member is not None and member.right and member.body == body
+        self.must(right, "reliability.md: nothing visible before it is right", (run, key, body))
+        new = attempt is None or key not in attempt.finished
+        self.must(new, "redrive: members that are on record are not written twice", key)
+        free = self.rule != NEVER or key not in self.objects
+        self.must(free, "conflicts-and-reruns.md: never writes only where there is nothing", key)
+        state.written[key] += 1
+        self.objects[key] = Written(body, run)
+
+    def upload_begun(self, upload: str, run: str) -> None:
+        """A multipart upload was begun.
+
+        What a step that was overtaken begins after its run is settled, and then dies, is left to
+        the bucket's lifecycle rule, and so are the uploads of runs that never begin
+        (reliability.md, "Who drops which upload").
+        """
+        state = self.runs.get(run)
+        if state is not None and state.reports:
+            self.late_uploads.add(upload)
+
+    def outcomes_recorded(self, run: str, task: str, lines: list[Json]) -> None:
+        """The record of a task was written: the task's report, then an outcome a member."""
+        state = self._run(run)
+        found: dict[str, str] = {}
+        for line in lines[1:]:
+            key, status = str(line["key"]), str(line["status"])
+            self.must(key not in found, "counts come from the outcomes, a member once", key)
+            self._check_outcome(state, run, key, status)
+            found[key] = status
+        state.outcomes[task] = found
+
+    def report_written(self, run: str, report: Json) -> None:
+        """``report.json`` was written."""
+        state = self._run(run)
+        self._check_sums(state, report)
+        verdict = report["verdict"]
+        if verdict == REJECTED:
+            self.must(state.facts.broken, "REJECTED: ambiguous or broken index", run)
+            self.must(not state.written, "REJECTED: nothing was written", run)
+        elif verdict in ENDED_WELL:
+            self._check_whole(state, run, report)
+        elif verdict == CHANGED:
+            self.must(self.replaced, "SOURCE_CHANGED: the archive is overwritten", run)
+        state.reports.append(report)
+
+    def announced(self, title: str, detail: Json) -> None:
+        """The event of a run that ended was sent."""
+        run, verdict = detail["run"], detail["verdict"]
+        state = self._run(run)
+        self.must(TITLES[verdict] == title, "events.md: detail-type and verdict", title)
+        self.must(bool(state.reports), "the report is written before its event", run)
+        told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
+        same = any(all(one.get(n, 0) == told[n] for n in told) for one in state.reports)
+        self.must(same, "events.md: the event says what the report says", detail)
+        state.announced.append(verdict)
+
+    # When all is quiet
+
+    def all_quiet(self, objects: dict[str, bytes], uploads: dict[str, str], faults: int) -> None:
+        """Nothing happens any more: what must be true then.
+
+        Args:
+            objects: what the destination holds.
+            uploads: the run of each incomplete upload, by its id.
+            faults: how many things went wrong. Runs that failed were redriven until none was left.
+        """
+        settled = {run for run, state in self.runs.items() if state.reports}
+        kept = uploads.keys() - self.late_uploads
+        left = [upload for upload in sorted(kept) if uploads[upload] in settled]
+        self.must(not left, "reliability.md: settling a run drops what is left on record", left)
+        seen = {key: written.body for key, written in self.objects.items()}
+        self.must(objects == seen, "the destination is what the runs made visible", set(objects))
+        for run, state in self.runs.items():
+            self._check_end(run, state, faults)
+        current = self.versions.get(self.current or "")
+        ran = any(state.facts is current for state in self.runs.values())
+        self.must(ran, "reliability.md 1-3: an archive that was put has a run", self.current)
+
+    def _check_end(self, run: str, state: RunState, faults: int) -> None:
+        is_current = state.facts is self.versions.get(self.current or "")
+        if not state.reports:
+            self.must(not is_current, "run-files.md: report.json, written last", run)
+            return  # planned as the archive was replaced: it was never begun
+        verdict = state.reports[-1]["verdict"]
+        if verdict == REJECTED and not is_current and not state.announced:
+            return  # replaced before its event was sent: the newer one has a run
+        self.must(
+            state.announced[-1:] == [verdict], "events.md: one event a run", (run, state.announced)
+        )
+        if is_current:
+            self.must(
+                verdict == self._right_verdict(state),
+                "the verdict follows from the outcomes",
+                (run, verdict, state.reports[-1].get("reason")),
+            )
+        if not faults:
+            self.must(len(state.announced) == 1, "events.md: one event a run", state.announced)
+            twice = [key for key, times in state.written.items() if times > 1]
+            self.must(not twice, "one completion: a member becomes visible once", twice)
+
+    def _right_verdict(self, state: RunState) -> str:
+        if state.facts.broken:
+            return REJECTED
+        wrong = any(self._may_fail(state, member) for member in state.facts.members)
+        return WITH_ERRORS if wrong else COMPLETED
+
+    # What each outcome means
+
+    def _check_outcome(self, state: RunState, run: str, key: str, status: str) -> None:
+        member = state.members.get(key)
+        self.must(member is not None, "an outcome is of a member", key)
+        assert member is not None  # for the type checker
+        there = self.objects.get(key)
+        if status == FAILED:
+            self.must(self._may_fail(state, member), "a member fails for a reason of its own", key)
+            return
+        self.must(member.right, "a damaged member has one failed outcome", key)
+        others = there is not None and there.run not in {run, None}
+        self.must(
+            there is not None and (there.body == member.body or others),
+            f"{status}: an object exists if its outcome says so, with those bytes",
+            key,
+        )
+        if status == UNCHANGED:
+            self.must(self.rule != OVERWRITE, "overwrite writes every member", key)
+
+    def _may_fail(self, state: RunState, member: MemberFacts) -> bool:
+        """Say whether the documents let this member fail."""
+        if not member.right:
+            return True
+        there = self.objects.get(member.key)
+        return self.rule == NEVER and there is not None and there.body != member.body
+
+    def _check_sums(self, state: RunState, report: Json) -> None:
+        if report["verdict"] == REJECTED:
+            return
+        counted = sum(report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
+        missing = report.get("missing", 0)
+        total = len(state.facts.members)
+        self.must(counted + missing == total, "every member has one outcome", report)
+        if missing:
+            self.must(report["verdict"] in {RUN_FAILED, CHANGED}, "premature verdict", report)
+        else:
+            wrong = WITH_ERRORS if report.get(FAILED, 0) else COMPLETED
+            self.must(report["verdict"] == wrong, "the verdict follows from the outcomes", report)
+
+    def _check_whole(self, state: RunState, run: str, report: Json) -> None:
+        for member in state.facts.members:
+            if self._may_fail(state, member):
+                continue
+            there = self.objects.get(member.key)
+            self.must(
+                there is not None and (there.run not in {run, None} or there.body == member.body),
+                f"{report['verdict']}: every member that is right is there",
+                member.key,
+            )
+        failed = sum(self._may_fail(state, member) for member in state.facts.members)
+        self.must(
+            report.get(FAILED, 0) == failed, "the members that fail are those that are bad", run
+        )
+
+    def _run(self, run: str) -> RunState:
+        self.must(run in self.runs, "a record is of a run that was planned", run)
+        return self.runs[run]
+
+    def must(self, holds: bool, sentence: str, what: object) -> None:  # noqa: FBT001 - a condition
+        """Note where `holds` is false, and raise: the product may catch what is raised in it.
+
+        Raises:
+            ViolationError: with the sentence of the documents that does not hold, and for what.
+        """
+        if not holds:
+            error = ViolationError(f"{sentence} -- {what!r}")
+            self.violations.append(error)
+            raise error

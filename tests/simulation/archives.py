@@ -1,0 +1,100 @@
+"""Tiny archives with every kind of member and task, and what is right of each."""
+
+from __future__ import annotations
+
+import io
+import random
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tests.model.run import ArchiveFacts, MemberFacts
+
+KEY = "archive.zip"
+PREFIX = "out/archive/"  # of every key at the destination
+
+# Sizes at which a few KB are batches, streams, copies and members over several tasks.
+TUNING: dict[str, float] = {
+    "small_member": 1_500,
+    "copy_from": 2_000,
+    "copy_task_bytes": 2_600,
+    "copy_part_bytes": 1_100,
+    "split_from": 1 << 40,
+    "batch_members": 2,
+    "read_piece": 900,
+    "reads_ahead": 2,
+    "part_bytes": 1_024,
+    "parts_in_flight": 2,
+    "puts_in_flight": 2,
+    "batch_min_seconds": 0.001,
+    "max_workers": 4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What an archive is made of."""
+
+    version: int  # other bytes under the same names
+    small: int = 3
+    streams: int = 0
+    copies: int = 0
+    split_copies: int = 0
+    damaged: bool = False  # one small member's data is not what the directory says
+    refused: bool = False  # one member's name cannot be a key
+    broken: bool = False  # the index cannot be read
+
+
+def choose_recipe(rng: random.Random, version: int) -> Recipe:
+    """Return a recipe by the rng."""
+    return Recipe(
+        version,
+        small=rng.choice((0, 1, 3, 5)),
+        streams=rng.choice((0, 0, 1)),
+        copies=rng.choice((0, 0, 1)),
+        split_copies=rng.choice((0, 0, 1)),
+        damaged=rng.random() < 0.2,
+        refused=rng.random() < 0.1,
+        broken=rng.random() < 0.03,
+    )
+
+
+@lru_cache(maxsize=512)
+def make_archive(recipe: Recipe) -> tuple[bytes, ArchiveFacts]:
+    """Return the bytes of an archive, and what is to become of its members."""
+    raw = io.BytesIO()
+    members: list[MemberFacts] = []
+    damaged = -1
+    with zipfile.ZipFile(raw, "w") as archive:
+        archive.comment = f"version {recipe.version}".encode()
+        for name, body, method in _members(recipe):
+            info = zipfile.ZipInfo(name, (2024, 1, 2, 3, 4, 6))
+            info.compress_type = method
+            archive.writestr(info, body)
+            right = name not in {"damaged", "../refused"}
+            members.append(MemberFacts(PREFIX + name, body, right=right))
+            if name == "damaged":
+                damaged = info.header_offset + 30 + len(name)
+    data = bytearray(raw.getvalue())
+    if damaged >= 0:
+        data[damaged] ^= 0xFF
+    if recipe.broken:
+        del data[-30:]
+    return bytes(data), ArchiveFacts(tuple(members), broken=recipe.broken)
+
+
+def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:
+    stored, deflated = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+    rng = random.Random(recipe.version)
+    members = [
+        (f"small-{n}", f"{recipe.version} {n} ".encode() * (10 + 3 * n), (stored, deflated)[n % 2])
+        for n in range(recipe.small)
+    ]
+    if recipe.damaged:
+        members.insert(len(members) // 2, ("damaged", rng.randbytes(40), stored))
+    if recipe.refused:
+        members.append(("../refused", b"refused", stored))
+    members += [(f"stream-{n}", rng.randbytes(1_600), deflated) for n in range(recipe.streams)]
+    members += [(f"copy-{n}", rng.randbytes(2_300), stored) for n in range(recipe.copies)]
+    members += [(f"split-{n}", rng.randbytes(6_000), stored) for n in range(recipe.split_copies)]
+    return members

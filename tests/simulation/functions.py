@@ -1,0 +1,130 @@
+"""Lambda: the real handlers, invoked, killed at their limit, crashed, and answered or not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.handlers import extract, link, plan, report, scan
+from tests.simulation.faults import Fault
+from tests.simulation.threads import Event
+from tests.simulation.world import Function
+from tests.unit.aws_lambda.contexts import Invocation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.scheduler import Scheduler
+    from tests.simulation.world import World
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """One function as the stack has it."""
+
+    handler: Callable[[Any, Any], Any]
+    seconds: float  # its time limit
+
+
+FUNCTIONS = {
+    "plan": Deployed(plan.handler, 300.0),
+    "scan": Deployed(scan.handler, 180.0),
+    "link": Deployed(link.handler, 300.0),
+    "extract": Deployed(extract.handler, 180.0),
+    "report": Deployed(report.handler, 300.0),
+}
+
+
+class NamedError(Exception):
+    """What an invocation failed with, under the name that Retry and Catch match."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Limited(Invocation):
+    """The context object of an invocation that began at `began`."""
+
+    def __init__(self, scheduler: Scheduler, seconds: float) -> None:
+        super().__init__(seconds)
+        self._scheduler = scheduler
+        self._until = scheduler.now + seconds
+
+    def get_remaining_time_in_millis(self) -> int:  # type: ignore[override]  # Lambda's is a method
+        """Return the milliseconds until Lambda kills the function."""
+        return int((self._until - self._scheduler.now) * 1_000)
+
+
+class Invoked:
+    """One invocation that goes on, whether anybody waits for it or not."""
+
+    def __init__(self, world: World, name: str, event: Json) -> None:
+        self._world = world
+        self._scheduler = world.scheduler
+        self._event = json.loads(json.dumps(event))
+        self._deployed = FUNCTIONS[name]
+        self._ended = Event(world.scheduler)
+        self._answer: Json | None = None
+        self._error = "Runtime.ExitError"  # of a process that died
+        self._limit = self._deployed.seconds
+        self.process = Function(name)
+        task = event.get("task")
+        if task is not None:
+            self.process.attempt = world.model.task_begun(event["run"]["id"], task["id"])
+        self._context = Limited(world.scheduler, self._limit)
+        self._until = world.scheduler.now + self._limit
+        world.scheduler.spawn(self.process, self._work)
+        self._reaper = Function(f"{name} limit")
+        world.scheduler.spawn(self._reaper, self._reap)
+
+    def wait(self, seconds: float) -> Json:
+        """Return the answer.
+
+        Raises:
+            NamedError: the function failed, or there is no answer after so many seconds.
+        """
+        self._ended.wait(seconds)
+        if not self._ended.is_set():
+            raise NamedError("States.Timeout")
+        if self._answer is None:
+            raise NamedError(self._error)
+        return self._answer
+
+    def _work(self) -> None:
+        try:
+            answer = self._deployed.handler(self._event, self._context)
+            self._answer = json.loads(json.dumps(answer))
+        except Exception as error:  # noqa: BLE001 - as Lambda's runtime does
+            self._error = type(error).__name__
+            self._world.note(f"ends with {error!r}")
+        finally:
+            self._ended.set()
+
+    def _reap(self) -> None:
+        """Kill the process at its limit; a crashed one is seen as ended."""
+        self._ended.wait(self._until - self._scheduler.now)
+        if not self._ended.is_set():
+            self._error = "Sandbox.Timedout"
+            self._scheduler.kill(self.process)
+            self._ended.set()
+
+
+def invoke(world: World, name: str, event: Json, seconds: float = 900.0) -> Json:
+    """Invoke a function and return its answer.
+
+    Raises:
+        NamedError: it failed, no worker was free, or its answer was lost and it goes on.
+    """
+    if seconds <= 0:
+        raise NamedError("States.Timeout")
+    if world.faults.injects(Fault.BUSY, name):
+        raise NamedError("Lambda.TooManyRequestsException")
+    invoked = Invoked(world, name, event)
+    if world.faults.injects(Fault.LOSE, f"the answer of {name}"):
+        world.scheduler.sleep(world.faults.rng.choice((0.0, 0.01, 20.0)))
+        raise NamedError("Lambda.SdkClientException")
+    return invoked.wait(seconds)

@@ -1,0 +1,245 @@
+"""Step Functions: executions of the real definition, as `infra.definition` makes it.
+
+It knows the kinds of states, retries, catches and Distributed Maps that the definition uses. An
+execution that failed can be redriven: of a Map only the children that did not succeed run again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.functions import NamedError, invoke
+from tests.simulation.scheduler import Process
+from tests.simulation.threads import Event
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+Json = dict[str, Any]
+DEFINITION = Path(__file__).parents[1] / "infra/workflow.json"
+CHILD_SECONDS = 300.0  # the life of an Express child
+NOT_TASK_FAILED = frozenset({"States.Timeout"})  # what States.TaskFailed does not match
+
+
+@lru_cache(maxsize=1)
+def read_definition() -> Json:
+    """Return the definition that `tests/infra/test_workflow.py` compares with the stack's."""
+    definition: Json = json.loads(DEFINITION.read_text())
+    return definition
+
+
+@dataclass(slots=True)
+class Children:
+    """The children of one Map run."""
+
+    items: list[Any]
+    succeeded: set[int] = field(default_factory=set)
+    failed: int = 0  # in this attempt
+
+
+class Execution:
+    """One execution; `state` says where it is or why it ended."""
+
+    def __init__(self, world: World, name: str, data: Json) -> None:
+        self.name = name
+        self.status = "RUNNING"
+        self.over = Event(world.scheduler)  # set while it does not run
+        self.state = str(read_definition()["StartAt"])
+        self._world = world
+        self._data = data
+        self._children: Children | None = None  # of the Map that failed
+        self._process = Process(f"execution {name}")
+
+    def start(self) -> None:
+        """Begin, or go on after a failure."""
+        self.status = "RUNNING"
+        self.over.clear()
+        self._process = Process(f"execution {self.name}")
+        self._world.scheduler.spawn(self._process, self._run)
+
+    def _run(self) -> None:
+        self.status = self._walk()
+        self._world.note(self.status)
+        self.over.set()
+
+    def _walk(self) -> str:
+        """Go from state to state; return the status at the end."""
+        states = read_definition()["States"]
+        while True:
+            self._world.note(self.state)
+            one = states[self.state]
+            if one["Type"] == "Succeed":
+                return "SUCCEEDED"
+            try:
+                self.state, self._data = self._step(one)
+            except NamedError as error:
+                caught = _catch(one, error)
+                if caught is None:
+                    self._world.note(f"{self.state} failed: {error.name}")
+                    return "FAILED"
+                self.state = caught
+            self._children = None
+
+    def _step(self, state: Json) -> tuple[str, Json]:
+        data = self._data
+        match state["Type"]:
+            case "Choice":
+                return _choose(state, data), data
+            case "Wait":
+                self._world.scheduler.sleep(look(state["SecondsPath"], data))
+            case "Map":
+                self._map(state)
+            case "Task":
+                context = {"Execution.Name": self.name}
+                answer = self._attempts(state, data, context, float("inf"))
+                selected = {
+                    key.removesuffix(".$"): look(path, {"Payload": answer})
+                    for key, path in state["ResultSelector"].items()
+                }
+                data = {**data, state["ResultPath"].removeprefix("$."): selected}
+        return str(state["Next"]), data
+
+    def _map(self, state: Json) -> None:
+        """Run the children of a Map; of one that failed before, those that did not succeed.
+
+        Raises:
+            NamedError: more children failed than the Map tolerates.
+        """
+        children = self._children = self._children or self._read_items(state)
+        children.failed = 0
+        tolerated = state.get("ToleratedFailurePercentage", 0) * len(children.items) / 100
+        # The children of a Map that fails are stopped; what they have invoked goes on.
+        process, over = Process(self._process.name), Event(self._world.scheduler)
+        waiting = [n for n in range(len(children.items)) if n not in children.succeeded]
+        at_once = max(1, int(look(state["MaxConcurrencyPath"], self._data)))
+        active = min(at_once, len(waiting))
+
+        def work() -> None:
+            nonlocal active
+            while waiting and children.failed <= tolerated:
+                number = waiting.pop(0)
+                if self._child(state, children.items[number]):
+                    children.succeeded.add(number)
+                else:
+                    children.failed += 1
+            active -= 1
+            if not active or children.failed > tolerated:
+                over.set()
+
+        for _ in range(active):
+            self._world.scheduler.spawn(process, work)
+        if waiting:
+            over.wait()
+        if children.failed > tolerated:
+            self._world.scheduler.kill(process)
+            raise NamedError("States.ExceedToleratedFailureThreshold")
+
+    def _read_items(self, state: Json) -> Children:
+        key = look(state["ItemReader"]["Parameters"]["Key.$"], self._data)
+        _, run, name = key.split("/")
+        lines = self._world.records[run][name].splitlines()
+        return Children([json.loads(line) for line in lines])
+
+    def _child(self, state: Json, item: Any) -> bool:
+        """Run one child workflow; return whether it succeeded."""
+        values = fill(state["ItemSelector"], self._data, {"Map.Item.Value": item})
+        processor = state["ItemProcessor"]
+        task = processor["States"][processor["StartAt"]]
+        now = self._world.scheduler.now
+        entered = datetime.fromtimestamp(now, UTC).isoformat()
+        context = {"State.EnteredTime": entered}
+        try:
+            self._attempts(task, values, context, now + CHILD_SECONDS)
+        except NamedError as error:
+            self._world.note(f"child failed: {error.name}")
+            return _catch(task, error) is not None
+        return True
+
+    def _attempts(self, state: Json, data: Json, context: Json, until: float) -> Json:
+        """Invoke a task's function until it answers or no Retry is left."""
+        scheduler = self._world.scheduler
+        function = state["Parameters"]["FunctionName"].removeprefix("Functions")
+        name = function.removesuffix(".Arn").lower()
+        payload = fill(state["Parameters"]["Payload"], data, context)
+        tried: dict[int, int] = {}
+        while True:
+            try:
+                return invoke(self._world, name, payload, until - scheduler.now)
+            except NamedError as error:
+                wait = _retry_wait(state, error, tried)
+                if wait is None:
+                    raise
+                scheduler.sleep(self._world.scheduler.rng.uniform(0.0, wait))
+
+
+class StateMachine:
+    """The executions by name, and what is told of those that fail."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.executions: dict[str, Execution] = {}
+
+    def start(self, name: str, data: Json) -> bool:
+        """Start an execution; return False where the name is taken."""
+        if name in self.executions:
+            return False
+        execution = self.executions[name] = Execution(self._world, name, data)
+        execution.start()
+        return True
+
+
+def look(path: str, data: Json, context: Json | None = None) -> Any:
+    """Return the value at a path of the data or of the context object."""
+    if path.startswith("$$."):
+        return (context or {})[path.removeprefix("$$.")]
+    found: Any = data
+    for part in path.removeprefix("$.").split("."):
+        found = found[part]
+    return found
+
+
+def fill(template: Json, data: Json, context: Json) -> Json:
+    """Return a template with its paths looked up."""
+    return {
+        key.removesuffix(".$"): look(value, data, context) if key.endswith(".$") else value
+        for key, value in template.items()
+    }
+
+
+def _choose(state: Json, data: Json) -> str:
+    for rule in state["Choices"]:
+        value = look(rule["Variable"], data)
+        if value == rule.get("NumericEquals") or value > rule.get("NumericGreaterThan", value):
+            return str(rule["Next"])
+    return str(state["Default"])
+
+
+def _matches(names: list[str], error: NamedError) -> bool:
+    if error.name in names or "States.ALL" in names:
+        return True
+    return "States.TaskFailed" in names and error.name not in NOT_TASK_FAILED
+
+
+def _catch(state: Json, error: NamedError) -> str | None:
+    for rule in state.get("Catch", []):
+        if _matches(rule["ErrorEquals"], error):
+            return str(rule["Next"])
+    return None
+
+
+def _retry_wait(state: Json, error: NamedError, tried: dict[int, int]) -> float | None:
+    """Return the longest wait before the next attempt, None if there is none."""
+    for number, rule in enumerate(state.get("Retry", [])):
+        if _matches(rule["ErrorEquals"], error):
+            done = tried.get(number, 0)
+            if done >= rule["MaxAttempts"]:
+                return None
+            tried[number] = done + 1
+            wait = rule["IntervalSeconds"] * rule["BackoffRate"] ** done
+            return float(min(wait, rule.get("MaxDelaySeconds", wait)))
+    return None

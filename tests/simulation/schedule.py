@@ -1,0 +1,217 @@
+"""One schedule: a world made from a seed, run until all is quiet, and compared with the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.aws_lambda import environment, telemetry
+from s3unzip.model import Options, encode
+from s3unzip.settings import Variable
+from s3unzip.stores.ports import ObjectFacts
+from tests.model.run import NEVER, OVERWRITE, SKIP_UNCHANGED, Model, ViolationError
+from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive
+from tests.simulation.faults import FaultPlan
+from tests.simulation.scheduler import Process, Scheduler, StuckError
+from tests.simulation.services import MACHINE, Services
+from tests.simulation.stores import SimulatedStores
+from tests.simulation.substitution import substituted
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REDRIVES = 4  # that an operator tries, once nothing goes wrong any more
+
+
+class FailedScheduleError(AssertionError):
+    """A schedule ended otherwise than the documents say; `str` has all that is needed to see it."""
+
+    def __init__(self, told: str, sentence: str, faults: int) -> None:
+        super().__init__(told)
+        self.sentence = sentence  # of the documents
+        self.faults = faults  # that the plan had, with those left out
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What one schedule was."""
+
+    seed: int
+    steps: int
+    injected: tuple[str, ...]  # what went wrong
+    trace: tuple[str, ...]
+
+
+def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
+    """Run the schedule of `seed`, without the faults of these numbers.
+
+    Raises:
+        FailedScheduleError: the model was violated, or the schedule never ended.
+    """
+    rng = random.Random(seed)
+    scheduler = Scheduler(rng)
+    faults = FaultPlan.choose(rng, skipped)
+    rule = rng.choice((OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER))
+    world = World(scheduler, faults, Model(rule, {}))
+    services = Services(world)
+    versions = [choose_recipe(rng, version) for version in range(3)]
+    try:
+        with substituted(scheduler), _deployed(world, services, rule):
+            _put_archives(world, services, versions)
+            _run_to_the_end(world, services)
+        stored = {key: one.body for key, one in world.members.objects.items()}
+        uploads = {
+            upload: pending.facts.metadata["s3unzip-run"]
+            for upload, pending in world.members.pending.items()
+        }
+        if world.model.violations:
+            raise world.model.violations[0]
+        world.model.all_quiet(stored, uploads, len(faults.injected))
+    except (ViolationError, StuckError) as error:
+        told = _describe(seed, error, world, rule, versions)
+        sentence = str(error).split(" -- ", 1)[0]
+        raise FailedScheduleError(told, sentence, faults.number) from error
+    return Ended(seed, scheduler.steps, tuple(faults.injected), tuple(world.trace))
+
+
+def shrink(seed: int) -> FailedScheduleError | None:
+    """Leave out the faults that a failing schedule does not need; None if it does not fail.
+
+    What is left fails for the same sentence of the documents, and no fault of it can be left out
+    alone.
+    """
+    found = _failure(seed, frozenset())
+    if found is None:
+        return None
+    skipped: frozenset[int] = frozenset()
+    for number in range(found.faults, 0, -1):
+        fewer = _failure(seed, skipped | {number})
+        if fewer is not None and fewer.sentence == found.sentence:
+            found, skipped = fewer, skipped | {number}
+    return found
+
+
+def _failure(seed: int, skipped: frozenset[int]) -> FailedScheduleError | None:
+    try:
+        run_schedule(seed, skipped)
+    except FailedScheduleError as error:
+        return error
+    return None
+
+
+def _put_archives(world: World, services: Services, recipes: list[Any]) -> None:
+    """Put the first version; the others replace it where the fault plan says so."""
+    coming = list(recipes)
+    world.ingest.neighbours = world.members.neighbours = {
+        "ingest": world.ingest,
+        "members": world.members,
+    }
+
+    def put() -> None:
+        data, facts = make_archive(coming.pop(0))
+        world.ingest.put(KEY, data, ObjectFacts("application/zip", {}), if_absent=False)
+        world.model.archive_put(world.ingest.objects[KEY].etag, facts)
+        services.send(json.dumps(_event()))
+        if not coming:
+            world.overwrite = None
+
+    world.overwrite = put
+    world.scheduler.spawn(Process("somebody"), put)
+
+
+def _run_to_the_end(world: World, services: Services) -> None:
+    """Run until all is quiet; then mend what was broken, and redrive what failed."""
+    scheduler = world.scheduler
+    scheduler.run()
+    for _ in range(REDRIVES):
+        world.faults.clear()
+        world.denied.clear()
+        if not _redrive(world, services):
+            return
+        scheduler.run()
+
+
+def _redrive(world: World, services: Services) -> bool:
+    """Do what an operator does; return whether there was anything to do."""
+    failed = [e for e in services.machine.executions.values() if e.status == "FAILED"]
+    letters, services.dead_letters = services.dead_letters, []
+    failures, services.undelivered = services.undelivered, []
+
+    def work() -> None:
+        for execution in failed:
+            world.note(f"redrive {execution.name}")
+            execution.start()
+            services.watch(execution.name)
+        for body in letters:
+            services.send(body)
+        for event in failures:
+            services.tell_failure(event)
+
+    world.scheduler.spawn(Process("operator"), work)
+    return bool(failed or letters or failures)
+
+
+def _event() -> dict[str, Any]:
+    """Return EventBridge's event of an archive that was put."""
+    return {
+        "detail-type": "Object Created",
+        "time": "2027-01-15T08:00:00Z",
+        "detail": {"bucket": {"name": "ingest"}, "object": {"key": KEY}},
+    }
+
+
+@contextmanager
+def _deployed(world: World, services: Services, rule: str) -> Iterator[None]:
+    """Let the functions find the simulated services in place of AWS."""
+    options = Options(on_conflict=rule)  # type: ignore[arg-type]  # a value of the enumeration
+    variables = {
+        Variable.ENVIRONMENT: "simulated",
+        Variable.WORK_BUCKET: "work",
+        Variable.DESTINATION: "s3://members/out/",
+        Variable.TRIGGER_BUCKET: "ingest",
+        Variable.TRIGGER_SUFFIX: ".zip",
+        Variable.STATE_MACHINE: MACHINE,
+        Variable.QUEUE: "https://queue",
+        Variable.OPTIONS: encode(options).decode(),
+        Variable.TUNING: json.dumps(TUNING),
+    }
+    names = vars(environment)
+    kept = {name: names[name] for name in ("S3Stores", "AwsSession")}
+    before = dict(os.environ)
+    metrics, told = telemetry.metrics, vars(telemetry.metrics)
+    telemetry.logger.setLevel("CRITICAL")
+    try:
+        told["flush_metrics"] = metrics.clear_metrics  # else each invocation writes a line
+        _forget()
+        os.environ.update({str(name): value for name, value in variables.items()})
+        names["S3Stores"] = lambda *_, **__: SimulatedStores(world)
+        names["AwsSession"] = lambda: services
+        yield
+    finally:
+        told.pop("flush_metrics", None)
+        names.update(kept)
+        os.environ.clear()
+        os.environ.update(before)
+        _forget()
+
+
+def _forget() -> None:
+    for cached in (environment.open_worker, environment.open_client, environment._session):
+        cached.cache_clear()
+
+
+def _describe(seed: int, error: Exception, world: World, rule: str, recipes: list[Any]) -> str:
+    without = ",".join(map(str, sorted(world.faults.skipped)))
+    lines = [
+        f"seed {seed}: {error}",
+        f"replay: make simulate SEED={seed}" + (f" WITHOUT={without}" if without else ""),
+        f"on_conflict {rule}; archives: {recipes}",
+        f"faults: {', '.join(world.faults.injected) or 'none'}",
+        *(f"  {line}" for line in world.trace),
+    ]
+    return "\n".join(lines)

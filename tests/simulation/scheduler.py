@@ -1,0 +1,165 @@
+"""One thread that does the work of many, in an order that a seed decides.
+
+A *fiber* is a greenlet. It runs until it calls `pause`, `park` or `sleep`, and the generator then
+picks the fiber that runs next. Time is a number: it moves when no fiber is ready. A *process* is a
+set of fibers that die together, as the threads of a function that is killed do.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from greenlet import getcurrent, greenlet
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+START = 1_800_000_000.0  # Unix seconds at which each schedule begins
+MAX_STEPS = 200_000  # of one schedule; more is a loop without end
+
+
+class ProcessDiedError(BaseException):
+    """Raised in each fiber of a killed process: what it does from then on has no effect."""
+
+
+class StuckError(Exception):
+    """The schedule never ends, or its fibers wait for each other."""
+
+
+class Process:
+    """Fibers that live and die together."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.fibers: list[Fiber] = []
+
+
+class Fiber(greenlet):
+    """A thread of one process."""
+
+    def __init__(self, process: Process, target: Callable[[], Any], hub: greenlet) -> None:
+        super().__init__(target, hub)
+        self.process = process
+        self.timer = 0  # number of the timer that may wake it; 0: none
+        self.parked = False
+
+
+class Scheduler:
+    """Runs fibers, one at a time."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.now = START
+        self.steps = 0
+        self._hub = getcurrent()
+        self._ready: list[Fiber] = []
+        self._timers: list[tuple[float, int, Fiber]] = []
+        self._numbers = itertools.count(1)
+
+    def spawn(self, process: Process, target: Callable[[], Any]) -> Fiber:
+        """Begin a fiber of `process`; it is ready, and runs when the generator picks it."""
+        fiber = Fiber(process, partial(_run_until_killed, target), self._hub)
+        process.fibers.append(fiber)
+        self._ready.append(fiber)
+        return fiber
+
+    def run(self) -> None:
+        """Run until no fiber is ready and no timer is set.
+
+        Raises:
+            StuckError: it takes too many steps.
+        """
+        while True:
+            while self._ready:
+                self.steps += 1
+                if self.steps > MAX_STEPS:
+                    raise StuckError(f"{MAX_STEPS} steps, and no end")
+                ready = self._ready
+                fiber = ready.pop(self.rng.randrange(len(ready)) if len(ready) > 1 else 0)
+                if fiber.process.alive:
+                    fiber.switch()
+            if not self._timers:
+                return
+            when, number, fiber = heapq.heappop(self._timers)
+            if fiber.timer == number:
+                self.now = max(self.now, when)
+                self._wake(fiber)
+
+    def pause(self) -> None:
+        """Let another fiber run, or go on: the generator says which."""
+        fiber = self.current()
+        if self._ready:
+            self._ready.append(fiber)
+            self._leave(fiber)
+        elif not fiber.process.alive:
+            raise ProcessDiedError
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for this fiber."""
+        self.park(max(0.0, seconds))
+
+    def park(self, seconds: float | None = None) -> bool:
+        """Wait to be woken, at most `seconds`; return whether somebody did."""
+        fiber = self.current()
+        if seconds is not None:
+            fiber.timer = next(self._numbers)
+            heapq.heappush(self._timers, (self.now + seconds, fiber.timer, fiber))
+        fiber.parked = True
+        self._leave(fiber)
+        timed_out = seconds is not None and fiber.timer == -1
+        fiber.timer = 0
+        return not timed_out
+
+    def unpark(self, fiber: Fiber) -> None:
+        """Make a fiber ready that waits; nothing happens if it does not."""
+        if fiber.parked:
+            fiber.parked = False
+            fiber.timer = 0
+            self._ready.append(fiber)
+
+    def kill(self, process: Process) -> None:
+        """Kill a process: no fiber of it does anything any more, and it does not clean up."""
+        if not process.alive:
+            return
+        process.alive = False
+        mine = process.fibers
+        self._ready = [fiber for fiber in self._ready if fiber.process is not process]
+        for fiber in mine:
+            fiber.timer = 0
+            if fiber.gr_frame is not None:  # it has begun, and waits
+                fiber.parent = getcurrent()
+                fiber.throw(ProcessDiedError())
+        mine.clear()
+
+    def current(self) -> Fiber:
+        """Return the fiber that runs.
+
+        Raises:
+            ProcessDiedError: its process was killed.
+        """
+        fiber = getcurrent()
+        assert isinstance(fiber, Fiber), "called outside of the simulation"
+        if not fiber.process.alive:
+            raise ProcessDiedError
+        return fiber
+
+    def _leave(self, fiber: Fiber) -> None:
+        self._hub.switch()
+        if not fiber.process.alive:
+            raise ProcessDiedError
+
+    def _wake(self, fiber: Fiber) -> None:
+        fiber.timer = -1
+        fiber.parked = False
+        self._ready.append(fiber)
+
+
+def _run_until_killed(target: Callable[[], Any]) -> None:
+    with suppress(ProcessDiedError):
+        target()

@@ -1,0 +1,77 @@
+"""Schedules of the simulation: a fixed number of them, those that once failed, and exact replay."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.schedule import FailedScheduleError, run_schedule, shrink
+
+# What these found is in docs/contributing/simulation.md, "What it found".
+FOUND = (307, 418, 645, 2632, 1_795_347_139_760, 1_795_347_139_774)
+SHORT = 120  # schedules of the short form: bounded work, not time
+DIGEST = """
+import hashlib
+from tests.simulation.schedule import run_schedule
+for seed in range(20):
+    print(hashlib.sha256(repr(run_schedule(seed).trace).encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("first", range(0, SHORT, 10))
+def test_runs_end_as_the_documents_say(first: int) -> None:
+    """Whatever goes wrong at whichever call, the model finds nothing that the documents forbid."""
+    for seed in range(first, first + 10):
+        run_schedule(seed)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_found_seeds_stay_mended(seed: int) -> None:
+    """A schedule that once showed a fault does not show it any more."""
+    run_schedule(seed)
+
+
+def test_a_seed_replays_exactly() -> None:
+    """The same seed is the same schedule in another process, whatever its order of sets."""
+    here = [
+        hashlib.sha256(repr(run_schedule(seed).trace).encode()).hexdigest() for seed in range(20)
+    ]
+    there = subprocess.run(
+        [sys.executable, "-c", DIGEST],
+        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.split() == here
+
+
+def test_most_schedules_have_faults_of_every_kind() -> None:
+    """Each kind of fault is injected somewhere in a few schedules, and most schedules have some."""
+    ended = [run_schedule(seed) for seed in range(60)]
+    kinds = {fault.split()[0] for one in ended for fault in one.injected}
+    assert kinds >= {"throttle", "refuse", "lose", "delay", "crash", "crash-after", "overwrite"}
+    assert sum(bool(one.injected) for one in ended) > 40
+
+
+def test_a_failure_says_its_seed_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where settling drops no uploads, a schedule fails, and says how to see it again."""
+    monkeypatch.setattr("s3unzip.reporting.settle.abort_leftovers", lambda *_: 0)
+    seed = next(seed for seed in range(300) if _fails(seed))
+    shortest = shrink(seed)
+    assert shortest is not None
+    assert f"seed {seed}: " in str(shortest)
+    assert f"make simulate SEED={seed}" in str(shortest)
+    assert "settling a run drops what is left on record" in shortest.sentence
+
+
+def _fails(seed: int) -> bool:
+    try:
+        run_schedule(seed)
+    except FailedScheduleError:
+        return True
+    return False
