@@ -16,8 +16,10 @@ import os
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from bench.measure import print_figure
 from bench.proxied import PROXIED, measure_proxied
@@ -69,7 +71,7 @@ def machine(workers: int, **changes: float) -> Platform:
     """Return a machine with S3's latencies; links are a worker's own, as a Lambda's are."""
     plain = local(workers=workers, put=S3_LIKE)
     unlimited = replace(plain, total_bandwidth=float("inf"), start_seconds=0.0)
-    return replace(unlimited, **changes)  # type: ignore[arg-type]  # numeric fields only
+    return replace(unlimited, **changes)
 
 
 CASES = (
@@ -115,7 +117,7 @@ def compare(case: Case) -> None:
     """Run one case and print what was forecast and what was measured."""
     tuning = replace(
         Tuning(max_workers=case.platform.workers),
-        **dict(case.changes),  # type: ignore[arg-type]
+        **dict(case.changes),
     )
     world = World(
         random_archive(case.members, case.size, stored=case.stored),

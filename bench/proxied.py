@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from bench.workers import start_workers
 from bench.zipped import random_archive

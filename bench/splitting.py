@@ -13,10 +13,12 @@ import os
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure

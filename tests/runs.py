@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.local.pool import SerialPool
@@ -40,7 +42,7 @@ class Bench:
 
     def tune(self, **changes: float) -> None:
         """Change settings."""
-        self.tuning = replace(self.tuning, **changes)  # type: ignore[arg-type]  # one dict for all
+        self.tuning = replace(self.tuning, **changes)
 
     def request(self, archive: bytes, options: Options | None = None) -> Request:
         """Store the archive and return the request to extract it."""

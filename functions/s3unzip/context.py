@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Clock, Progress, Stores
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """Stores, rules and time; one per worker, made where the program starts."""
 
     stores: Stores

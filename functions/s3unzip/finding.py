@@ -7,12 +7,12 @@ The lowest module of the package. The ZIP and deflate cores build their own erro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+
+class Finding(Struct, frozen=True):
     """What a check found: the check's reason code, the fact, and where it is.
 
     `offset` is the byte offset in the archive. `member` is the member's name,

@@ -7,8 +7,10 @@ two platforms, a good and a bad day, that make a forecast's range.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from statistics import NormalDist
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.errors import UsageError
@@ -17,8 +19,7 @@ _NORMAL = NormalDist()
 _Z99 = _NORMAL.inv_cdf(0.99)
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """A lognormal time, given by its median and its 99th percentile, in seconds."""
 
     p50: float
@@ -52,8 +53,7 @@ class Latency:
         return Latency(self.p50 * factor, self.p99 * factor)
 
 
-@dataclass(frozen=True, slots=True)
-class Platform:
+class Platform(Struct, frozen=True):
     """Rates in requests, bytes or starts a second; times in seconds; infinite: no limit."""
 
     name: str

@@ -7,9 +7,11 @@ here reads a file or knows AWS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from s3unzip.errors import UsageError
 
@@ -59,8 +61,7 @@ class Variable(StrEnum):
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
+class Tuning(Struct, frozen=True):
     """How the work is cut and how much of it is in flight; sizes in bytes, times in seconds."""
 
     # plan
@@ -116,8 +117,8 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
             raise UsageError(f"tuning {name!r} is unknown; known: {', '.join(sorted(known))}")
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
-        values[name] = value if known[name].type == "float" else int(value)
-    return replace(base or Tuning(), **values)  # type: ignore[arg-type]  # one dict for int and float fields
+        values[name] = value if isinstance(known[name].default, float) else int(value)
+    return replace(base or Tuning(), **values)
 
 
 def spellings(suffix: str) -> tuple[str, ...]:

@@ -10,12 +10,12 @@ import json
 import math
 import os
 import threading
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from botocore.config import Config
+from msgspec import Struct
 
 from s3unzip.aws_lambda.invocation import LambdaClock
 from s3unzip.aws_lambda.secrets import SCHEME, open_secrets, read_secret
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(Struct, frozen=True):
     """Which keys of which bucket start runs."""
 
     bucket: str
@@ -86,8 +85,7 @@ class Capacity(NamedTuple):
     max_cost: float | None  # dollars
 
 
-@dataclass(frozen=True, slots=True)
-class LambdaConfig:
+class LambdaConfig(Struct, frozen=True):
     """What a function knows for all of its life."""
 
     environment: str

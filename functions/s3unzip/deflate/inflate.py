@@ -8,11 +8,11 @@ a value. It checks no CRC.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, cast
 
 from isal import isal_zlib
+from msgspec import Struct
 
 from s3unzip.deflate.bits import SENTINEL_TEXT, align, seal
 from s3unzip.finding import Finding
@@ -40,8 +40,7 @@ class Ending(StrEnum):
     BROKEN = "broken"  # nowhere: corrupt, or out of data
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """How a segment's inflate ended."""
 
     ending: Ending

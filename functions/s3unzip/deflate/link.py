@@ -9,8 +9,9 @@ stretch is nothing special: its segment is simply longer.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip.deflate.errors import DeflateError, SegmentRecordError
 from s3unzip.deflate.inflate import Ending
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedSegment:
+class LinkedSegment(Struct, frozen=True):
     """A segment that can be extracted alone."""
 
     start_bit: int

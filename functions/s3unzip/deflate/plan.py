@@ -6,8 +6,9 @@ of the archive. Where a segment truly begins, only `boundary` can say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 SEARCH_BYTES: Final = 2 << 20
 """A segment's boundary is looked for in so many bytes. Blocks are shorter than that: zlib's have
@@ -22,8 +23,7 @@ class Span(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """A member's compressed size in bytes and the distance of its segments in bytes.
 
     Two workers with equal layouts find equal boundaries without talking.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from s3unzip.deflate.errors import SegmentRecordError
 from s3unzip.deflate.inflate import Arrival, Buffer, Ending, SegmentInflater
@@ -20,8 +21,7 @@ from s3unzip.finding import Finding
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedSegment:
+class ScannedSegment(Struct, frozen=True):
     """A segment from bit to bit of the member's compressed data, and what it leaves behind."""
 
     start_bit: int

@@ -1,18 +1,19 @@
 """All of it composed, for one machine: the reference for how workers use this package.
 
 ``read(span)`` gives the bytes of a span of the member's compressed data in
-chunks. Imports `boundary`, and with it numpy.
+chunks.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable
+from importlib import import_module
+from threading import Thread
 from typing import Final
 
 from isal.isal_zlib import crc32_combine
 
-from s3unzip.deflate.boundary import locate_boundary
 from s3unzip.deflate.extract import inflate_segment
 from s3unzip.deflate.inflate import Buffer, Ending
 from s3unzip.deflate.link import link_segments
@@ -25,8 +26,16 @@ ATTEMPTS: Final = 3
 """Boundaries a scan tries to arrive at before it gives up; each that it misses costs a scan."""
 
 
+def preload() -> None:
+    """Begin to import `boundary`, and with it numpy, in a thread; `locate` waits for it."""
+    Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
+
+
 def locate(layout: Layout, segment: int, read: Read) -> int | None:
     """Return the bit where `segment` begins, or None: it joins the one before it."""
+    # numpy takes 60 ms to import; `preload` does it while the caller waits for its first bytes.
+    from s3unzip.deflate.boundary import locate_boundary  # noqa: PLC0415
+
     steps = locate_boundary(layout, segment)
     try:
         wanted = next(steps)

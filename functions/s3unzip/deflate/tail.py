@@ -8,8 +8,9 @@ are, together, the position in the window that the byte was copied from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 WINDOW_SIZE: Final = 1 << 15
 """Bytes that deflate can look back (RFC 1951, 2)."""
@@ -23,8 +24,7 @@ SECOND_WINDOW: Final = b"".join(
 """The other: the high seven bits, and a top bit that makes it differ from the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolicTail:
+class SymbolicTail(Struct, frozen=True):
     """The last bytes of a segment's output after the first and after the second window.
 
     Both have 32 KiB, also where the segment wrote less: the made-up window

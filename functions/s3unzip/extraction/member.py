@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip.errors import DeadlineError, ServiceFaultError
 from s3unzip.runs.rows import MAX_HEADER, member_of
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from s3unzip.zipformat import Member, OpenedMember, Policy
 
 
-@dataclass(frozen=True, slots=True)
-class MemberData:
+class MemberData(Struct, frozen=True):
     """A large member whose local header agrees with the directory."""
 
     run: Run

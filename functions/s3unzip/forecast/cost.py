@@ -7,8 +7,9 @@ free tiers, and what the stack costs while nothing runs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip import rates
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from s3unzip.platforms import Platform
 
 
-@dataclass(frozen=True, slots=True)
-class CostLine:
+class CostLine(Struct, frozen=True):
     """One line of the bill; `dollars` is `quantity` times the price of a `unit`."""
 
     service: str
@@ -30,8 +30,7 @@ class CostLine:
     dollars: float
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """The bill of one run, in dollars."""
 
     lines: tuple[CostLine, ...]
@@ -47,8 +46,7 @@ class Cost:
         return sums
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What a run used of the services that are paid for."""
 
     members: int

@@ -7,8 +7,9 @@ several courses: a usual one, and a good and a bad one around it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip import rates
 from s3unzip.forecast.cost import Usage, express_seconds
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One stretch of the critical path, in seconds."""
 
     name: str
@@ -36,8 +36,7 @@ class Step:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedRun:
+class SimulatedRun(Struct, frozen=True):
     """One simulated run; seconds since the event, or since the command was given."""
 
     seconds: float

@@ -8,9 +8,10 @@ seed.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
@@ -34,8 +35,7 @@ USUAL_DAYS = 5
 MANY_TASKS = 20_000  # chance evens out over so many: one usual day will do
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """A good day, a usual one, a bad one."""
 
     low: float
@@ -43,8 +43,7 @@ class Range:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """What a run will take, said before it begins; seconds, bytes and dollars."""
 
     title: str

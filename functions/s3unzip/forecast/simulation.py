@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip.forecast.demand import put_seconds
 
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 READS_BEFORE_WORK = 4  # outcomes, stop, rows, the archive's first bytes: one after the other
 
 
-@dataclass(slots=True)
-class Timeline:
+class Timeline(Struct):
     """When each job was dispatched, had its first bytes, and ended; seconds from the Map's start.
 
     `freed_by[i]` is the job whose end made the place that job i took, or -1.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip import rates
 from s3unzip.model import TaskKind
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 
-@dataclass(frozen=True, slots=True)
-class Bin:
+class Bin(Struct, frozen=True):
     """So many members of `start` to below `stop` bytes, uncompressed."""
 
     start: int
@@ -26,8 +26,7 @@ class Bin:
     members: int
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """Tasks in the order they start, and their sums; sizes in bytes."""
 
     title: str

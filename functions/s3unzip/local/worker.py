@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
 from s3unzip.local.allocator import tune_allocator
 from s3unzip.local.clock import LocalClock
@@ -76,9 +77,6 @@ class PipeProgress:
 def do_job(run: Run, job: Job, context: Context) -> TaskReport | ScanReport:
     """Do one job in this process."""
     if isinstance(job, ScanTask):
-        # numpy is only loaded by runs that need it.
-        from s3unzip.extraction.split.scan import run_scan  # noqa: PLC0415
-
         return run_scan(run, job, context)
     return run_task(run, job, context)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from isal.isal_zlib import crc32
+from msgspec import Struct
 
 from s3unzip import run_files
 from s3unzip.deflate import crc32_combine
@@ -210,8 +210,7 @@ class PartWriter:
             raise upload_gone(gone) from gone
 
 
-@dataclass(frozen=True, slots=True)
-class MemberUpload:
+class MemberUpload(Struct, frozen=True):
     """The multipart upload of one member by one task, from its record to its end."""
 
     run: Run

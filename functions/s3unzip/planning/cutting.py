@@ -9,8 +9,9 @@ several. Nothing here reads or writes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from s3unzip.model import ScanTask, Task, TaskKind
 
@@ -25,8 +26,7 @@ MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for t
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """What all selected members amount to; known before the first cut."""
 
     members: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, archive_stem
@@ -22,8 +23,7 @@ MARKER = "_SUCCESS"  # below the run's prefix, where the option `marker` asks fo
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class KeyTemplate:
+class KeyTemplate(Struct, frozen=True):
     """How keys are made: a constant prefix, then what depends on the member.
 
     Fields: ``{member}`` the path, ``{dir}`` its folder, ``{name}`` its last

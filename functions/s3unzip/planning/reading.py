@@ -7,8 +7,10 @@ version, and parsed as it arrives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.planning.cutting import Totals
 from s3unzip.planning.keys import parse_template
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.ranges import ByteRange
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """An archive's version and directory, and the members that the options select."""
 
     pin: Pin

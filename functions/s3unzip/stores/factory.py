@@ -8,8 +8,9 @@ be sent to a worker process; the `Stores` made of it cannot.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from s3unzip.errors import UsageError
 from s3unzip.stores.web.access import WebAccess
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.web.source import WebSource
 
 
-@dataclass(frozen=True, slots=True)
-class StoreConfig:
+class StoreConfig(Struct, frozen=True):
     """How stores are reached; without a secret: credentials come from boto3's chain."""
 
     work: Location  # runs are kept below it: a folder, or an S3 prefix ending in "/"

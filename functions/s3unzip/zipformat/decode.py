@@ -6,10 +6,10 @@ a `MemberDecoder`, in pieces. Both make the same checks.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from isal import isal_zlib
+from msgspec.structs import replace
 
 from s3unzip.zipformat.ciphers import open_cipher
 from s3unzip.zipformat.codecs import CODECS, StreamError

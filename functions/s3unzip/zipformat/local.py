@@ -6,8 +6,9 @@ The bytes come in the same range as the data, so these checks cost no request.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from s3unzip.finding import Finding
 from s3unzip.zipformat.coding import aes_coding, read_aes
@@ -59,8 +60,7 @@ class OpenedMember(NamedTuple):
     time_high: int = 0  # of an encrypted member: high byte of its time, a check of its password
 
 
-@dataclass(frozen=True, slots=True)
-class NeedMoreBytes:
+class NeedMoreBytes(Struct, frozen=True):
     """The local header is longer than what was given: come again with `length` bytes."""
 
     length: int

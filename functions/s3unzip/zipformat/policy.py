@@ -5,7 +5,7 @@ The codes themselves are in `checks`; this module decides what a code does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from s3unzip.zipformat.checks import CHECKS, Action
 
@@ -14,8 +14,7 @@ GIB = 1 << 30
 TIB = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Bounds that an archive cannot move; sizes in bytes.
 
     `ratio` is for deflate, which cannot pass 1,032:1, so more is a lie;
@@ -42,8 +41,7 @@ class Limits:
     kept_warnings: int = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Which findings stop what.
 
     `lenient` turns the checks that are matters of choice into warnings: a
@@ -57,7 +55,11 @@ class Policy:
     lenient: bool = False
     encoding: str | None = None
     limits: Limits = field(default_factory=Limits)
-    password: bytes | None = field(default=None, repr=False)
+    password: bytes | None = None
+
+    def __repr__(self) -> str:
+        kept = (name for name in self.__struct_fields__ if name != "password")
+        return f"Policy({', '.join(f'{name}={getattr(self, name)!r}' for name in kept)})"
 
     def action(self, code: str) -> Action:
         """Return what `code` does under this policy."""

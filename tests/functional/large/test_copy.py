@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from s3unzip.errors import StorageError
 from s3unzip.model import Part

@@ -7,11 +7,12 @@ before its answer is in. What is left is finished by a worker that lives.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from s3unzip.errors import DeadlineError
 from s3unzip.extraction.split.link import link_members

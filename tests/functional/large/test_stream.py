@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import zlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from tests import zips
 from tests.functional.large.encoders import log_lines, mixed_files

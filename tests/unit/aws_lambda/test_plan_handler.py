@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from moto import mock_aws
+from msgspec.structs import replace
 
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.handlers import plan

@@ -6,12 +6,12 @@ import random
 import subprocess
 import sys
 import zlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from s3unzip.deflate import (
     WINDOW_SIZE,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from s3unzip.forecast import Latency, Platform, local
 from s3unzip.model import Task, TaskKind
@@ -47,4 +48,4 @@ def steady(workers: int = 4, **changes: float) -> Platform:
         member_seconds=1e-6,
         inflate_rate=math.inf,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]  # numeric fields only
+    return replace(plain, **changes)

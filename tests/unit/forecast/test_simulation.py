@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from s3unzip.forecast import Platform, aws
 from s3unzip.forecast.bounds import list_bounds, write_seconds

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from s3unzip.model import Task, TaskKind
 from s3unzip.planning.cutting import TaskCutter, Totals, choose_concurrency, order_tasks

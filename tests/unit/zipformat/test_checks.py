@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from msgspec import structs
 
 from s3unzip.zipformat import CHECKS, Action, Limits, Policy
 from tests.corpus.runner import Result, extract
@@ -71,7 +72,7 @@ def kind(mode: int) -> int:
 
 def limited(**limits: int) -> Policy:
     """Return a policy with other limits."""
-    return Policy(limits=replace(Limits(), **limits))
+    return Policy(limits=structs.replace(Limits(), **limits))
 
 
 def splice_ambiguous() -> bytes:
@@ -404,7 +405,7 @@ def test_trips(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
 def test_lenient(case: Case) -> None:
     """A lenient policy makes warnings of the matters of choice, and of nothing else."""
-    result = extract(case.bad, replace(case.policy, lenient=True))
+    result = extract(case.bad, structs.replace(case.policy, lenient=True))
     check_action(result, case.code, CHECKS[case.code].lenient)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from s3unzip.errors import RejectedError
 from s3unzip.zipformat import (

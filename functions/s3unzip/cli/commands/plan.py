@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from msgspec.structs import replace
 
 from s3unzip.cli.commands.archive import make_context
 from s3unzip.cli.options import archive as o
@@ -58,12 +59,14 @@ def plan_command(
     config = connection.config()
     deployed = None if env is None else _deployed(env, on, config)
     ruled = Options() if deployed is None else deployed.orders.options
-    reading = replace(
+    reading = dataclasses.replace(
         reading,
         lenient=reading.lenient or ruled.lenient,
         encoding=reading.encoding or ruled.encoding,
     )
-    layout = replace(layout, key_template=layout.template or ruled.key_template, prefix=None)
+    layout = dataclasses.replace(
+        layout, key_template=layout.template or ruled.key_template, prefix=None
+    )
     chosen = o.make_options(selection, layout, reading, as_gzip=as_gzip or ruled.as_gzip)
     if deployed is None:
         target = parse_destination(dest or ".")

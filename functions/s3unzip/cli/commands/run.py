@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_fields
 
 from s3unzip.cli.home import runs_home

@@ -7,10 +7,10 @@ import threading
 import time
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from s3unzip.cli.commands.archive import make_context
 from s3unzip.cli.options import archive as o

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
+from msgspec.structs import replace
 
 from s3unzip.cli.home import runs_home
 from s3unzip.cli.options.messages import OptionGroup

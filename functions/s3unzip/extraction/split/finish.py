@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip import run_files
@@ -81,8 +81,7 @@ def _read_slices(work: RunStore, task: Task, link: Link) -> list[TaskOutcomes]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Finish:
+class _Finish(Struct, frozen=True):
     """The end of one member's shared upload."""
 
     run: Run

@@ -1,6 +1,6 @@
 """Scan: find one segment of a huge deflated member, and what it leaves behind.
 
-The only step that needs numpy.
+The only step that needs numpy. It is imported in a thread, while the first reads wait for S3.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip import deflate, run_files
-from s3unzip.deflate.split import scan_segment
+from s3unzip.deflate.split import preload, scan_segment
 from s3unzip.errors import MemberError, NotFoundError, RunStoppedError, SourceChangedError
 from s3unzip.extraction.member import open_data
 from s3unzip.model import ScanReport, Task, TaskKind, decode, encode
@@ -37,6 +37,7 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
         DeadlineError: the worker's time is nearly over; without this scan the member is streamed.
         ServiceFaultError: try again later.
     """
+    preload()
     calls = context.calls()
     work = context.stores.run_store(run.id, calls)
     name = run_files.scan_report(scan.id)

@@ -8,7 +8,6 @@ the service's XML: that may hold the access key id and the string to sign.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from botocore.exceptions import (
@@ -21,6 +20,7 @@ from botocore.exceptions import (
     SSLError,
     SSOError,
 )
+from msgspec import Struct
 from obstore.exceptions import BaseError
 
 from s3unzip.errors import (
@@ -143,8 +143,7 @@ _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')  # the system's, i
 _NO_LOCATION = "redirect without LOCATION"  # object_store, of a bucket in another region
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One call: the right it needs, and what it is about."""
 
     action: str  # GetObject, as in "s3:GetObject"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.httpsession import where as where_certificates_are
+from msgspec import Struct
 from obstore.store import S3Store
 
 from s3unzip.clients import AwsSession
@@ -48,8 +48,7 @@ BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wr
 REACH_SECONDS = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class S3Access:
+class S3Access(Struct, frozen=True):
     """How S3 is reached; picklable, and without a secret. Times in seconds."""
 
     endpoint_url: str | None = None  # None: AWS, or AWS_ENDPOINT_URL

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 MAX_REDIRECTS = 5
 MAX_HEAD_BYTES = 256 * 1024  # status lines and headers of one answer
 
 
-@dataclass(frozen=True, slots=True)
-class WebAccess:
+class WebAccess(Struct, frozen=True):
     """How URLs are reached; picklable, and without a secret. Times in seconds."""
 
     other_hosts: bool = False  # follow redirects to other hosts

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from s3unzip.zipformat.directory.records import SENTINEL_16, SENTINEL_32
 
@@ -16,8 +17,7 @@ EXTENDED_TIMESTAMP = 0x5455
 UNICODE_PATH = 0x7075
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
+class Extras(Struct, frozen=True):
     """The fields of one extra block, by id, in order.
 
     `overrun` says that a field's length passes the block's end; `stray` is the

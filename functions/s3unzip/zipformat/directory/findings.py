@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, overload
+
+from msgspec import Struct, field
 
 from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.columns import FAILED
@@ -91,8 +92,7 @@ class Failures(Sequence[Failure]):
         )
 
 
-@dataclass(slots=True)
-class Warnings:
+class Warnings(Struct):
     """Warnings, all counted by code, the first `most` kept."""
 
     limit: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, overload
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from s3unzip.finding import Finding
@@ -30,8 +31,7 @@ class CentralHeader(NamedTuple):
     note: HeaderNote | None
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderNote:
+class HeaderNote(Struct, frozen=True):
     """What is particular about a header.
 
     `finding` fails the member; `is_named` tells whether its path is sound all the same.

@@ -6,9 +6,10 @@ data, in `local` and `decode`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, compress, islice, pairwise
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.columns import DIRECTORY, FAILED, MEMBER, MemberColumns, Members
@@ -41,8 +42,7 @@ _S3_SPECIAL = ("soap",)
 _UNNAMED, _KEY, _FOLDER = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(Struct, frozen=True):
     """The settled index of one archive; sizes in bytes.
 
     `members` are those to extract, by offset; `failures` those that cannot be,

@@ -6,8 +6,9 @@ two readings. The directory's headers are not read here but in `directory`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from msgspec import Struct
 
 from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.records import (
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 TAIL_LENGTH = MAX_COMMENT + EOCD_LENGTH + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryLocation:
+class DirectoryLocation(Struct, frozen=True):
     """Where the central directory is, in absolute offsets of an archive of `size` bytes.
 
     `prefix` is what to add to every offset that the archive states. `entries`
