@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.mutants.mutate import choose, make_mutants
+from tools.mutants.mutate import Mutant, choose, make_mutants
 from tools.mutants.record import (
     RECORD,
     ROOT,
@@ -56,19 +56,32 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def list_mutants(
+    target: Target, source: str, known: Result | None
+) -> tuple[list[Mutant], list[Mutant]]:
+    """Return the mutants that a result is of, and those of them that are to be tried.
+
+    As long as the module is as in `known`, what was killed is not tried again.
+    """
+    every = make_mutants(source)
+    if known is None or known.source != digest_source(target):
+        chosen = choose(every, target.limit)
+        return chosen, chosen
+    chosen = choose(every, max(target.limit, known.tried))
+    killed = {one.name for one in choose(every, known.tried)} - set(known.survived)
+    return chosen, [one for one in chosen if one.name not in killed]
+
+
 def try_target(
     target: Target, copied: CopiedPackage, until: float, known: Result | None
 ) -> Result | None:
     """Try the mutants of one module; None where the time was over before all were tried.
 
-    Of a module that is as in `known`, only the mutants that survived are tried.
-
     Raises:
         TestsError: the tests fail without a mutant, or there are none.
     """
     source = (SOURCES / PACKAGE / target.module).read_bytes()
-    every = make_mutants(source.decode())
-    chosen = choose(every, target.limit)
+    chosen, left = list_mutants(target, source.decode(), known)
     log = copied.folder.parent / "log"
     first = run_tests(target.tests, copied.folder, ROOT, MAX_BASELINE_SECONDS, log)
     if first.verdict is not Verdict.SURVIVED:
@@ -76,13 +89,10 @@ def try_target(
             f"{target.module}: its tests do not pass without a mutant ({first.verdict}):\n"
             + log.read_text(errors="replace")[-3_000:]
         )
-    same = known is not None and known.source == digest_source(target)
     survived = []
     began = time.monotonic()
     try:
-        for mutant in chosen:
-            if same and known and mutant.name not in known.survived:
-                continue
+        for mutant in left:
             if time.monotonic() > until:
                 return None
             copied.write(target.module, mutant.apply(source))
@@ -93,11 +103,11 @@ def try_target(
     finally:
         copied.write(target.module, source)
     say(
-        f"{target.module}: {len(chosen) - len(survived)} of {len(chosen)} killed "
-        f"in {time.monotonic() - began:.0f} s ({len(every)} mutants in the module)"
+        f"{target.module}: {len(chosen) - len(survived)} of {len(chosen)} killed; "
+        f"{len(left)} tried in {time.monotonic() - began:.0f} s"
     )
     return Result(
-        digest_source(target), digest_tests(target), len(every), len(chosen), tuple(survived)
+        digest_source(target), digest_tests(target), len(chosen), target.limit, tuple(survived)
     )
 
 
@@ -108,7 +118,7 @@ def choose_targets(targets: Sequence[Target], only: Sequence[str]) -> list[Targe
 
 def is_current(known: Result, target: Target) -> bool:
     """Tell whether nothing has changed that could alter a result."""
-    if known.source != digest_source(target):
+    if known.source != digest_source(target) or known.limit != target.limit:
         return False
     return not known.survived or known.tests == digest_tests(target)
 
