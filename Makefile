@@ -47,12 +47,12 @@ format: .venv/ready
 	$(RUN) ruff format
 	$(RUN) ruff check --fix
 
-bench: bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast \
-	bench-hostile
+bench: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all benches, and one table at the end
+	$(RUN) python -m bench
 
 bench-cloud: .venv/bin/cdk
 bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast bench-hostile: .venv/ready embedded/.venv/ready
-	$(RUN) python -m bench.$(subst -,_,$(@:bench-%=%))
+	$(RUN) python -m bench $(@:bench-%=%)
 
 acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set against a deployed environment
 	$(RUN) python -m acceptance --env $(or $(ENV),dev) --scale $(or $(SCALE),small) \

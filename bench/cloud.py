@@ -15,7 +15,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from bench.measure import RUNS, median, print_figure, run_command
+from bench.measure import RUNS, median, print_figure, print_step, run_command
 from embedded.deploy import (
     prepare_dependencies,
     prepare_runtime_client,
@@ -50,12 +50,14 @@ def make_archive(members: int) -> bytes:
 def measure_demo() -> None:
     """Run the demo as a user does, dependencies installed."""
     prepare_dependencies()
+    print_step(f"the demo, {RUNS} times")
     seconds = [run_command([sys.executable, "-m", "embedded.demo"]).wall for _ in range(RUNS)]
     print_figure("cloud.demo_warm.s", median(seconds), "s")
 
 
 def measure_runs(folder: Path) -> None:
     """Time archives from their put to their report, and one large run."""
+    print_step("deploying to the embedded AWS, then small archives")
     assembly = synthesize("dev", folder)
     with start_aws() as aws:
         pipeline = DeployedPipeline.create(assembly, aws.environment)
@@ -63,9 +65,11 @@ def measure_runs(folder: Path) -> None:
         seconds = [time_run(pipeline, f"small-{n}.zip", small, 100) for n in range(RUNS + 1)]
         print_figure("cloud.put_to_done_100.s", median(seconds[1:]), "s")  # the first is cold
         print_figure("cloud.put_to_done_100_cold.s", seconds[0], "s")
+        print_step(f"an archive of {MEMBERS:,} members")
         large = time_run(pipeline, "large.zip", make_archive(MEMBERS), MEMBERS)
         print_figure(f"cloud.put_to_done_{MEMBERS}.s", large, "s")
         print_figure("cloud.input.bytes", largest_input(pipeline), "bytes")
+        print_step(f"an archive of {TASKS:,} tasks")
         print_figure("cloud.map_tasks_survived", survive_tasks(pipeline, TASKS), "tasks")
 
 
@@ -112,6 +116,7 @@ def largest_input(pipeline: DeployedPipeline) -> int:
 
 def measure_asset(folder: Path) -> None:
     """Build the asset as `cdk deploy` does."""
+    print_step("building the asset")
     built = build_bundle(folder / "lambda")
     print_figure("cloud.asset.mb", built.size_bytes / 1024**2, "MB")
 
@@ -119,6 +124,7 @@ def measure_asset(folder: Path) -> None:
 def measure_synthesis(folder: Path) -> None:
     """Time `cdk synth` of dev with the real CLI, asset built, as every other command begins."""
     words = [str(COMMAND), "synth", "--quiet", "-c", "env=dev", "--output", str(folder / "cdk.out")]
+    print_step("cdk synth, once to warm up, then measured")
     run_command(words)
     seconds = [run_command(words).wall for _ in range(RUNS)]
     print_figure("cloud.cdk_synth.s", median(seconds), "s")
@@ -144,6 +150,7 @@ def measure_imports(folder: Path) -> None:
         **PROCESS_VARIABLES,
     }
     for name in HANDLERS:
+        print_step(f"importing the handler {name}")
         code = (
             "import time, awslambdaric.bootstrap; "
             "begun = time.perf_counter(), time.process_time(); "

@@ -31,7 +31,7 @@ from bench.archives import (
     repeat_stored,
     samples,
 )
-from bench.measure import RUNS, Cost, median, print_figure, run_command
+from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command
 from bench.server import s3_server
 from bench.shaped import Prefix, ShapedStores, WallClock, World
 from bench.splitting import KINDS, measure_splitting
@@ -52,6 +52,7 @@ NOTHING = "small.zip"  # what a run costs that has next to nothing to stream
 
 def put_archive(client: S3Client, folder: str, key: str, kind: str) -> None:
     """Store an archive with one large member, in one request: VersityGW then copies of it."""
+    print_step(f"making and storing {key}: a {kind} member of {SIZE / 1e6:,.0f} MB")
     path = Path(folder, key)
     with ArchiveFile(path) as archive:
         if kind == "stored":
@@ -114,8 +115,10 @@ def measure_stream() -> None:
     ratios, peaks, walls = [], [], []
     # Starting interpreters, planning and opening clients costs as much for a stream of 1 KB.
     tiny = ("--tune", "small_member=1")
+    print_step("the stream of 1 KB, which is taken off")
     idle = median([run(NOTHING, *tiny)[0].cpu for _ in range(2 * RUNS + 1)])
     for turn in range(RUNS):
+        print_step(f"stream, turn {turn + 1} of {RUNS}")
         cost, _ = run("mixed.zip", "--tune", f"split_from={1 << 40}")
         inflated, uploaded = json.loads(
             run_command([sys.executable, "-m", "bench.large", "peer"]).output
@@ -137,6 +140,7 @@ def measure_copy() -> None:
     """Print what a copy moves through the worker, and its time beside that of a stream."""
     ratios = []
     for turn in range(RUNS):
+        print_step(f"copy and stream of a stored member, turn {turn + 1} of {RUNS}")
         copied, report = run("stored.zip")
         streamed, _ = run("stored.zip", "--tune", f"copy_from={1 << 40}")
         ratios.append(copied.wall / streamed.wall)

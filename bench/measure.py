@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 RUNS = 3
+BEGAN = time.perf_counter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ def run_command(command: Sequence[str], env: Mapping[str, str] | None = None) ->
 def median(values: Sequence[float]) -> float:
     """Return the median."""
     return statistics.median(values)
+
+
+def print_step(text: str) -> None:
+    """Say what is done next, and at which second of the bench."""
+    print(f"{time.perf_counter() - BEGAN:5.0f} s  {text}", flush=True)
 
 
 def print_figure(name: str, value: float, unit: str) -> None:

@@ -26,7 +26,7 @@ from bench.archives import (
     repeat_stored,
     samples,
 )
-from bench.measure import print_figure, run_command
+from bench.measure import print_figure, print_step, run_command
 from bench.server import s3_server
 from s3unzip.settings import KIB, MIB
 
@@ -59,6 +59,7 @@ def main() -> None:
         for bucket in ("source", "ours"):
             client.create_bucket(Bucket=bucket)
         path = Path(folder, "archive.zip")
+        print_step("making and storing the archive")
         write_archive(path, scale)
         print(f"archive: {path.stat().st_size / 1e6:,.0f} MB", flush=True)
         with path.open(
@@ -67,6 +68,7 @@ def main() -> None:
             client.put_object(Bucket="source", Key="bench.zip", Body=body)
         path.unlink()
         tool = [sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"]
+        print_step("running it")
         cost = run_command([*tool, "s3://source/bench.zip", "s3://ours/out"])
         report = json.loads(cost.output)
         assert report["verdict"] == "COMPLETED", report

@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from bench.measure import RUNS, median, print_figure, run_command
+from bench.measure import RUNS, median, print_figure, print_step, run_command
 
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "1000000"))
 
@@ -73,10 +73,12 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
         archive = Path(folder, "million.zip")
+        print_step(f"making an archive of {MEMBERS:,} members")
         write_archive(archive)
         me = [sys.executable, "-m", "bench.plan"]
         ours, theirs = [], []
         for turn in range(RUNS):
+            print_step(f"plan, then zipfile's directory, turn {turn + 1} of {RUNS}")
             ours.append(run_command([*me, "plan", str(archive), folder]))
             assert json.loads(ours[-1].output)["members"] == MEMBERS, ours[-1].output
             theirs.append(run_command([*me, "zipfile", str(archive)]))

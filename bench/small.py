@@ -16,7 +16,7 @@ from typing import NamedTuple
 import boto3
 from botocore.config import Config
 
-from bench.measure import RUNS, Cost, median, print_figure, run_command
+from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command
 from bench.server import s3_server
 
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "20000"))
@@ -131,6 +131,7 @@ def main() -> None:
         client = boto3.client("s3")
         for bucket in ("source", "peer", "bare", "ours"):
             client.create_bucket(Bucket=bucket)
+        print_step(f"storing an archive of {MEMBERS:,} members")
         client.put_object(Bucket="source", Key="bench.zip", Body=make_archive())
         figures = [measure_turn(turn) for turn in range(RUNS)]
     pairs = [pair for turn in figures for pair in turn.pairs]
@@ -153,6 +154,8 @@ def measure_turn(turn: int) -> Turn:
     tool = [sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"]
     pairs = []
     for number in range(PAIRS):
+        pair = f"turn {turn + 1} of {RUNS}, pair {number + 1} of {PAIRS}"
+        print_step(f"{pair}: s3unzip, then bare PUTs")
         ours = run_command([*tool, "s3://source/bench.zip", f"s3://ours/{turn}-{number}"])
         report = json.loads(ours.output)
         assert report["extracted"] == MEMBERS, report
@@ -164,6 +167,7 @@ def measure_turn(turn: int) -> Turn:
             f"bare PUTs {pairs[-1].bare:.2f} CPU s, {loop:.2f} of them the loop",
             flush=True,
         )
+    print_step(f"turn {turn + 1} of {RUNS}: zipfile and boto3")
     peer = run_command([*me, "peer"])
     print(f"turn {turn + 1}: zipfile+boto3 {peer.wall:.1f} s, {peer.cpu:.2f} CPU s", flush=True)
     return Turn(pairs, peer)

@@ -5,6 +5,11 @@ ports. The bytes are read from a file and written to a folder, so that no
 server shares the cores. The cap is so low that two cores do not bound sixteen
 workers. Sizes are scaled down together: a segment is a 48th of the
 member, with about as many reads and parts as a segment has at the defaults.
+
+``S3UNZIP_BENCH_SPLIT`` (MiB of the member), ``S3UNZIP_BENCH_WORKERS`` (numbers
+with commas between) and ``S3UNZIP_BENCH_RATE`` (MiB a second) change the
+measurement. One MiB takes about half a second of the whole at the defaults: the
+one stream, and each number of workers a part of it.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
-from bench.measure import print_figure
+from bench.measure import print_figure, print_step
 from bench.workers import start_workers
 from s3unzip.context import Context
 from s3unzip.deflate import Span, cut, inflate_segment, link_segments
@@ -57,9 +62,9 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.ranges import ByteRange
 
 KINDS = ("mixed", "log")
-WORKERS = (1, 2, 4, 8, 16)
+WORKERS = tuple(int(n) for n in os.environ.get("S3UNZIP_BENCH_WORKERS", "4,16").split(","))
 SEGMENTS = 48  # more than workers: what a segment inflates to differs by a factor
-SIZE = int(os.environ.get("S3UNZIP_BENCH_SPLIT", "1024")) * MIB  # bytes of the member
+SIZE = int(os.environ.get("S3UNZIP_BENCH_SPLIT", "512")) * MIB  # bytes of the member
 RATE = float(os.environ.get("S3UNZIP_BENCH_RATE", "5.12")) * MIB  # bytes a second, each way
 CPU_SIZE = 160 * MIB  # of the member whose CPU is measured
 CPU_SEGMENTS = 3  # of about the size that segments have at the defaults
@@ -212,6 +217,7 @@ def measure_splitting(kinds: Sequence[str] = KINDS) -> None:
     """Print the speed-ups over one stream, and what splitting costs in CPU."""
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
         members = {"mixed": mixed_files, "log": log_lines}
+        print_step(f"making {', '.join(kinds)}: a member of {SIZE / MIB:.0f} MiB each")
         cases = [Case(name, deflate_whole(members[name](SIZE)), folder) for name in kinds]
         for case in cases:
             with ArchiveFile(Path(folder, f"{case.name}.zip")) as archive:
@@ -224,14 +230,17 @@ def measure_splitting(kinds: Sequence[str] = KINDS) -> None:
 
 
 def _print_speedups(case: Case) -> None:
+    print_step(f"{case.name}: one stream at {RATE / MIB:.2f} MiB/s, about {SIZE / RATE:.0f} s")
     one = case.seconds(None)
     print(f"{case.name}: one stream {one:.1f} s at {RATE / MIB:.2f} MiB/s each way", flush=True)
     for workers in WORKERS:
+        print_step(f"{case.name}: split over {workers} workers")
         print_figure(f"split.speedup.{case.name}.{workers}", one / case.seconds(workers), "x")
 
 
 def _print_cpu(members: dict[str, bytes]) -> None:
     """Print the CPU of all steps over that of one inflate, and of one search, in this process."""
+    print_step(f"CPU of splitting members of {CPU_SIZE / MIB:.0f} MiB")
     ratios, searches = [], []
     for name, member in members.items():
         content = deflate_whole(member)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import boto3
 from botocore.config import Config
 
-from bench.measure import RUNS, median, print_figure, run_command
+from bench.measure import RUNS, median, print_figure, print_step, run_command
 from bench.server import s3_server
 from bench.small import make_archive
 
@@ -38,10 +38,12 @@ def main() -> None:
         client = boto3.client("s3")
         for bucket in ("source", "ours"):
             client.create_bucket(Bucket=bucket)
+        print_step(f"storing and extracting an archive of {MEMBERS:,} members")
         client.put_object(Bucket="source", Key="bench.zip", Body=make_archive())
         run_command([*tool, "run", "--json", "--quiet", *places])
         ours, theirs = [], []
         for turn in range(RUNS):
+            print_step(f"verify, then HEAD by boto3, turn {turn + 1} of {RUNS}")
             cost = run_command([*tool, "verify", "--json", *places])
             found = json.loads(cost.output)
             assert found["equal"] == MEMBERS, found

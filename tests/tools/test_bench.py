@@ -1,0 +1,56 @@
+"""The driver of the benches: what it passes on, keeps and prints at the end."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from bench.__main__ import NAMES, Outcome, describe, make_table, run_bench
+from bench.measure import print_figure
+
+
+def test_figures_are_kept_and_lines_pass(capfd: pytest.CaptureFixture[str]) -> None:
+    """Lines come through as they are; those of figures are kept too, with the exit code."""
+    code = "print('turn 1'); print('BENCH a.b 1.5 s'); print('BENCH no'); raise SystemExit(3)"
+    outcome = run_bench("small", [sys.executable, "-c", code])
+    assert outcome.figures == [("a.b", "1.5", "s")]
+    assert outcome.exit_code == 3
+    assert outcome.seconds > 0
+    assert capfd.readouterr().out == "turn 1\nBENCH a.b 1.5 s\nBENCH no\n"
+
+
+def test_a_figure_is_read_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The form of the line is the same on both sides."""
+    print_figure("x.y", 12.34567, "MB/s")
+    line = capsys.readouterr().out
+    outcome = run_bench("x", [sys.executable, "-c", f"print({line.strip()!r})"])
+    assert outcome.figures == [("x.y", "12.35", "MB/s")]
+
+
+def test_a_silent_bench_is_said_to_be_at_work(capfd: pytest.CaptureFixture[str]) -> None:
+    """A line tells its name while nothing comes, until it goes on."""
+    run_bench("large", [sys.executable, "-c", "import time; time.sleep(0.5)"], silence=0.01)
+    assert "... large: at work for 0 s" in capfd.readouterr().out
+
+
+def test_one_table_has_all_figures() -> None:
+    """Each bench has a heading with its seconds; failures and long benches are told."""
+    outcomes = [
+        Outcome("small", 12.4, 0, [("small.rate", "9.6", "ratio")]),
+        Outcome("large", 900.0, 0, [("stream.mb_s", "100", "MB/s")]),
+        Outcome("plan", 1.0, 1),
+    ]
+    assert make_table(outcomes) == [
+        "small (12 s)",
+        "  small.rate          9.6  ratio",
+        "large (900 s, longer than the aim of 600 s)",
+        "  stream.mb_s         100  MB/s",
+        "plan (1 s, FAILED with exit code 1)",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_bench_says_what_it_is(name: str) -> None:
+    """Its module is there and begins with a sentence."""
+    assert len(describe(name)) > len(name)
