@@ -24,9 +24,10 @@ from s3unzip.model import Location, PlanSummary, Request, decode, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.planning.keys import parse_template
 from s3unzip.reporting.settle import read_report
+from s3unzip.runs.written import read_written
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.session import S3Access
-from s3unzip.verification.archive import verify_objects
+from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.zipformat import Policy
 
 if TYPE_CHECKING:
@@ -203,7 +204,8 @@ class Site:
             policy=Policy(lenient=options.lenient, encoding=options.encoding, password=password),
         )
         deep = options.as_gzip is not None  # else samples of the bytes are compared
-        return verify_objects(put.request, context, at_once=HEADS, listed=3, deep=deep)
+        written = read_written([self.runs.run_store(put.run)], put.request.destination)
+        return verify_objects(put.request, context, Effort(HEADS, 3, deep=deep), written)
 
     def read(self, key: str, offset: int, length: int) -> bytes:
         """Return bytes of an object of the destination, fewer where it ends.

@@ -1,4 +1,7 @@
-"""Verify 20,000 objects, S3 to S3, and beside it HEAD in a boto3 loop with 16 threads."""
+"""Verify 20,000 objects with the run's record and without it, beside HEAD in a boto3 loop.
+
+The loop has 16 threads, and compares nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import boto3
 from botocore.config import Config
 
-from bench.measure import RUNS, median, print_figure, print_step, run_command
+from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command
 from bench.server import s3_server
 from bench.small import make_archive
 
@@ -27,39 +31,69 @@ def peer() -> None:
         assert all("zip-crc32" in answer["Metadata"] for answer in found)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn cost: three ways to look at the same objects."""
+
+    recorded: Cost
+    unrecorded: Cost
+    peer: Cost
+    heads: int  # of the verify with the record
+
+
+def measure(places: list[str]) -> Turn:
+    """Verify twice, and let the peer ask."""
+    verify = [sys.executable, "-m", "s3unzip.cli", "verify", "--json", *places]
+    recorded = run_command(verify)
+    found = json.loads(recorded.output)
+    assert found["witnesses"] == {"record": MEMBERS}, found
+    unrecorded = run_command([*verify, "--no-records"])
+    told = json.loads(unrecorded.output)
+    assert told["witnesses"] == {"metadata": MEMBERS}, told
+    peer_cost = run_command([sys.executable, "-m", "bench.verify", "peer"])
+    return Turn(recorded, unrecorded, peer_cost, found["requests"].get("head", 0))
+
+
 def main() -> None:
-    """Measure the two in turn, three times, and print ratios of medians."""
+    """Measure the three in turn, three times, and print ratios of medians."""
     if len(sys.argv) > 1:
         peer()
         return
-    tool = [sys.executable, "-m", "s3unzip.cli"]
     places = ["s3://source/bench.zip", "s3://ours/"]
-    with s3_server():
+    with s3_server(in_memory=True):
         client = boto3.client("s3")
         for bucket in ("source", "ours"):
             client.create_bucket(Bucket=bucket)
         print_step(f"storing and extracting an archive of {MEMBERS:,} members")
         client.put_object(Bucket="source", Key="bench.zip", Body=make_archive())
-        run_command([*tool, "run", "--json", "--quiet", *places])
-        ours, theirs = [], []
-        for turn in range(RUNS):
-            print_step(f"verify, then HEAD by boto3, turn {turn + 1} of {RUNS}")
-            cost = run_command([*tool, "verify", "--json", *places])
-            found = json.loads(cost.output)
-            assert found["equal"] == MEMBERS, found
-            ours.append(cost)
-            theirs.append(run_command([sys.executable, "-m", "bench.verify", "peer"]))
+        run = run_command([sys.executable, "-m", "s3unzip.cli", "run", "--quiet", *places])
+        turns = []
+        for number in range(RUNS):
+            print_step(f"verify twice, then HEAD by boto3, turn {number + 1} of {RUNS}")
+            turns.append(turn := measure(places))
             print(
-                f"turn {turn + 1}: verify {cost.wall:.1f} s, {cost.cpu:.2f} CPU s; "
-                f"HEAD by boto3 {theirs[-1].wall:.1f} s, {theirs[-1].cpu:.2f} CPU s",
+                f"turn {number + 1}: with record {turn.recorded.wall:.2f} s, "
+                f"{turn.recorded.cpu:.2f} CPU s; without {turn.unrecorded.wall:.1f} s, "
+                f"{turn.unrecorded.cpu:.2f} CPU s; "
+                f"HEAD by boto3 {turn.peer.wall:.1f} s, {turn.peer.cpu:.2f} CPU s",
                 flush=True,
             )
-    rate = [b.wall / a.wall for a, b in zip(ours, theirs, strict=True)]
-    print_figure("verify.rate_vs_boto3_head", median(rate), "ratio")
-    print_figure("verify.objects_per_second", MEMBERS / median([c.wall for c in ours]), "1/s")
-    cpu = [b.cpu / a.cpu for a, b in zip(ours, theirs, strict=True)]
-    print_figure("verify.cpu_vs_boto3_head", median(cpu), "ratio")
-    print_figure("verify.cpu_us_per_object", 1e6 * median([c.cpu for c in ours]) / MEMBERS, "us")
+    rate = median([turn.peer.wall / turn.recorded.wall for turn in turns])
+    print_figure("verify.rate_vs_boto3_head", rate, "ratio")
+    print_figure("verify.heads_with_record", max(turn.heads for turn in turns), "requests")
+    rate = median([turn.peer.wall / turn.unrecorded.wall for turn in turns])
+    print_figure("verify.rate_without_record", rate, "ratio")
+    for name, costs in (
+        ("with_record", [turn.recorded for turn in turns]),
+        ("without_record", [turn.unrecorded for turn in turns]),
+    ):
+        cpu = median([cost.cpu for cost in costs])
+        peer_cpu = median([turn.peer.cpu for turn in turns])
+        print_figure(f"verify.{name}.cpu_vs_boto3_head", peer_cpu / cpu, "ratio")
+        print_figure(f"verify.{name}.cpu_us_per_object", 1e6 * cpu / MEMBERS, "us")
+        wall = median([cost.wall for cost in costs])
+        print_figure(f"verify.{name}.objects_per_second", MEMBERS / wall, "1/s")
+    print_figure("verify.run.cpu_us_per_member", 1e6 * run.cpu / MEMBERS, "us")
 
 
 if __name__ == "__main__":

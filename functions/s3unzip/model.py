@@ -139,8 +139,12 @@ def run_id(request: Request, pin: Pin) -> str:
     Step Functions takes 1-80 characters of [A-Za-z0-9_-] as a name.
     """
     identity = encode((request.source, pin, request.destination, request.options))
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(request.source)).strip("-")[:40] or "archive"
-    return f"{stem}-{hashlib.sha256(identity).hexdigest()[:20]}"
+    return f"{run_stem(request.source)}-{hashlib.sha256(identity).hexdigest()[:20]}"
+
+
+def run_stem(source: Location) -> str:
+    """Return what the ids of all runs of an archive of this name begin with, before a hyphen."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")[:40] or "archive"
 
 
 def archive_stem(source: Location) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from s3unzip.model import OnConflict, Options, Verdict
 from s3unzip.preview import read_member, resolve_listing
-from s3unzip.verification.archive import verify_objects
+from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.runs import Bench
@@ -136,7 +136,7 @@ def test_verify(seal: Callable[[Entry, bytes], Entry], *, deep: bool) -> None:
     bench = opening()
     request = bench.request(archive(seal), OPTIONS)
     bench.repeat(request)
-    found = verify_objects(request, bench.context, at_once=2, listed=10, deep=deep)
+    found = verify_objects(request, bench.context, Effort(2, 10, deep=deep))
     assert (found.verdict, found.equal) == (Verdict.COMPLETED, 5)
 
 

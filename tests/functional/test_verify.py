@@ -10,7 +10,7 @@ import pytest
 from s3unzip.errors import RejectedError, ServiceFaultError, ThrottledError
 from s3unzip.model import Options, Request, Verdict, decode, encode
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.verification.archive import verify_objects
+from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.verification.results import Difference, Kind, Verification
 from tests.memory import MemoryBucket
 from tests.runs import Bench
@@ -43,7 +43,7 @@ class Extracted:
         request = self.request
         if options is not None:
             request = Request(request.source, request.destination, options)
-        return verify_objects(request, self.bench.context, at_once=4, listed=listed, deep=deep)
+        return verify_objects(request, self.bench.context, Effort(4, listed, deep=deep))
 
     def put(self, key: str, body: bytes, facts: ObjectFacts = NO_FACTS) -> None:
         """Write an object past the pipeline."""
@@ -141,7 +141,7 @@ def test_refused_members_are_counted_apart() -> None:
     archive = build(Entry("good", b"1"), Entry("../evil", b"2"))
     request = bench.request(archive)
     bench.repeat(request)
-    found = verify_objects(request, bench.context, at_once=2, listed=9)
+    found = verify_objects(request, bench.context, Effort(2, 9))
     assert (found.members, found.refused, found.equal) == (1, 1, 1)
 
 
@@ -149,7 +149,7 @@ def test_a_rejected_archive_cannot_be_compared() -> None:
     """Without a directory that can be trusted there is nothing to hold objects against."""
     bench = Bench()
     with pytest.raises(RejectedError):
-        verify_objects(bench.request(b"no zip"), bench.context, at_once=2, listed=9)
+        verify_objects(bench.request(b"no zip"), bench.context, Effort(2, 9))
 
 
 @pytest.mark.parametrize("range_keys", [1, 3, 7])
@@ -160,9 +160,7 @@ def test_ranges_meet_without_gap_or_overlap(range_keys: int) -> None:
     for extra in ("archive/", "archive/d0/f00", "archive/d1/zz", "archive/d2/~"):
         case.put(extra, b"")
     whole = case.verify()
-    cut = verify_objects(
-        case.request, case.bench.context, at_once=4, listed=100, range_keys=range_keys
-    )
+    cut = verify_objects(case.request, case.bench.context, Effort(4, 100, range_keys=range_keys))
     assert whole.counts == {"missing": 3, "extra": 4}
     assert (cut.counts, cut.differences, cut.equal) == (
         whole.counts,

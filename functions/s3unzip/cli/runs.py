@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from s3unzip.cli.home import known_runs
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.model import run_stem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.model import Report
+    from s3unzip.model import Location, Report
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.runs.watch import Items, RunEntry
     from s3unzip.stores.factory import StoreConfig
@@ -38,6 +39,10 @@ class Runs(Protocol):
             NotFoundError: there is none.
             UsageError: several begin so.
         """
+        ...
+
+    def of_archive(self, source: Location) -> list[str]:
+        """Return the ids of the runs of archives named like `source`, the earliest first."""
         ...
 
     def run_store(self, run: str) -> RunStore:
@@ -91,6 +96,11 @@ class LocalRuns:
         if len(found) > 1:
             raise UsageError(f"{printable(name)}: {len(found)} runs begin so; see s3unzip runs")
         return found[0]
+
+    def of_archive(self, source: Location) -> list[str]:
+        """Return the ids of the runs of archives named like `source`, the earliest first."""
+        begin = f"{run_stem(source)}-"
+        return [run for run in reversed(known_runs(self._home)) if run.startswith(begin)]
 
     def run_store(self, run: str) -> RunStore:
         """Return the records of one run."""

@@ -21,7 +21,7 @@ from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.refusals import FOLDER, list_refusals
 from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.model import Location
+from s3unzip.model import Location, Run, decode, run_stem
 from s3unzip.operate.stack import find_stack
 from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.watch import Items, RunEntry
@@ -141,6 +141,14 @@ class DeployedRuns:
         if len(found) > 1:
             raise UsageError(f"{name}: {len(found)} runs begin so; see s3unzip runs")
         return found[0]
+
+    def of_archive(self, source: Location) -> list[str]:
+        """Return the ids of the runs of archives named like `source`, the earliest first."""
+        dated = [
+            (decode(self.run_store(run).read(run_files.RUN), Run).created, run)
+            for run in self._begin_so(f"{run_stem(source)}-")
+        ]
+        return [run for _, run in sorted(dated)]
 
     def state(self, run: str) -> str | None:
         """Return the state of the run's last execution; None: it never had one."""

@@ -6,7 +6,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,15 +18,18 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
+from s3unzip.errors import UsageError
 from s3unzip.model import Request, Verdict, encode
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from typing import TextIO
 
-    from s3unzip.verification.results import Verification
+    from s3unzip.runs.written import WrittenObjects
+    from s3unzip.stores.factory import StoreConfig
+    from s3unzip.verification.results import Judged, Verification
 
 AtOnce = Annotated[
     int, typer.Option("--at-once", min=1, max=512, help="HEADs in flight; with --deep, GETs.")
@@ -33,12 +37,31 @@ AtOnce = Annotated[
 Listed = Annotated[
     int, typer.Option("--list", min=0, help="Differences of each kind to list; all are counted.")
 ]
+Deep = Annotated[
+    bool, typer.Option("--deep", help="Read every object; trust no record and no stored CRC-32.")
+]
+Records = Annotated[
+    bool, typer.Option("--records/--no-records", help="Use what runs recorded of the objects.")
+]
+Objects = Annotated[
+    Path | None,
+    typer.Option(
+        "--objects", metavar="FILE", help="Write a JSON line an object: its key, its witness."
+    ),
+]
 COUNTED = {
     "missing": "missing",
     "size": "of another size",
     "crc": "of other content",
     "no-crc": "without zip-crc32",
     "extra": "extra",
+}
+SAID = {
+    "record": "by the store: the ETag is the one that it gave a run for the member's bytes",
+    "checksum": "by the store: its own CRC-32 of the object",
+    "read": "by this verify: it read the objects",
+    "metadata": "by their writer: the zip-crc32 that stands beside the objects",
+    "size": "by their size only: the archive does not tell the CRC-32",
 }
 
 
@@ -55,33 +78,68 @@ def verify_command(
     reading: o.Reading,
     connection: SourceConnection,
     as_gzip: o.AsGzip = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Read every object, trust no stored CRC-32.")
-    ] = False,
+    deep: Deep = False,
+    records: Records = True,
+    env: o.Env = None,
     listed: Listed = 20,
     at_once: AtOnce = 64,
+    objects: Objects = None,
     json: o.Json = False,
 ) -> int:
     """Compare the objects in DEST with the archive.
 
-    In S3 no object is read: each keeps its CRC-32 as metadata.
+    In S3 no object is read that is still what a run of this machine, or of the environment, wrote.
+    Of others S3 is asked for its checksum, else for the CRC-32 that the writer noted.
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    from s3unzip.verification.archive import verify_objects
+    from s3unzip.verification.archive import Effort, verify_objects
 
     chosen = o.make_options(selection, layout, reading, as_gzip=as_gzip)
     request = Request(parse_source(source), parse_destination(dest), chosen)
     config = connection.config(connections=at_once)
     seen = _Seen()
     context = replace(make_context(config, reading, request.destination), progress=seen)
-    with seen.shown():
-        found = verify_objects(request, context, at_once=at_once, listed=listed, deep=deep)
+    with seen.shown(), _lines_to(objects) as each:
+        found = verify_objects(
+            request,
+            context,
+            Effort(at_once, listed, deep=deep),
+            _read_written(request, env, config) if records and not deep else None,
+            each,
+        )
     if json:
         sys.stdout.write(encode(found).decode() + "\n")
     else:
         print_verification(found, sys.stdout)
     return found.verdict.exit_code
+
+
+def _read_written(request: Request, env: str | None, config: StoreConfig) -> WrittenObjects:
+    from s3unzip.cli.runs import open_runs
+    from s3unzip.runs.written import read_written
+
+    runs = open_runs(env, config)
+    stores = (runs.run_store(run) for run in runs.of_archive(request.source))
+    return read_written(stores, request.destination)
+
+
+@contextmanager
+def _lines_to(path: Path | None) -> Iterator[Callable[[Judged], object] | None]:
+    """Open the file that takes a line an object.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        raise UsageError(f"--objects {path}: {error.strerror}") from error
+    with file:
+        yield lambda judged: file.write(encode(judged) + b"\n")
 
 
 class _Seen:
@@ -131,11 +189,10 @@ def print_verification(found: Verification, out: TextIO) -> None:
     out.write(f"  {found.members:,} members: {found.equal:,} equal{counts}\n")
     if found.refused:
         out.write(f"  {found.refused:,} more are refused by the archive's directory: s3unzip ls\n")
-    read = found.deep or found.destination.scheme == "file"  # a folder keeps no checksums
-    how = "read and computed" if read else "by size and stored zip-crc32"
+    out.writelines(f"  {count:,} {SAID[witness]}\n" for witness, count in found.witnesses.items())
     rate = found.members / max(found.seconds, 0.001)
     out.write(
-        f"  {how}, in {show_seconds(found.seconds)}: {rate:,.0f} objects/s, "
+        f"  in {show_seconds(found.seconds)}: {rate:,.0f} objects/s, "
         f"{found.requests.list:,} LIST, {found.requests.head:,} HEAD, {found.requests.get:,} GET\n"
     )
     out.writelines(

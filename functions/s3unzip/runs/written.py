@@ -1,0 +1,128 @@
+"""What runs wrote, by the store's own word: the ETag that it answered each PUT and Complete with.
+
+A run writes an object only after it has compared the bytes with the archive's directory. So an
+object that still has the ETag of that answer is the very one, whatever its metadata says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from s3unzip import run_files
+from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.model import Link, Location, Run, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from s3unzip.model import Outcome
+    from s3unzip.stores.ports import RunStore
+
+READERS = 8  # objects of a run store that are read at once
+_MD5 = re.compile(r"[0-9a-f]{32}")
+
+
+class _Line(Struct, frozen=True, gc=False):
+    """What is needed of a line of outcomes; the task's own line, the first, has no key."""
+
+    key: str = ""
+    size: int = 0
+    crc32: int = 0
+    etag: str | None = None
+
+
+class WrittenObjects:
+    """The objects that some runs wrote; about 190 bytes of memory each, whatever their names.
+
+    Later runs count: they overwrote what earlier ones wrote.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, bytes] = {}
+        self.runs: list[str] = []  # whose objects these are
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, key: str, size: int, crc32: int, etag: str) -> None:
+        """Note one object: its length in bytes, its content's CRC-32, its ETag without quotes."""
+        self._known[hash((key, size))] = crc32.to_bytes(4, "big") + _digest(etag)
+
+    def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
+        """Say whether an object is the one that was written.
+
+        Args:
+            key: of the object.
+            size: its length in bytes.
+            crc32: what its content should have; None: the archive does not tell it.
+            etag: as the store lists it, without quotes.
+
+        Returns:
+            True: it is. False: another one was written. None: nobody knows of such a member.
+        """
+        known = self._known.get(hash((key, size)))
+        if known is None or (crc32 is not None and known[:4] != crc32.to_bytes(4, "big")):
+            return None
+        return etag is not None and known[4:] == _digest(etag)
+
+
+def read_written(stores: Iterable[RunStore], destination: Location) -> WrittenObjects:
+    """Return what runs wrote to the bucket of `destination`.
+
+    Args:
+        stores: of the runs, the earliest first; those to other buckets are left out.
+        destination: a prefix in S3; a folder has no ETags, so nothing is read for one.
+    """
+    written = WrittenObjects()
+    if destination.scheme != "s3":
+        return written
+    for store in stores:
+        run = _read_run(store)
+        if run is None or run.destination.bucket != destination.bucket:
+            continue
+        told = False
+        for line in _lines(store):
+            if line.etag is not None:
+                written.add(line.key, line.size, line.crc32, line.etag)
+                told = True
+        if told:
+            written.runs.append(run.id)
+    return written
+
+
+def _digest(etag: str) -> bytes:
+    """Return 16 bytes for an ETag; most are an MD5 in hexadecimal digits."""
+    if _MD5.fullmatch(etag):
+        return bytes.fromhex(etag)
+    return hashlib.blake2b(etag.encode(), digest_size=16).digest()
+
+
+def _read_run(store: RunStore) -> Run | None:
+    try:
+        return decode(store.read(run_files.RUN), Run)
+    except (NotFoundError, UsageError):  # forgotten, or of a version that wrote other records
+        return None
+
+
+def _lines(store: RunStore) -> Iterator[_Line]:
+    """Yield what the run's records say of single objects."""
+    names = [name for name in store.names(run_files.LINKS) if name.endswith(".json")]
+    for name in names:
+        outcome = decode(store.read(name), Link).outcome
+        if outcome is not None:
+            yield _line_of(outcome)
+    coming = store.names(run_files.OUTCOMES)
+    with ThreadPoolExecutor(READERS, thread_name_prefix="records") as pool:
+        while some := list(islice(coming, READERS)):
+            for data in pool.map(store.read, some):
+                yield from (decode(line, _Line) for line in data.splitlines() if line)
+
+
+def _line_of(outcome: Outcome) -> _Line:
+    return _Line(outcome.key, outcome.size, outcome.crc32, outcome.etag)
