@@ -49,7 +49,7 @@ def pages() -> dict[str, str]:
         ("errors.md", [f"`{name}`" for name in vars(errors) if name.endswith("Error")]),
         ("errors.md", [f"| `{verdict}` | {verdict.exit_code} |" for verdict in Verdict]),
         ("metrics.md", [f"`{name}`" for name in metric_names.METRICS]),
-        ("settings.md", [f"| `{name}` |" for name in Tuning.__dataclass_fields__]),
+        ("settings.md", [f"| `{name}` |" for name in Tuning.__struct_fields__]),
         ("settings.md", [f"`{variable.value}`" for variable in Variable]),
     ],
 )
