@@ -5,21 +5,6 @@ The reference takes a comment beside the code first; these stand where there is 
 
 from __future__ import annotations
 
-# Reason codes that no check of the archive gives, by the names in the code.
-SERVICE_CODES = {
-    "access-denied": "A right is missing, or a KMS key is denied or disabled. Ends the run.",
-    "exists": "`--on-conflict never`: the key exists with other content.",
-    "nested-budget": "`--nested`: the budget of all archives below one is spent.",
-    "nested-changed": "`--nested`: the object is not the one that was extracted.",
-    "nested-prefix-taken": "`--nested`: its members would go where others of the outer are.",
-    "not-found": "A bucket does not exist, or the work of the run is gone. Ends the run.",
-    "object-too-large": "The member is larger than the store takes as one object.",
-    "slice-refused": "A slice of a split member did not hold; the member is streamed whole.",
-    "source-changed": "The archive was replaced or deleted. Ends the run.",
-    "storage": "Another refusal of a store. Ends the run.",
-    "store-full": "No space is left at the destination. Ends the run.",
-    "store-refused": "The store refused this member; the message holds its answer.",
-}
 HOST_VARIABLES = {
     "FORCE_COLOR": "Not empty: colours also where output is no terminal; as `--color always`.",
     "NO_COLOR": "Not empty: no colours (https://no-color.org); as `--color never`.",
@@ -39,6 +24,7 @@ EXIT_CODES = {
     4: "the archive changed while it was read",
     5: "a service failed, or work is left: redrive",
     6: "a store refused",
+    7: "no member is selected, or a name that was asked for is no member's; nothing was written",
     70: "a bug of s3unzip, please report it",
     74: "standard output cannot be written; a run has done its work",
     129: "stopped by SIGHUP",
@@ -144,7 +130,8 @@ The names are public: Lambda reports them as `errorType`, and the state machine 
 Every reason and warning code that a report can hold. An archive that is rejected has no member
 written. A member that fails is listed with its code, what was found and the byte offset in the
 archive; the others go on. A warning is counted. `--lenient` softens the codes with an entry in its
-column and no others. Several codes can belong to one numbered check.
+column and no others. Several codes can belong to one numbered check. The command line and the
+report page say the same words.
 """,
     "metrics": """\
 Namespace `s3unzip`; dimensions `service` and `environment`. The functions write the metrics into

@@ -8,7 +8,7 @@ from typer.main import get_command
 
 from docs.declarations import first_sentence, read_comments, read_declarations
 from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
-from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, SERVICE_CODES, TEXTS
+from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, TEXTS
 from docs.schemas import event_schema
 from docs.sources import check_described, finding_codes, host_variables, read_alarms
 from infra import environment
@@ -17,7 +17,9 @@ from s3unzip.aws_lambda import events
 from s3unzip.cli.main import INTERNAL_ERROR, app
 from s3unzip.cli.terminal.signals import STOPPING
 from s3unzip.cli.terminal.streams import OUTPUT_LOST
+from s3unzip.explanations import explain, other_codes
 from s3unzip.forecast import FIXTURES
+from s3unzip.reporting.settle import TASKS_FAILED
 from s3unzip.runs.stop import REASONS
 from s3unzip.zipformat import Limits
 from s3unzip.zipformat.checks import CHECKS, Action, Phase
@@ -188,8 +190,8 @@ def make_errors() -> str:
 
 def make_checks() -> str:
     """Return checks.md."""
-    codes = finding_codes() - CHECKS.keys() | set(REASONS.values())
-    check_described("docs/meanings.py: SERVICE_CODES", codes, SERVICE_CODES)
+    codes = (finding_codes() | set(REASONS.values()) | {TASKS_FAILED}) - CHECKS.keys()
+    check_described("functions/s3unzip/explanations.py", codes, other_codes())
     rows = (
         (
             f"`{check.code}`",
@@ -197,16 +199,22 @@ def make_checks() -> str:
             PHASES[check.phase],
             ACTIONS[check.default],
             ACTIONS[check.lenient] if check.is_policy else "",
-            check.summary,
+            check.sentence,
+            explain(check.code).advice,
         )
         for check in CHECKS.values()
     )
     parts = [
         "# Checks\n",
         TEXTS["checks"],
-        make_table(("code", "check", "seen in", "does", "`--lenient`", "meaning"), rows),
+        make_table(
+            ("code", "check", "seen in", "does", "`--lenient`", "meaning", "what to do"), rows
+        ),
         "## Codes that are not about the archive\n",
-        make_table(("code", "meaning"), coded(SERVICE_CODES)),
+        make_table(
+            ("code", "meaning", "what to do"),
+            ((f"`{code}`", *explain(code)) for code in sorted(other_codes())),
+        ),
     ]
     return "\n".join(parts)
 

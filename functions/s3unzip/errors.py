@@ -6,6 +6,7 @@
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
     |  +- ScopeError                exit 2  the destination would trigger its own pipeline
     |  +- BudgetError               exit 2  the forecast is above what the caller allows
+    |  +- NothingSelectedError      exit 7  no member is selected, or a name is no member's
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
     |  +- ZipFormatError                    raised by the ZIP core (zipformat.errors)
     |  |  +- RejectedError          exit 3  the directory is broken or has two meanings
@@ -76,6 +77,12 @@ class ScopeError(UsageError):
 
 class BudgetError(UsageError):
     """The forecast cost is above what the caller or the environment allows."""
+
+
+class NothingSelectedError(UsageError):
+    """No member is selected, or a name that was asked for is no member's."""
+
+    exit_code = 7
 
 
 class StorageError(S3UnzipError):

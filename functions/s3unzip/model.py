@@ -416,7 +416,8 @@ class Report(Struct, frozen=True, omit_defaults=True):
     destination: Location
     options: Options
     reason: str | None = None  # of a verdict that is not about members
-    message: str | None = None
+    message: str | None = None  # in words, fit to be shown
+    offset: int | None = None  # in the archive, where the message is about a place in it
     members: int = 0
     directories: int = 0
     excluded: int = 0

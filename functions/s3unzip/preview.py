@@ -1,4 +1,4 @@
-"""Looking into an archive without a run: its listing, and one member's bytes."""
+"""Looking into an archive without a run: its listing, and the bytes of members."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from itertools import islice
 from operator import gt, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.errors import MemberError, NotFoundError
+from s3unzip.errors import MemberError
 from s3unzip.extraction.member import open_local
 from s3unzip.planning.reading import read_archive
-from s3unzip.planning.selection import selector
+from s3unzip.planning.selection import compile_glob
 from s3unzip.stores.readahead import read_ahead
 from s3unzip.zipformat import AFTER_LENGTH, MemberDecoder, close_member
 from s3unzip.zipformat.ranges import ByteRange
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.errors import Finding
     from s3unzip.model import Request
+    from s3unzip.planning.reading import Reading
     from s3unzip.stores.ports import Buffer
     from s3unzip.zipformat import Failure, Member
 
@@ -43,22 +44,22 @@ class Listing(NamedTuple):
     """What an archive holds, by its directory; `members` in its order, to be read once."""
 
     members: Iterator[Listed]
-    failed: int
+    failures: Sequence[Failure]
 
 
-def resolve_listing(request: Request, context: Context) -> Listing:
-    """Read the directory of an archive, and nothing else.
+def resolve_listing(
+    request: Request, context: Context, judge: Callable[[Reading], None] | None = None
+) -> Listing:
+    """Read the directory of an archive, and nothing else; `judge` may refuse what was read.
 
     Raises:
         RejectedError: the archive is refused.
         StorageError: it cannot be read.
     """
     reading = read_archive(request, context, context.calls())
-    wanted = selector(request.options)
-    failures: Sequence[Failure] = reading.index.failures
-    if wanted is not None:
-        failures = [failure for failure in failures if wanted(failure.path)]
-    return Listing(_list_in_order(reading.selected, failures), len(failures))
+    if judge is not None:
+        judge(reading)
+    return Listing(_list_in_order(reading.selected, reading.failures), reading.failures)
 
 
 def _list_in_order(members: Sequence[Member], failures: Sequence[Failure]) -> Iterator[Listed]:
@@ -80,27 +81,42 @@ def _list_in_order(members: Sequence[Member], failures: Sequence[Failure]) -> It
         yield entry
 
 
-def read_member(request: Request, name: str, context: Context) -> Iterator[Buffer]:
-    """Yield the bytes of one member; an error after the last piece says that they are wrong.
+def read_members(
+    request: Request, context: Context, judge: Callable[[Reading], None] | None = None
+) -> Iterator[Buffer]:
+    """Yield the bytes of the selected members, one after the other.
+
+    They come in the order of the request's globs, and of the directory within one. An error
+    after the last piece of a member says that they are wrong.
 
     Raises:
-        NotFoundError: there is no such member.
-        MemberError: the member is bad.
+        NothingSelectedError: `judge` found no member.
+        MemberError: a member is bad.
         RejectedError: the archive is refused.
     """
     calls = context.calls()
     reading = read_archive(request, context, calls)
-    for failure in reading.index.failures:
-        if failure.path == name:
-            raise MemberError(failure.finding)
-    if not reading.selected:
-        raise NotFoundError(f"{name!r}: no such member in {request.source}; see s3unzip ls")
+    if judge is not None:
+        judge(reading)
+    for failure in reading.failures:
+        raise MemberError(failure.finding)
     archive = context.stores.source(request.source).pinned(request.source, reading.pin)
 
     def read(want: ByteRange) -> bytes:
         return calls.run("get", lambda: archive.read(want))
 
-    yield from _decode(reading.selected[0], read, context)
+    for member in _in_order_of_globs(reading.selected, request.options.include):
+        yield from _decode(member, read, context)
+
+
+def _in_order_of_globs(members: Sequence[Member], globs: Sequence[str]) -> list[Member]:
+    patterns = [compile_glob(pattern) for pattern in globs]
+
+    def place(member: Member) -> tuple[int, int]:
+        fits = (at for at, pattern in enumerate(patterns) if pattern.match(member.path))
+        return next(fits, 0), member.index
+
+    return sorted(members, key=place)
 
 
 def _decode(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.model import OnConflict, Options, Verdict
-from s3unzip.preview import read_member, resolve_listing
+from s3unzip.preview import read_members, resolve_listing
 from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
@@ -146,7 +146,7 @@ def test_cat_and_ls() -> None:
     request = bench.request(
         archive(seal_aes), Options(names=("large.bin",), key_template="{member}")
     )
-    assert b"".join(read_member(request, "large.bin", bench.context)) == LARGE
+    assert b"".join(read_members(request, bench.context)) == LARGE
     listing = resolve_listing(request, bench.context)
     assert [member.problem for member in listing.members] == [None]
 

@@ -20,7 +20,12 @@ from s3unzip.cli.terminal.streams import (
     OutputUnreadError,
     drop_output,
 )
-from s3unzip.errors import InterruptedRunError, S3UnzipError, ServiceFaultError
+from s3unzip.errors import (
+    ArchiveError,
+    InterruptedRunError,
+    S3UnzipError,
+    ServiceFaultError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except InterruptedRunError as stopped:
         _say(stopped)
         sys.exit(stopping.exit_code)
+    except ArchiveError as error:
+        _tell(error)
+        sys.exit(error.exit_code)
     except S3UnzipError as error:
         _say(error)
         sys.exit(error.exit_code)
@@ -100,6 +108,12 @@ def _end_badly(error: Exception) -> int:
         traceback.print_exc()
     _say(f"internal error, please report it: {type(error).__name__}: {error}")
     return INTERNAL_ERROR
+
+
+def _tell(error: ArchiveError) -> None:
+    from s3unzip.cli.terminal.output import tell_finding
+
+    sys.stderr.write(f"s3unzip: {tell_finding(error.finding)}\n")
 
 
 def _say(message: object) -> None:

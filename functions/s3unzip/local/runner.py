@@ -13,7 +13,7 @@ from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
 from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import plan_retry
-from s3unzip.reporting.settle import settle
+from s3unzip.reporting.settle import TASKS_FAILED, settle
 from s3unzip.runs.outcomes import iterate_lines
 from s3unzip.runs.stop import RUN_FAULTS
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.local.pool import Outlook
     from s3unzip.local.worker import Job
     from s3unzip.model import Request, Run
+    from s3unzip.planning.reading import Reading
     from s3unzip.stores.ports import RunStore
 
 T = TypeVar("T", Task, ScanTask)
@@ -58,6 +59,7 @@ def run_archive(
     context: Context,
     make_pool: Callable[[Run], Pool],
     planned: Callable[[PlanSummary], None],
+    judge: Callable[[Reading], None] | None = None,
 ) -> Report:
     """Extract one archive; return its report.
 
@@ -66,12 +68,13 @@ def run_archive(
         context: of this process; workers make their own.
         make_pool: gives the workers of the run.
         planned: told of the plan before the first task begins; may raise to end it there.
+        judge: told of what was read before anything is written; may raise too.
 
     Raises:
         UsageError, StorageError, ServiceFaultError: the plan could not be made.
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
-    summary = make_plan(request, context)
+    summary = make_plan(request, context, judge)
     if isinstance(summary, Report):
         write_refusal(summary, context)
         return summary
@@ -184,7 +187,7 @@ def longest_first(tasks: Iterable[Task], sizes: Mapping[str, int]) -> list[Task]
 
 
 def _worth_another_pass(settled: Settled) -> bool:
-    return settled.left > 0 and settled.report.reason in {None, "tasks-failed"}
+    return settled.left > 0 and settled.report.reason in {None, TASKS_FAILED}
 
 
 def forget(work: RunStore, prefixes: Iterable[str], keep: str) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from s3unzip import run_files
 from s3unzip.errors import RejectedError
+from s3unzip.explanations import describe
 from s3unzip.model import (
     Outcome,
     PlanSummary,
@@ -46,8 +47,12 @@ ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
 LINES_PIECE = 1024 * 1024  # bytes of JSON lines gathered before they are handed on
 
 
-def make_plan(request: Request, context: Context) -> PlanSummary | Report:
+def make_plan(
+    request: Request, context: Context, judge: Callable[[Reading], None] | None = None
+) -> PlanSummary | Report:
     """Write the plan of one run; return its summary, or the unwritten report of a rejected archive.
+
+    `judge` is given what was read before anything is written; it may raise to end it there.
 
     Raises:
         UsageError: the request is wrong.
@@ -75,6 +80,8 @@ def make_plan(request: Request, context: Context) -> PlanSummary | Report:
         reading = read_directory(archive, tail, request.options, template, context, calls)
     except RejectedError as refusal:
         return _reject(run, refusal, started, context, calls)
+    if judge is not None:
+        judge(reading)
     _probe(run, reading, context, calls)
     return _write_plan(run, reading, started, context, calls)
 
@@ -92,7 +99,8 @@ def _reject(
         destination=run.destination,
         options=run.options,
         reason=finding.code,
-        message=str(finding),
+        message=describe(finding.code, finding.message),
+        offset=finding.offset,
         reasons={finding.code: 1},
         event_time=run.event_time,
         started=started,
@@ -141,8 +149,8 @@ def _write_plan(
         run=run,
         members=index.entries,
         directories=index.directories,
-        excluded=len(index.members) - len(reading.selected),
-        failed=len(index.failures),
+        excluded=reading.excluded,
+        failed=len(reading.failures),
         selected=len(reading.selected),
         tasks=len(tasks),
         kinds={kind.value: count for kind, count in cutter.members_by_kind.items()},
@@ -235,7 +243,7 @@ def _rows(reading: Reading, key_of: Callable[[str], str]) -> Iterator[Row]:
 def _index_outcomes(reading: Reading) -> Iterator[bytes]:
     """Yield the outcomes of the members that the index itself condemns."""
     key_of = reading.template.key_of()
-    failures = reading.index.failures
+    failures = reading.failures
     head = TaskReport(
         task=run_files.INDEX_TASK, kind=TaskKind.BATCH, members=len(failures), failed=len(failures)
     )

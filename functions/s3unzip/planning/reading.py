@@ -7,6 +7,7 @@ version, and parsed as it arrives.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from s3unzip.planning.cutting import Totals
 from s3unzip.planning.keys import parse_template
-from s3unzip.planning.selection import selector
+from s3unzip.planning.selection import find_unmatched, selector
 from s3unzip.stores.readahead import read_ahead
 from s3unzip.zipformat import (
     DirectoryReader,
@@ -25,14 +26,15 @@ from s3unzip.zipformat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from s3unzip.context import Context
     from s3unzip.model import Budget, Location, Options, Pin, Request
     from s3unzip.planning.keys import KeyTemplate
+    from s3unzip.planning.selection import Unmatched
     from s3unzip.stores import ports
     from s3unzip.stores.calls import Calls
-    from s3unzip.zipformat import DirectoryLocation, Index, Member, Policy
+    from s3unzip.zipformat import DirectoryLocation, Failure, Index, Member, Policy
     from s3unzip.zipformat.ranges import ByteRange
 
 
@@ -44,7 +46,16 @@ class Reading(Struct, frozen=True):
     template: KeyTemplate
     selected: Sequence[Member]
     amount: Totals  # of the selected members
+    failures: Sequence[Failure]  # of the members that the options ask for
     bytes_read: int
+    unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
+
+    @property
+    def excluded(self) -> int:
+        """Members that the options leave out."""
+        index = self.index
+        everything = len(index.members) + len(index.failures)
+        return everything - len(self.selected) - len(self.failures)
 
 
 def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
@@ -108,9 +119,26 @@ def read_directory(
     index = builder.finish()
     for finding in drive(inspect_prefix(tail.data, location, index.first), read):
         index.warnings.add(finding)
-    selected = _select(options, index)
-    read_bytes = len(tail.data) + read.bytes
-    return Reading(tail.pin, index, template, selected, _add_up(selected, index), read_bytes)
+    wanted = selector(options)
+    selected = _select(options, index, wanted)
+    failures: Sequence[Failure] = index.failures
+    if wanted is not None:
+        failures = [failure for failure in failures if wanted(failure.path)]
+    return Reading(
+        pin=tail.pin,
+        index=index,
+        template=template,
+        selected=selected,
+        amount=_add_up(selected, index),
+        failures=failures,
+        bytes_read=len(tail.data) + read.bytes,
+        unmatched=find_unmatched(options, partial(_paths, index), len(selected)),
+    )
+
+
+def _paths(index: Index) -> Iterator[str]:
+    yield from (member.path for member in index.members)
+    yield from (failure.path for failure in index.failures)
 
 
 def _add_up(selected: Sequence[Member], index: Index) -> Totals:
@@ -157,8 +185,9 @@ def _directory_pieces(
     yield location.held
 
 
-def _select(options: Options, index: Index) -> Sequence[Member]:
-    wanted = selector(options)
+def _select(
+    options: Options, index: Index, wanted: Callable[[str], bool] | None
+) -> Sequence[Member]:
     members: Sequence[Member] = index.members
     if wanted is not None:
         members = [member for member in members if wanted(member.path)]

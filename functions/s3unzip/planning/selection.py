@@ -1,18 +1,46 @@
-"""Which members a run extracts: globs, names, a limit."""
+"""Which members a run extracts: globs, names, a limit; and what was asked for in vain."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from s3unzip.errors import NothingSelectedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from s3unzip.model import Options
 
+MAX_COMPARED = 20_000  # names that are looked through for near ones
+MAX_NEAR = 3
 
-def compile_glob(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression of a glob.
+
+class Unmatched(NamedTuple):
+    """A name or a glob that was asked for and fits no member."""
+
+    option: str  # --member or --include
+    pattern: str
+    near: tuple[str, ...] = ()  # names of members that may be meant
+
+    @property
+    def is_name(self) -> bool:
+        """Whether exactly one member was meant."""
+        return self.option == "--member" or (
+            self.pattern.startswith("/") and not set(self.pattern) & set("*?[")
+        )
+
+    def __str__(self) -> str:
+        near = f"; near: {', '.join(map(repr, self.near))}" if self.near else ""
+        if self.is_name:
+            return f"no member is called {self.pattern.lstrip('/')!r}{near}"
+        return f"no member matches {self.pattern!r}{near}"
+
+
+def compile_glob(pattern: str, *, any_case: bool = False) -> re.Pattern[str]:
+    """Return the regular expression of a glob; `any_case` takes upper for lower case.
 
     ``*`` and ``?`` stay within one folder, ``**`` crosses them. A pattern
     without a slash is matched against the last part of the path, as in
@@ -27,7 +55,8 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
         pattern.lstrip("/"),
         flags=re.DOTALL,
     )
-    return re.compile(rf"\A(?:{text})\Z" if anchored else rf"\A(?:.*/)?(?:{text})\Z", re.DOTALL)
+    whole = rf"\A(?:{text})\Z" if anchored else rf"\A(?:.*/)?(?:{text})\Z"
+    return re.compile(whole, re.DOTALL | re.IGNORECASE if any_case else re.DOTALL)
 
 
 def _translate(token: str) -> str:
@@ -56,3 +85,74 @@ def selector(options: Options) -> Callable[[str], bool] | None:
         return not any(pattern.match(path) for pattern in exclude)
 
     return wanted
+
+
+def find_unmatched(
+    options: Options, paths: Callable[[], Iterable[str]], selected: int
+) -> tuple[Unmatched, ...]:
+    """Return the names and globs of `options` that no member fits, each with near names.
+
+    Args:
+        options: of the run.
+        paths: gives the names of all members, as often as it is called.
+        selected: members that were selected.
+    """
+    found = []
+    missing = set(options.names)
+    if missing:
+        missing.difference_update(paths())
+    found += [
+        Unmatched("--member", name, _near(name, paths()))
+        for name in options.names
+        if name in missing
+    ]
+    if selected == 0 or len(options.include) > 1:
+        for pattern in options.include:
+            fits = compile_glob(pattern).match
+            if not any(map(fits, paths())):
+                found.append(Unmatched("--include", pattern, _near_glob(pattern, paths)))
+    return tuple(found)
+
+
+def check_selection(
+    unmatched: Iterable[Unmatched], options: Options, selected: int, excluded: int
+) -> list[str]:
+    """Return warnings about what was asked for in vain; refuse a selection of nothing.
+
+    Args:
+        unmatched: as `find_unmatched` found it.
+        options: of the run.
+        selected: members that were selected.
+        excluded: members that were not.
+
+    Raises:
+        NothingSelectedError: a name is no member's, or no member is selected.
+    """
+    told = list(unmatched)
+    wrong = [one for one in told if one.is_name] or (told if not selected else [])
+    if wrong:
+        raise NothingSelectedError("; ".join(map(str, wrong)) + "; s3unzip ls lists them all")
+    if not selected and excluded:
+        globs = " ".join(f"--exclude {pattern}" for pattern in options.exclude)
+        why = f"{globs or 'the options'} exclude all {excluded:,} members"
+        raise NothingSelectedError(f"nothing is selected: {why}")
+    return [str(one) for one in told]
+
+
+def _near(name: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return names that `name` may stand for: by upper and lower case, or by few letters."""
+    known = list(islice(paths, MAX_COMPARED))
+    low = name.lower()
+    ends = [path for path in known if path.lower() == low or path.lower().endswith("/" + low)]
+    if ends:
+        return tuple(ends[:MAX_NEAR])
+    by_low = {path.lower(): path for path in known}
+    return tuple(by_low[one] for one in difflib.get_close_matches(low, by_low, MAX_NEAR))
+
+
+def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+    """Return names that `pattern` may stand for."""
+    fits = compile_glob(pattern, any_case=True).match
+    found: Iterator[str] = filter(fits, paths())
+    near = tuple(islice(found, MAX_NEAR))
+    return near or _near(pattern.strip("*?").lstrip("/"), paths())

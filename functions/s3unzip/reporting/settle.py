@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import RunStore
 
+TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
+
 
 def settle(run: Run, context: Context) -> Settled:
     """Finish split members, write ``report.json``, and say how many tasks are left.
@@ -253,6 +255,8 @@ def _judge(
 ) -> Report:
     missing = summary.failed + summary.selected - tally.members
     verdict, reason, message = _verdict(tally, stop, missing)
+    if message is None and summary.excluded and not summary.selected:
+        message = f"nothing is selected: the options exclude all {summary.excluded:,} members"
     return Report(
         run=run.id,
         verdict=verdict,
@@ -293,8 +297,8 @@ def _verdict(
     if missing and stop is not None:
         return stop.verdict, stop.reason, stop.message
     if missing:
-        message = f"{missing} members have no outcome: their tasks did not end; redrive the run"
-        return Verdict.FAILED, "tasks-failed", message
+        message = f"{missing:,} members have no outcome: their tasks did not end"
+        return Verdict.FAILED, TASKS_FAILED, message
     if tally.counts[Status.FAILED]:
         return Verdict.COMPLETED_WITH_ERRORS, None, None
     return Verdict.COMPLETED, None, None

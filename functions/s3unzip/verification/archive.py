@@ -43,6 +43,7 @@ def verify_objects(
     effort: Effort,
     written: WrittenObjects | None = None,
     each: Callable[[Judged], object] | None = None,
+    judge: Callable[[Reading], None] | None = None,
 ) -> Verification:
     """Compare every object with its member.
 
@@ -52,6 +53,7 @@ def verify_objects(
         effort: how much is asked, and at once.
         written: what runs wrote, as the store answered them.
         each: takes every object as it is judged.
+        judge: told of what was read of the archive; may raise to end it there.
 
     Raises:
         RejectedError: the archive is refused; there is nothing to compare with.
@@ -61,6 +63,8 @@ def verify_objects(
     started = context.clock.now()
     calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
     reading = read_archive(request, context, calls)
+    if judge is not None:
+        judge(reading)
     expected = _expect(request, reading)
     destination = context.stores.destination(request.destination)
     prefix = parse_template(request).prefix
@@ -85,7 +89,7 @@ def verify_objects(
         prefix=prefix,
         deep=effort.deep,
         members=sum(member.wanted for member in expected),
-        refused=len(reading.index.failures),
+        refused=len(reading.failures),
         equal=found.equal,
         witnesses={who.value: found.witnesses[who] for who in Witness if found.witnesses[who]},
         records=tuple(known.runs),

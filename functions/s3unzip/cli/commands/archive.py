@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.selecting import judge_selection
 from s3unzip.cli.terminal.figures import printable_name
 from s3unzip.errors import UsageError
 from s3unzip.local.clock import LocalClock
-from s3unzip.model import Location, Request
+from s3unzip.model import Location, Request, encode
 from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
@@ -25,11 +27,13 @@ if TYPE_CHECKING:
     from s3unzip.preview import Listed
     from s3unzip.stores.factory import StoreConfig
 
+NOT_TEXT = (".zip", ".gz", ".png", ".jpg", ".exe")
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     app.command("ls")(with_groups(list_members))
-    app.command("cat")(with_groups(print_member))
+    app.command("cat")(with_groups(print_members))
 
 
 def list_members(
@@ -37,37 +41,46 @@ def list_members(
     selection: o.Selection,
     reading: o.Reading,
     connection: SourceConnection,
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a member.")] = False,
+    members: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MEMBER]...", help="Only these: names, folders/ or globs."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a member.")] = False,
 ) -> int:
     """List an archive's members; reads only its directory."""
+    from s3unzip.cli.terminal.output import print_reasons
     from s3unzip.preview import resolve_listing
 
-    request = preview_request(source, selection, reading)
-    listing = resolve_listing(request, make_context(connection.config(), reading))
-    if json_lines:
+    request = preview_request(source, selection.with_members(members or []), reading)
+    context = make_context(connection.config(), reading)
+    listing = resolve_listing(request, context, judge_selection(request.options))
+    if json:
         for member in listing.members:
-            sys.stdout.write(json.dumps(_as_json(member), ensure_ascii=False) + "\n")
-        return 1 if listing.failed else 0
-    _print_table(listing.members)
-    return 1 if listing.failed else 0
+            sys.stdout.write(encode(_describe(member)).decode() + "\n")
+    else:
+        _print_table(listing.members)
+        sys.stdout.flush()
+        print_reasons(Counter(failure.finding.code for failure in listing.failures))
+    return 1 if listing.failures else 0
 
 
-def print_member(
+def print_members(
     source: o.Source,
-    member: Annotated[
-        str, typer.Argument(metavar="MEMBER", help="The member's name, as ls shows.")
+    members: Annotated[
+        list[str],
+        typer.Argument(metavar="MEMBER...", help="Names as ls shows them, folders/ or globs."),
     ],
     reading: o.Reading,
     connection: SourceConnection,
 ) -> int:
-    """Write one member to stdout, checked; reads only its range."""
-    from s3unzip.preview import read_member
+    """Write members to stdout, checked; reads only their ranges."""
+    from s3unzip.preview import read_members
 
-    request = preview_request(source, o.Selection(member=[member]), reading)
+    request = preview_request(source, o.Selection().with_members(members), reading)
     context = make_context(connection.config(), reading)
-    if sys.stdout.isatty() and member.lower().endswith((".zip", ".gz", ".png", ".jpg", ".exe")):
-        raise UsageError(f"{member}: not text; redirect it: s3unzip cat ... > file")
-    for piece in read_member(request, member, context):
+    if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in members):
+        raise UsageError(f"{members[0]}: not text; redirect it: s3unzip cat ... > file")
+    for piece in read_members(request, context, judge_selection(request.options)):
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     return 0
@@ -90,22 +103,31 @@ def make_context(
     return Context(stores=open_stores(config), clock=LocalClock(), policy=policy)
 
 
-def _as_json(member: Listed) -> dict[str, object]:
+class ListedMember(Struct, frozen=True, omit_defaults=True):
+    """One line of ``s3unzip ls --json``."""
+
+    name: str
+    size: int  # uncompressed bytes
+    compressed_size: int
+    method: str | None = None
+    crc32: str | None = None  # 8 hex digits
+    mtime: int | None = None  # Unix seconds
+    offset: int | None = None  # of the local header in the archive
+    problem: str | None = None  # code of the check that refuses the member
+    message: str | None = None  # what was found, in words
+
+
+def _describe(member: Listed) -> ListedMember:
+    from s3unzip.explanations import describe
     from s3unzip.zipformat.methods import name_method
 
-    row: dict[str, object] = {
-        "name": member.path,
-        "size": member.size,
-        "compressed_size": member.compressed_size,
-    }
-    if member.problem is not None:
-        return row | {"problem": member.problem.code, "message": member.problem.message}
-    return row | {
-        "method": name_method(member.method),
-        "crc32": f"{member.crc32:08x}",
-        "mtime": member.mtime,
-        "offset": member.offset,
-    }
+    sizes = member.path, member.size, member.compressed_size
+    problem = member.problem
+    if problem is not None:
+        words = describe(problem.code, problem.message)
+        return ListedMember(*sizes, problem=problem.code, message=words)
+    method, crc32 = name_method(member.method), f"{member.crc32:08x}"
+    return ListedMember(*sizes, method, crc32, member.mtime, member.offset)
 
 
 def _print_table(members: Iterable[Listed]) -> None:

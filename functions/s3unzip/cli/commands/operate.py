@@ -19,7 +19,6 @@ from s3unzip.cli.options.connections import Connection, RunConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.figures import show_seconds
-from s3unzip.cli.terminal.output import print_report
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import PlanSummary, Status, decode, encode
 
@@ -94,6 +93,7 @@ def show_run(
 ) -> int:
     """Print the report of a run; the exit code is its verdict's."""
     from s3unzip.cli.runs import open_runs, report_of
+    from s3unzip.cli.terminal.output import print_report
     from s3unzip.reporting.settle import each_outcome
 
     runs = open_runs(env, connection.config())
@@ -108,7 +108,7 @@ def show_run(
     elif json:
         sys.stdout.write(encode(report).decode() + "\n")
     else:
-        print_report(report, sys.stdout)
+        print_report(report, sys.stdout, environment=env)
     return report.verdict.exit_code
 
 
@@ -229,6 +229,7 @@ class LocalRerun:
         """Find the run, act, print the report; return the exit code."""
         from s3unzip.cli.contexts import open_context, worker_modules
         from s3unzip.cli.runs import open_runs
+        from s3unzip.cli.terminal.output import print_report
         from s3unzip.cli.terminal.progress import RunDisplay
         from s3unzip.local.clock import LocalClock
         from s3unzip.local.forkserver import ForkServer

@@ -14,6 +14,7 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
+from s3unzip.cli.selecting import check
 from s3unzip.errors import UsageError
 from s3unzip.model import Options, Request
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -21,7 +22,9 @@ from s3unzip.stores.locations import parse_destination, parse_source
 if TYPE_CHECKING:
     from s3unzip.aws_lambda.environment import Capacity, RunDefaults
     from s3unzip.context import Context
-    from s3unzip.forecast import Forecast, Workload
+    from s3unzip.forecast import Forecast, Platform, Workload
+    from s3unzip.model import Location
+    from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
 
 
@@ -53,7 +56,6 @@ def plan_command(
     json: o.Json = False,
 ) -> int:
     """Forecast a run: its work, time and cost; nothing is written."""
-    from s3unzip.cli.platforms import choose_platform
     from s3unzip.forecast import check_budget, make_forecast
 
     config = connection.config()
@@ -68,25 +70,43 @@ def plan_command(
         layout, key_template=layout.template or ruled.key_template, prefix=None
     )
     chosen = o.make_options(selection, layout, reading, as_gzip=as_gzip or ruled.as_gzip)
+    site = _choose_site(deployed, dest, on, power)
+    context = replace(make_context(config, reading, site.target), tuning=site.tuning)
+    request = Request(parse_source(source), site.target, chosen)
+    forecast = make_forecast(_workload(request, context), site.platform, site.tuning)
+    _show_forecast(forecast, json=json)
+    check_budget(forecast, site.max_cost if max_cost is None else max_cost)
+    return 0
+
+
+class _Site(NamedTuple):
+    """Where a run would be done."""
+
+    target: Location
+    platform: Platform
+    tuning: Tuning
+    max_cost: float | None = None
+
+
+def _choose_site(
+    deployed: _Deployed | None, dest: str | None, on: str | None, power: Power
+) -> _Site:
+    from s3unzip.cli.platforms import choose_platform
+
     if deployed is None:
-        target = parse_destination(dest or ".")
         on = on or "local"
         platform = choose_platform(
             on, workers=power.workers or (power.processes if on == "local" else None)
         )
-        tuning = power.tuning(platform.workers)
-    else:
-        target = parse_destination(dest) if dest else deployed.orders.destination
-        count = power.workers or deployed.scale.tuning.max_workers
-        platform = replace(deployed.scale.platform, workers=count)
-        tuning = power.tuning(count, deployed.scale.tuning)
-        max_cost = deployed.scale.max_cost if max_cost is None else max_cost
-    context = replace(make_context(config, reading, target), tuning=tuning)
-    request = Request(parse_source(source), target, chosen)
-    forecast = make_forecast(_workload(request, context), platform, tuning)
-    _show_forecast(forecast, json=json)
-    check_budget(forecast, max_cost)
-    return 0
+        return _Site(parse_destination(dest or "."), platform, power.tuning(platform.workers))
+    scale = deployed.scale
+    count = power.workers or scale.tuning.max_workers
+    return _Site(
+        parse_destination(dest) if dest else deployed.orders.destination,
+        replace(scale.platform, workers=count),
+        power.tuning(count, scale.tuning),
+        scale.max_cost,
+    )
 
 
 class _Deployed(NamedTuple):
@@ -111,6 +131,7 @@ def _workload(request: Request, context: Context) -> Workload:
     from s3unzip.planning.archive import preview_plan
 
     preview = preview_plan(request, context)
+    check(preview.reading, request.options)
     sizes = count_sizes(member.size for member in preview.reading.selected)
     return make_workload(preview.tasks, context.tuning, title=str(request.source), sizes=sizes)
 

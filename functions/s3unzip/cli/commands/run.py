@@ -16,7 +16,7 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import RunConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
-from s3unzip.cli.terminal.output import print_report
+from s3unzip.cli.selecting import judge_selection
 from s3unzip.model import OnConflict, Request, encode
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -117,6 +117,7 @@ def _run(
     quiet: bool,
     json: bool,
 ) -> int:
+    from s3unzip.cli.terminal.output import print_report
     from s3unzip.cli.terminal.progress import RunDisplay
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.leftovers import drop_leftovers
@@ -144,7 +145,9 @@ def _run(
 
     with locks:
         with display:
-            report = run_archive(request, context, make_pool, planned)
+            report = run_archive(
+                request, context, make_pool, planned, judge_selection(request.options)
+            )
         if json:
             sys.stdout.write(encode(report).decode() + "\n")
         if not quiet:

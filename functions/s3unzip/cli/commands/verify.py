@@ -17,6 +17,7 @@ from s3unzip.cli.commands.archive import make_context
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.selecting import judge_selection
 from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
 from s3unzip.errors import UsageError
 from s3unzip.model import Request, Verdict, encode
@@ -107,6 +108,7 @@ def verify_command(
             Effort(at_once, listed, deep=deep),
             _read_written(request, env, config) if records and not deep else None,
             each,
+            judge_selection(chosen),
         )
     if json:
         sys.stdout.write(encode(found).decode() + "\n")

@@ -13,7 +13,6 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
-from s3unzip.cli.terminal.output import print_report
 from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.model import encode
 
@@ -45,6 +44,7 @@ def watch_run(
 ) -> int:
     """Follow a run until it ends; the exit code is its verdict's."""
     from s3unzip.cli.runs import open_runs
+    from s3unzip.cli.terminal.output import print_report
     from s3unzip.cli.terminal.progress import RunDisplay
 
     runs = open_runs(env, connection.config())
@@ -53,7 +53,7 @@ def watch_run(
         report = _Watch(name, runs, display).follow(every)
     if json:
         sys.stdout.write(encode(report).decode() + "\n")
-    print_report(report)
+    print_report(report, environment=env)
     return report.verdict.exit_code
 
 

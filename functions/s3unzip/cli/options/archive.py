@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from dataclasses import dataclass
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec.structs import replace
 
 from s3unzip.cli.options.messages import OptionGroup
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s3unzip.model import Location
     from s3unzip.zipformat import Policy
 
@@ -73,6 +75,11 @@ class Selection(OptionGroup):
         int | None,
         typer.Option("--limit", min=1, help="Only the first so many selected members."),
     ] = None
+
+    def with_members(self, members: Sequence[str]) -> Selection:
+        """Return the selection with names, folders and globs that were given as arguments."""
+        globs = [one if set(one) & set("*?[") else f"/{one}" for one in members]
+        return dataclasses.replace(self, include=[*globs, *(self.include or ())] or None)
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,8 @@ def policy_of(
     Raises:
         UsageError: an encoding that Python does not know.
     """
+    from msgspec.structs import replace as replace_fields
+
     from s3unzip.zipformat import Limits, Policy
 
     if options.encoding is not None:
@@ -182,7 +191,7 @@ def policy_of(
     limits = Limits()
     if destination is not None and destination.scheme == "file":
         way = len(os.fsencode(destination.key))
-        limits = replace(limits, key_bytes=limits.key_bytes + way)
+        limits = replace_fields(limits, key_bytes=limits.key_bytes + way)
     return Policy(
         lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
     )

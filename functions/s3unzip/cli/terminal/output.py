@@ -6,28 +6,64 @@ import sys
 from typing import TYPE_CHECKING
 
 from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
+from s3unzip.explanations import describe, explain
 from s3unzip.model import Verdict
+from s3unzip.reporting.next_step import next_command
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import TextIO
 
-    from s3unzip.model import Report
+    from s3unzip.errors import Finding
+    from s3unzip.model import Failure, Report
     from s3unzip.reporting.nested import NestedRun
 
-FAILURES_SHOWN = 10
+FAILURES_SHOWN = 5  # of each reason
 
 
-def print_report(report: Report, stream: TextIO | None = None) -> None:
-    """Print verdict, totals, reasons and the first failures."""
+def print_report(
+    report: Report, stream: TextIO | None = None, *, environment: str | None = None
+) -> None:
+    """Print verdict, totals, reasons, the first failures, and what to do next."""
     out = stream or sys.stderr
     whence, where = printable(str(report.source)), printable(str(report.destination))
     out.write(f"{report.verdict}  {whence} -> {where}\n")
     if report.message:
-        out.write(f"  {printable(report.message)}\n")
+        out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
+    if report.reason:
+        out.write(f"  help: {_advice(report.reason, report.run)}\n")
     if report.verdict is not Verdict.REJECTED:
         _print_totals(report, out)
     _print_failures(report, out)
     out.write(f"  run {report.run}\n")
+    following = next_command(report, environment)
+    if following:
+        out.write(f"  next: {printable(following)}\n")
+
+
+def print_reasons(counts: Mapping[str, int], stream: TextIO | None = None) -> None:
+    """Print how many members were refused for what, each with its explanation."""
+    out = stream or sys.stderr
+    for code, count in counts.items():
+        out.write(f"{count:,} refused: {explain(code).sentence}{_code(code)}\n")
+        out.write(f"  help: {explain(code).advice}\n")
+
+
+def tell_finding(finding: Finding) -> str:
+    """Return a finding as lines for a person: words, the code and place, what helps."""
+    whose = f"{printable_name(finding.member)}: " if finding.member is not None else ""
+    words = printable(describe(finding.code, finding.message))
+    code = _code(finding.code, finding.offset)
+    return f"{whose}{words}{code}\n  help: {explain(finding.code).advice}"
+
+
+def _code(code: str | None, offset: int | None = None) -> str:
+    where = f" at byte {offset:,}" if offset is not None else ""
+    return f" ({code}{where})" if code else ""
+
+
+def _advice(code: str, run: str) -> str:
+    return explain(code).advice.replace(" RUN", f" {run}")
 
 
 def _print_totals(report: Report, out: TextIO) -> None:
@@ -56,29 +92,34 @@ def _print_totals(report: Report, out: TextIO) -> None:
         f"{requests.part + requests.copy:,} parts, {requests.head + requests.list:,} HEAD and "
         f"LIST{retried}{slowed}\n"
     )
-    out.writelines(f"  warning {code}: {count:,}\n" for code, count in report.warnings.items())
+    for code, count in report.warnings.items():
+        sentence = explain(code).sentence
+        out.write(f"  {count:,} with a warning: {sentence}{_code(code)}\n")
 
 
 def _print_failures(report: Report, out: TextIO) -> None:
     if not report.failed:
         return
-    reasons = ", ".join(f"{code} {count:,}" for code, count in report.reasons.items())
-    out.write(f"  failed: {reasons}\n")
-    for failure in report.failures[:FAILURES_SHOWN]:
-        where = f" at byte {failure.offset:,}" if failure.offset is not None else ""
-        out.write(f"    {printable_name(failure.key)}: {failure.reason}{where}: ")
-        out.write(f"{printable(failure.message)}\n")
-    more = report.failed - FAILURES_SHOWN
-    if more > 0:
-        out.write(f"    and {more:,} more: s3unzip show {report.run} --failures\n")
+    by_reason: dict[str, list[Failure]] = {}
+    for failure in report.failures:
+        by_reason.setdefault(failure.reason, []).append(failure)
+    for code, count in report.reasons.items():
+        out.write(f"  {count:,} failed: {explain(code).sentence}{_code(code)}\n")
+        out.write(f"    help: {_advice(code, report.run)}\n")
+        for failure in by_reason.get(code, [])[:FAILURES_SHOWN]:
+            at = f" at byte {failure.offset:,}" if failure.offset is not None else ""
+            out.write(f"    {printable_name(failure.key)}{at}: {printable(failure.message)}\n")
+        more = count - FAILURES_SHOWN
+        if more > 0:
+            out.write(f"    and {more:,} more: s3unzip show {report.run} --failures\n")
 
 
 def print_nested(nested: NestedRun, stream: TextIO | None = None) -> None:
     """Print what became of an archive inside the archive."""
     out = stream or sys.stderr
-    said = nested.reason or ""
-    if nested.message:
-        said = f"{said}: {nested.message}"
+    said = nested.message or ""
+    if nested.reason:
+        said = describe(nested.reason, nested.message) + _code(nested.reason)
     out.write(f"nested {nested.verdict or 'not extracted'}  {printable_name(nested.key)}\n")
     if said:
         out.write(f"  {printable(said)}\n")

@@ -32,6 +32,7 @@ from s3unzip.zipformat.directory.records import (
     Zip64Locator,
 )
 from s3unzip.zipformat.errors import RejectedError
+from s3unzip.zipformat.foreign import FOREIGN_HEAD, describe_foreign
 from s3unzip.zipformat.ranges import ByteRange, Reads
 
 if TYPE_CHECKING:
@@ -118,6 +119,9 @@ def locate_directory(tail: bytes, size: int, policy: Policy) -> Reads[DirectoryL
     view = Tail(tail, size)
     window_start = max(0, size - EOCD_LENGTH - MAX_COMMENT)
     window = yield from view.read(window_start, size)
+    if EOCD_SIGNATURE not in window:
+        head = yield from view.read(0, min(size, FOREIGN_HEAD))
+        _reject("no-eocd", describe_foreign(head, size, len(window)))
     warnings: list[Finding] = []
     at = _find_eocd(window, window_start, policy, warnings)
     eocd = Eocd._make(EOCD.unpack_from(window, at - window_start))

@@ -1,0 +1,144 @@
+"""Reason codes in plain words: what was found, and what to do about it.
+
+The command line, the report page and docs/reference/checks.md all take their words from here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from s3unzip.zipformat.checks import CHECKS, Action, Phase
+
+
+class Explanation(NamedTuple):
+    """A code in words."""
+
+    sentence: str  # what was found
+    advice: str  # what the user can do; names a command where one helps
+
+
+NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
+REBUILD = "Make the archive again from its files; programs would read this one in different ways."
+RENAME = "Rename the member in the archive and upload it again."
+LENIENT = "If you trust the archive, --lenient lets this pass with a warning."
+RAISE_LIMIT = (
+    "If you trust the archive, raise the limit: [limits] of the environment's file, "
+    "see docs/reference/settings.md."
+)
+EXTRACT_LATER = "Extract the member with a tool that supports it: s3unzip ls shows the method."
+NOTHING_TO_DO = "Nothing to do: the member was extracted."
+MEND_AND_RETRY = "Mend the cause, then try the failed members again: s3unzip retry RUN."
+MEND_AND_REDRIVE = "Mend the cause, then continue: s3unzip redrive RUN."
+
+# Advice of single checks; the others follow from where the check looks (`_advice_of`).
+_ADVICE = {
+    "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
+    "complete; compare its size with the original's.",
+    "trailing-data": "Fetch the archive again if something was appended to it. " + LENIENT,
+    "multi-disk": "Put all parts (.z01, .z02 ... .zip) beside each other and name the last, .zip.",
+    "stacked-archive": REBUILD,
+    "too-many-entries": RAISE_LIMIT,
+    "cd-too-large": RAISE_LIMIT,
+    "names-too-large": RAISE_LIMIT,
+    "bomb-total": RAISE_LIMIT,
+    "bomb-member-size": RAISE_LIMIT,
+    "bomb-ratio": "The member is damaged or a ZIP bomb: do not extract it. " + NEW_COPY,
+    "high-ratio": NOTHING_TO_DO,
+    "duplicate-name": "Give the members different keys with --key-template, or leave one out with "
+    "--exclude. " + LENIENT,
+    "case-collision": "Use a destination that tells upper from lower case, such as S3.",
+    "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",
+    "name-encoding-guess": "Give the encoding with --encoding if the names look wrong.",
+    "name-reserved": "Rename the member, or run without --marker.",
+    "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
+    "encrypted": "Give the password with --password-file, --ask-password or S3UNZIP_PASSWORD. "
+    "PKWARE's strong encryption is not supported.",
+    "wrong-password": "Give the right password with --password-file, --ask-password or "
+    "S3UNZIP_PASSWORD; then s3unzip retry RUN.",
+    "aes-mac-mismatch": "Check the password; if it is right, the member is damaged. " + NEW_COPY,
+    "unsupported-method": EXTRACT_LATER,
+    "patch-data": EXTRACT_LATER,
+    "symlink": "S3 has no links. --lenient writes the text of the link, its target, as an object.",
+    "device": "Leave it out with --exclude.",
+    "dir-with-data": LENIENT,
+    "memory-bound": EXTRACT_LATER,
+    "source-changed": "Start again to extract the new archive: s3unzip run.",
+}
+
+# Codes that no check of the archive gives.
+_OTHER = {
+    "access-denied": Explanation(
+        "A right is missing, or a KMS key is denied or disabled.", MEND_AND_REDRIVE
+    ),
+    "exists": Explanation(
+        "The key exists with other content, and --on-conflict is never.",
+        "Choose another --prefix, or run again with --on-conflict overwrite.",
+    ),
+    "nested-budget": Explanation(
+        "The archives inside of this one are more than the budget of --nested allows.",
+        "Extract the archive itself with s3unzip run, or raise nested_archives, nested_members or "
+        "nested_bytes with --tune.",
+    ),
+    "nested-changed": Explanation(
+        "The nested archive is not the object that was extracted.", "Run the outer archive again."
+    ),
+    "nested-prefix-taken": Explanation(
+        "The members of the nested archive would go where others of the outer one are.",
+        "Extract the nested archive by itself with s3unzip run and another --prefix.",
+    ),
+    "not-found": Explanation(
+        "A bucket does not exist, or the records of the run are gone.", MEND_AND_REDRIVE
+    ),
+    "object-too-large": Explanation(
+        "The member is larger than the store takes as one object.",
+        "Extract it into a folder or into a store with a higher limit.",
+    ),
+    "slice-refused": Explanation(
+        "A slice of a split member did not hold, so the member is streamed whole.", NOTHING_TO_DO
+    ),
+    "storage": Explanation("A store refused.", MEND_AND_REDRIVE),
+    "store-full": Explanation(
+        "No space is left at the destination.",
+        "Make room at the destination, then continue: s3unzip redrive RUN.",
+    ),
+    "store-refused": Explanation("The store refused this member.", MEND_AND_RETRY),
+    "tasks-failed": Explanation(
+        "Some tasks did not end, so some members have no outcome.",
+        "Continue the run: s3unzip redrive RUN.",
+    ),
+}
+
+
+def explain(code: str) -> Explanation:
+    """Return a code's explanation; a code of another version gets a general one."""
+    if code in _OTHER:
+        return _OTHER[code]
+    if code not in CHECKS:
+        return Explanation(f"{code}.", "See docs/reference/checks.md.")
+    return Explanation(CHECKS[code].sentence, _advice_of(code))
+
+
+def describe(code: str, message: str | None) -> str:
+    """Return what was found in words: the code's sentence, then the fact of this case."""
+    sentence = explain(code).sentence
+    if not message or message == sentence:
+        return sentence
+    if code in _OTHER:  # the message is a store's answer, a sentence of its own
+        return message
+    return f"{sentence.removesuffix('.')}: {message}"
+
+
+def other_codes() -> frozenset[str]:
+    """Return the codes that no check of the archive gives."""
+    return frozenset(_OTHER)
+
+
+def _advice_of(code: str) -> str:
+    check = CHECKS[code]
+    found = _ADVICE.get(code)
+    if found is not None:
+        return found
+    if check.default is Action.WARN:
+        return NOTHING_TO_DO
+    advice = {Phase.KEY: RENAME, Phase.INDEX: REBUILD}.get(check.phase, NEW_COPY)
+    return f"{advice} {LENIENT}" if check.is_policy else advice

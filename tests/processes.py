@@ -1,0 +1,53 @@
+"""The command line as a real process, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = 120.0  # of one command
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Program:
+    """Runs `s3unzip` in `folder`; its runs are kept there too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.variables = {
+            "S3UNZIP_HOME": str(folder / ".runs"),
+            "COLUMNS": "200",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_CONFIG_FILE": str(folder / "no-config"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(folder / "no-credentials"),
+        }
+
+    def run(self, *words: str, stdin: bytes | None = None) -> Ended:
+        """Run one command to its end."""
+        done = subprocess.run(
+            [sys.executable, "-m", "s3unzip.cli", *words],
+            cwd=self.folder,
+            env=os.environ | self.variables,
+            input=stdin if stdin is not None else b"",
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        err = done.stderr.decode()
+        assert "Traceback" not in err
+        assert "internal error" not in err
+        assert "panicked" not in err
+        return Ended(done.returncode, done.stdout.decode(), err)
