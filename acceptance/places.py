@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s3unzip.aws_lambda.refusals import FOLDER
 from s3unzip.operate.runs import RUNNING
-from s3unzip.reporting.settle import read_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,6 +177,6 @@ def _stop_runs(site: Site) -> bool:
         run = prefix.rstrip("/").rpartition("/")[2]
         if site.runs.state(run) == RUNNING:
             stopped |= site.runs.stop(run)
-            records = site.runs.run_store(run)
-            site.until(REPORT_SECONDS, lambda records=records: read_report(records) is not None)  # type: ignore[misc]  # mypy cannot infer a lambda's default
+            records = site.runs.records(run)
+            site.until(REPORT_SECONDS, lambda records=records: records.find_report() is not None)  # type: ignore[misc]  # mypy cannot infer a lambda's default
     return stopped

@@ -20,10 +20,9 @@ from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.local.clock import LocalClock
-from s3unzip.model import Location, PlanSummary, Request, decode, run_id
+from s3unzip.model import Location, PlanSummary, Request, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.planning.keys import parse_template
-from s3unzip.reporting.settle import read_report
 from s3unzip.runs.written import read_written
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.session import S3Access
@@ -167,7 +166,7 @@ class Site:
             Mismatch: it did not end in time.
         """
         for _ in self.looks(self.seconds):
-            report = read_report(self.runs.run_store(put.run))
+            report = self.runs.records(put.run).find_report()
             late = report is not None and report.finished > after
             if report is not None and late and self.runs.state(put.run) != RUNNING:
                 return report
@@ -193,7 +192,7 @@ class Site:
 
     def summary(self, put: Put) -> PlanSummary:
         """Return what the run's plan found."""
-        return decode(self.runs.run_store(put.run).read("summary.json"), PlanSummary)
+        return self.runs.records(put.run).read_summary()
 
     def verify(self, put: Put, password: bytes | None = None) -> Verification:
         """Compare the destination with the archive, as `s3unzip verify` does."""
@@ -204,7 +203,7 @@ class Site:
             policy=Policy(lenient=options.lenient, encoding=options.encoding, password=password),
         )
         deep = options.as_gzip is not None  # else samples of the bytes are compared
-        written = read_written([self.runs.run_store(put.run)], put.request.destination)
+        written = read_written([self.runs.records(put.run)], put.request.destination)
         return verify_objects(put.request, context, Effort(HEADS, 3, deep=deep), written)
 
     def read(self, key: str, offset: int, length: int) -> bytes:

@@ -117,6 +117,10 @@ class StoreFullError(StorageError):
     """No space is left, or a quota is reached, where the members go."""
 
 
+class StoreRefusesError(StorageError):
+    """The destination refuses every object that it is given."""
+
+
 class ServiceFaultError(S3UnzipError):
     """The service failed for now: the same task may work later."""
 

@@ -19,6 +19,8 @@ from s3unzip.errors import Finding, UsageError
 
 T = TypeVar("T")
 
+NOT_AN_ARCHIVE = "no-eocd"  # the reason of a file that is only called .zip
+
 
 def encode(value: object) -> bytes:
     """Return `value` as one line of JSON, without the newline."""
@@ -395,6 +397,13 @@ class Stop(Struct, frozen=True):
     message: str
 
 
+class UploadRecord(Struct, frozen=True, array_like=True):
+    """``uploads/<owner>/<attempt>.json``; without an id, any upload of the key may be meant."""
+
+    key: str
+    upload_id: str | None = None
+
+
 class Failure(Struct, frozen=True, omit_defaults=True):
     """A member or a task that failed, as the report lists it."""
 
@@ -449,3 +458,18 @@ class Settled(Struct, frozen=True):
 
     report: Report
     left: int
+
+
+class NestedRun(Struct, frozen=True, omit_defaults=True):
+    """What became of one nested archive: a line of ``nested.jsonl``."""
+
+    key: str
+    run: str | None = None  # None: it was not begun
+    verdict: Verdict | None = None
+    reason: str | None = None
+    message: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all of it is extracted, or there was nothing to extract."""
+        return self.verdict is Verdict.COMPLETED or self.reason == NOT_AN_ARCHIVE

@@ -1,6 +1,6 @@
 """The names of the objects that a run keeps in its run store, below ``runs/<run id>/``.
 
-Every other module takes the names from here; docs/run-files.md says what is in each.
+`runs.records` reads and writes them; docs/run-files.md says what is in each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FAILED = "failed.json"  # how an execution ended that did not end well
 STOP = "stop.json"  # model.Stop: why no further task may begin
 REPORT = "report.json"  # model.Report
 PAGE = "report.html"
-NESTED = "nested.jsonl"  # reporting.nested.NestedRun, one a line
+NESTED = "nested.jsonl"  # model.NestedRun, one a line
 
 # What the names of several objects begin with.
 OUTCOMES = "outcomes/"
@@ -25,6 +25,9 @@ LINKS = "links/"
 UPLOADS = "uploads/"
 RETRIES = "retry-"
 MAPS = "maps"  # a folder: what Step Functions writes of its Maps; nothing reads it
+
+# What an earlier run of the same archive and options left; a new run begins anew.
+LEAVINGS = (OUTCOMES, SCANS, LINKS, UPLOADS, STOP, REDO, RETRIES, "report.")
 
 INDEX_TASK = "index"  # the task id of members that fail before any worker sees them
 
@@ -60,5 +63,10 @@ def uploads(owner: str) -> str:
 
 
 def retry(generation: int) -> str:
-    """Return the name of the task list of one retry; the first generation is 1."""
-    return f"{RETRIES}{generation:04d}.jsonl"
+    """Return the name of one retry; the first generation is 1."""
+    return f"{RETRIES}{generation:04d}"
+
+
+def retry_tasks(retry: str) -> str:
+    """Return the name of the task list of one retry."""
+    return f"{retry}.jsonl"

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from s3unzip.model import Options, Status, Verdict
-from s3unzip.reporting.settle import each_outcome
+from s3unzip.runs.records import RunRecords
 from tests.corpus.runner import CORPUS, MemberResult, Result, compare, read_differences, read_labels
 from tests.runs import Bench
 
@@ -23,7 +23,7 @@ def extract(raw: bytes) -> Result:
     assert report.missing == 0
     members: dict[int, MemberResult] = {}
     written: set[str] = set()
-    for _, outcome in each_outcome(bench.stores.run_store(report.run)):
+    for _, outcome in RunRecords(bench.stores.run_store(report.run)).each_outcome():
         if outcome.status is Status.FAILED:
             members[outcome.index] = MemberResult(outcome.reason, outcome.key)
             continue

@@ -12,6 +12,8 @@ from s3unzip.local.clock import LocalClock
 from s3unzip.local.locking import lock_run
 from s3unzip.model import Location
 from s3unzip.objects.upload_registry import begin_upload
+from s3unzip.runs.records import RunRecords
+from s3unzip.runs.step import Step
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import ObjectFacts
 from tests.zips import Entry, build
@@ -41,11 +43,10 @@ def killed(home: Path) -> Callable[..., str]:
         extract(home, archive, *options)
         (new,) = set((home / "home/runs").iterdir()) - before
         context = context_of(home)
-        place = Location("file", "", f"{home}/out/")
         key = f"{home}/out/{archive.removesuffix('.zip')}/f"
-        work = context.stores.run_store(new.name)
-        destination = context.stores.destination(place)
-        begin_upload("stream-0", key, FACTS, destination, work, context.calls())
+        records = RunRecords.open(context.stores, new.name)
+        step = Step(records.read_run(), "stream-0", context, context.calls())
+        begin_upload(step, "stream-0", key, FACTS)
         return new.name
 
     return run

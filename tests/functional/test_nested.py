@@ -12,6 +12,7 @@ from s3unzip.local.pool import SerialPool
 from s3unzip.model import (
     Budget,
     GzipForm,
+    NestedRun,
     OnConflict,
     Options,
     PlanSummary,
@@ -21,7 +22,7 @@ from s3unzip.model import (
     decode,
 )
 from s3unzip.planning.archive import make_plan
-from s3unzip.reporting.nested import NestedRun, nested_requests
+from s3unzip.reporting.nested import nested_requests
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes
 from tests.runs import Bench

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from s3unzip import run_files
 from s3unzip.cli.main import main
 from s3unzip.extraction.task import run_task
-from s3unzip.model import PlanSummary, Report, TaskReport, decode, encode
+from s3unzip.model import PlanSummary, Report, TaskReport, decode
 from s3unzip.planning.archive import make_plan
-from s3unzip.runs.records import planned_tasks
+from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import RunWatcher
 from tests.runs import Bench
 from tests.zips import Entry, build
@@ -36,17 +35,17 @@ def planned(archive: bytes) -> tuple[Bench, PlanSummary]:
 
 def test_before_the_plan_nothing_is_known() -> None:
     """A run without a summary is still being planned."""
-    seen = RunWatcher(Bench().stores.run_store("r")).look()
+    seen = RunWatcher(RunRecords(Bench().stores.run_store("r"))).look()
     assert (seen.summary, seen.tasks) == (None, 0)
 
 
 def test_tasks_add_up_as_they_end() -> None:
     """Each look counts the tasks that ended, once."""
     bench, summary = planned(build(*MEMBERS))
-    work = bench.stores.run_store(summary.run.id)
-    watcher = RunWatcher(work)
+    records = RunRecords(bench.stores.run_store(summary.run.id))
+    watcher = RunWatcher(records)
     assert watcher.look().tasks == 0
-    for done, task in enumerate(planned_tasks(work), 1):
+    for done, task in enumerate(records.tasks(), 1):
         run_task(summary.run, task, bench.context)
         seen = watcher.look()
         assert (seen.tasks, seen.counts["extracted"]) == (done, 20 * done)
@@ -58,11 +57,11 @@ def test_tasks_add_up_as_they_end() -> None:
 def test_unfinished_tasks_are_looked_at_again() -> None:
     """A task that ran out of time counts when it is done."""
     bench, summary = planned(build(*MEMBERS))
-    work = bench.stores.run_store(summary.run.id)
-    task = next(planned_tasks(work))
+    records = RunRecords(bench.stores.run_store(summary.run.id))
+    task = next(records.tasks())
     half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
-    work.write(run_files.outcomes(task.id), [encode(half) + b"\n"])
-    watcher = RunWatcher(work)
+    records.write_outcomes(half, [])
+    watcher = RunWatcher(records)
     assert watcher.look().tasks == 0
     run_task(summary.run, task, bench.context)
     assert watcher.look().counts["extracted"] == 20
@@ -74,9 +73,9 @@ def test_failures_are_told_once_and_bounded() -> None:
     for number in range(40):
         archive[archive.index(b"#%03d" % number)] ^= 1
     bench, summary = planned(bytes(archive))
-    work = bench.stores.run_store(summary.run.id)
-    watcher = RunWatcher(work, listed=3)
-    for task in planned_tasks(work):
+    records = RunRecords(bench.stores.run_store(summary.run.id))
+    watcher = RunWatcher(records, listed=3)
+    for task in records.tasks():
         run_task(summary.run, task, bench.context)
     seen = watcher.look()
     assert len(seen.failures) == 3

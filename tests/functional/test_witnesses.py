@@ -13,6 +13,7 @@ import pytest
 
 from s3unzip.cli.main import main
 from s3unzip.model import GzipForm, Location, Options, Request
+from s3unzip.runs.records import RunRecords
 from s3unzip.runs.written import WrittenObjects, read_written
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.verification.archive import Effort, verify_objects
@@ -46,8 +47,9 @@ class Extracted:
 
     def written(self, *reports: Report) -> WrittenObjects:
         """Return what the runs recorded."""
-        stores = [self.bench.stores.run_store(one.run) for one in reports or (self.report,)]
-        return read_written(stores, self.request.destination)
+        stores = self.bench.stores
+        runs = [RunRecords.open(stores, one.run) for one in reports or (self.report,)]
+        return read_written(runs, self.request.destination)
 
     def verify(
         self, written: WrittenObjects | None = None, *, deep: bool = False
@@ -141,12 +143,12 @@ def test_the_later_run_counts() -> None:
 def test_runs_to_other_buckets_and_broken_records_are_left_out() -> None:
     """What cannot speak of the destination is not read."""
     case = Extracted()
-    store = case.bench.stores.run_store(case.report.run)
-    empty = case.bench.stores.run_store("never-begun")
+    stores = case.bench.stores
+    records, empty = (RunRecords.open(stores, run) for run in (case.report.run, "never-begun"))
     elsewhere = Location("s3", "elsewhere", "")
-    assert len(read_written([store], elsewhere)) == 0
-    assert len(read_written([store], Location("file", "", "/out/"))) == 0
-    assert len(read_written([empty, store], case.request.destination)) == 20
+    assert len(read_written([records], elsewhere)) == 0
+    assert len(read_written([records], Location("file", "", "/out/"))) == 0
+    assert len(read_written([empty, records], case.request.destination)) == 20
 
 
 def test_every_kind_of_task_records_the_etag() -> None:
@@ -167,7 +169,7 @@ def test_every_kind_of_task_records_the_etag() -> None:
     for again in (False, True):
         if again:
             assert world.redrive(report.run).extracted == 4
-        written = read_written([world.buckets.run_store(report.run)], request.destination)
+        written = read_written([RunRecords.open(world.buckets, report.run)], request.destination)
         found = verify_objects(request, world.context, Effort(2), written)
         assert (found.witnesses, found.requests.head) == ({"record": 4}, 0)
 

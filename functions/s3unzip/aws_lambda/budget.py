@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.forecast import make_forecast, make_workload
 from s3unzip.model import PlanSummary, Report, Verdict
-from s3unzip.runs.records import planned_tasks
+from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from s3unzip.aws_lambda.environment import LambdaConfig
@@ -23,8 +23,8 @@ def refuse_cost(worker: LambdaConfig, plan: PlanSummary, context: Context) -> Re
     if worker.max_cost is None:
         return None
     run = plan.run
-    work = context.stores.run_store(run.id)
-    workload = make_workload(planned_tasks(work), context.tuning, title=run.id, summary=plan)
+    tasks = RunRecords.open(context.stores, run.id).tasks()
+    workload = make_workload(tasks, context.tuning, title=run.id, summary=plan)
     cost = make_forecast(workload, worker.platform, context.tuning).cost.total
     if cost <= worker.max_cost:
         return None

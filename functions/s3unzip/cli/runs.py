@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Location, Report
     from s3unzip.operate.runs import DeployedRuns
+    from s3unzip.runs.records import RunRecords
     from s3unzip.runs.watch import Items, RunEntry
     from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.ports import RunStore, Stores
+    from s3unzip.stores.ports import Stores
 
 
 class Runs(Protocol):
@@ -45,7 +46,7 @@ class Runs(Protocol):
         """Return the ids of the runs of archives named like `source`, the earliest first."""
         ...
 
-    def run_store(self, run: str) -> RunStore:
+    def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
         ...
 
@@ -102,9 +103,11 @@ class LocalRuns:
         begin = f"{run_stem(source)}-"
         return [run for run in reversed(known_runs(self._home)) if run.startswith(begin)]
 
-    def run_store(self, run: str) -> RunStore:
+    def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
-        return self._stores.run_store(run)
+        from s3unzip.runs.records import RunRecords
+
+        return RunRecords.open(self._stores, run)
 
     def state(self, run: str) -> str | None:  # noqa: ARG002 - nobody keeps it here
         """Return None."""
@@ -141,9 +144,7 @@ def report_of(run: str, runs: Runs) -> Report:
     Raises:
         NotFoundError: it has none yet.
     """
-    from s3unzip.reporting.settle import read_report
-
-    report = read_report(runs.run_store(run))
+    report = runs.records(run).find_report()
     if report is None:
         raise NotFoundError(f"{run}: has no report yet; s3unzip redrive {run} continues it")
     return report

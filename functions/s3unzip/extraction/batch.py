@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import (
     ConflictError,
-    DeadlineError,
     Finding,
     MemberError,
     StorageError,
@@ -31,41 +30,37 @@ from s3unzip.zipformat.ranges import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from s3unzip.model import MemberRow, Run
-    from s3unzip.runs.outcomes import OutcomeLog
-    from s3unzip.stores.ports import Archive, Buffer, Destination, ObjectFacts
+    from s3unzip.extraction.attempt import TaskAttempt
+    from s3unzip.model import MemberRow
+    from s3unzip.stores.ports import Buffer, ObjectFacts
 
     Ready = tuple[MemberRow, ObjectFacts]  # what a PUT needs besides the bytes
 
-REFUSALS = 20  # PUTs that a store refuses, and takes none, until the run ends
+REFUSALS = 20  # rejected PUTs without one success after which the run ends
 
 
-def extract_batch(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
+def extract_batch(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
     """Extract `rows`, which come in archive order.
 
     Raises:
-        DeadlineError: the worker's time is nearly over; `log` has what is done.
+        DeadlineError: the worker's time is nearly over; `attempt` has what is done.
         StorageError: the store refuses every member.
         SourceChangedError, AccessDeniedError, ...: what stops the run.
         ServiceFaultError: a call's budget is spent.
     """
-    context = log.context
-    destination = context.stores.destination(run.destination)
-    rows = _without_unchanged(run, rows, destination, log)
-    archive = context.stores.source(run.source).pinned(run.source, run.pin)
-    writer = _Writer(run, destination, log)
-    pool: PutPool[Ready] = PutPool(
-        writer.put, context.tuning.puts_in_flight, context.tuning.bytes_in_flight
-    )
+    tuning = attempt.context.tuning
+    rows = _without_unchanged(attempt, rows)
+    writer = _Writer(attempt)
+    pool: PutPool[Ready] = PutPool(writer.put, tuning.puts_in_flight, tuning.bytes_in_flight)
     try:
-        for group in group_rows(rows, context.tuning.gap_bytes):
-            _extract_group(run, group, archive, pool, log)
+        for group in group_rows(rows, tuning.gap_bytes):
+            _extract_group(attempt, group, pool)
         pool.close()
         writer.finish()
     except BaseException:
-        log.calls.end()
+        attempt.calls.end()
         pool.abandon()
-        log.calls.reopen()
+        attempt.calls.reopen()
         raise
 
 
@@ -83,36 +78,28 @@ def group_rows(rows: Sequence[MemberRow], gap: int) -> Iterator[list[MemberRow]]
         yield group
 
 
-def _without_unchanged(
-    run: Run, rows: list[MemberRow], destination: Destination, log: OutcomeLog
-) -> list[MemberRow]:
-    """Return the rows that may need a PUT; also where nothing is overwritten: a 412 is paid for."""
-    if run.options.on_conflict is OnConflict.OVERWRITE:
+def _without_unchanged(attempt: TaskAttempt, rows: list[MemberRow]) -> list[MemberRow]:
+    """Return the rows that may need a PUT, by HEADs: a PUT that is refused with 412 is billed."""
+    options = attempt.run.options
+    if options.on_conflict is OnConflict.OVERWRITE:
         return rows
-    threads = log.context.tuning.puts_in_flight
-    unchanged = find_unchanged(rows, run.options, destination, log.calls, threads)
+    threads = attempt.context.tuning.puts_in_flight
+    unchanged = find_unchanged(rows, options, attempt.destination, attempt.calls, threads)
     for row in rows:
         if row.index in unchanged:
-            log.unchanged(row)
-    log.tick()
+            attempt.unchanged(row)
+    attempt.show_progress()
     return [row for row in rows if row.index not in unchanged]
 
 
-def _extract_group(
-    run: Run,
-    group: list[MemberRow],
-    archive: Archive,
-    pool: PutPool[Ready],
-    log: OutcomeLog,
-) -> None:
-    clock, margin = log.context.clock, log.context.tuning.margin_seconds
+def _extract_group(attempt: TaskAttempt, group: list[MemberRow], pool: PutPool[Ready]) -> None:
+    run = attempt.run
     whole = ByteRange(group[0].offset, stop_of(group[-1]))
-    window = Window(log.calls.stream(archive, whole), whole.start)
-    before = log.bytes_read
+    window = Window(attempt.calls.stream(attempt.archive, whole), whole.start)
+    before = attempt.bytes_read
     reach = whole.start  # where the member before ends
     for place, row in enumerate(group):
-        if clock.remaining() < margin:
-            raise DeadlineError(f"{log.task.id}: {margin:.0f} s before the worker's time limit")
+        attempt.check_time()
         # Only a local header can tell that a member reaches into the next one. Where this
         # worker judges that one too, the first stands and the second is refused.
         neighbour = place + 1 < len(group) and group[place + 1].offset == row.stop
@@ -120,15 +107,15 @@ def _extract_group(
         try:
             if row.offset < reach:
                 raise MemberError(_overlapped(row, reach))  # noqa: TRY301 - as any other finding
-            body, crc, reach = extract_small(run, row, bound, window, log)
+            body, crc, reach = extract_small(attempt, row, bound, window)
         except MemberError as error:
-            log.failed(row, error.finding)
+            attempt.failed(row, error.finding)
         else:
             done = with_crc(row, crc)
-            # Here, not where it is used: in a thread that has just woken, code costs thrice.
+            # Made here: in the pool's thread, which has just woken, the same code is slower.
             pool.submit((done, object_metadata(done.key, done, run)), body)
-        log.bytes_read = before + window.bytes_read
-        log.tick()
+        attempt.bytes_read = before + window.bytes_read
+        attempt.show_progress()
 
 
 def _overlapped(row: MemberRow, reach: int) -> Finding:
@@ -137,22 +124,21 @@ def _overlapped(row: MemberRow, reach: int) -> Finding:
 
 
 def extract_small(
-    run: Run, row: MemberRow, bound: int, window: Window, log: OutcomeLog
+    attempt: TaskAttempt, row: MemberRow, bound: int, window: Window
 ) -> tuple[Buffer, int, int]:
     """Return the verified bytes of a member's object, its content's CRC-32, and where it ends.
 
     Args:
-        run: what the member is of.
+        attempt: takes warnings.
         row: the member.
         bound: offset in the archive that the member may not pass.
         window: the archive's bytes; nothing before the member is taken any more.
-        log: takes warnings.
 
     Raises:
         MemberError: a check of the local header, the data or what follows failed.
     """
+    run, policy = attempt.run, attempt.context.policy
     member = member_of(row, run, bound)
-    policy = log.context.policy
     start = row.offset
     raw = window.take(start, stop_of(row))
     while isinstance(opened := open_member(member, raw, policy), NeedMoreBytes):
@@ -165,7 +151,7 @@ def extract_small(
     content, crc = decode_small(member, data, policy, opened, run.options, warnings)
     warnings += close_member(member, opened, raw[stop:], policy)
     if warnings:
-        log.warned(warnings)
+        attempt.warned(warnings)
     return content, crc, start + stop
 
 
@@ -177,11 +163,9 @@ class _Writer:
     would be refused one by one.
     """
 
-    def __init__(self, run: Run, destination: Destination, log: OutcomeLog) -> None:
-        self._run = run
-        self._destination = destination
-        self._log = log
-        self._never = run.options.on_conflict is OnConflict.NEVER
+    def __init__(self, attempt: TaskAttempt) -> None:
+        self._attempt = attempt
+        self._never = attempt.run.options.on_conflict is OnConflict.NEVER
         self._taken = False  # whether the store took any member
         self._refused: list[tuple[MemberRow, StorageError]] = []
         self._lock = threading.Lock()
@@ -189,16 +173,16 @@ class _Writer:
     def finish(self) -> None:
         """Note the members that were refused."""
         for row, refusal in self._refused:
-            self._log.failed(row, Finding("store-refused", str(refusal), member=row.key))
+            self._attempt.failed(row, Finding("store-refused", str(refusal), member=row.key))
 
     def put(self, ready: Ready, body: Buffer) -> None:
         """Write one member and note its outcome."""
         row, facts = ready
-        log = self._log
-        calls, clock = log.calls, log.context.clock
+        attempt = self._attempt
+        calls, clock = attempt.calls, attempt.context.clock
         started = clock.now()
         try:
-            put = partial(self._destination.put, row.key, body, facts, if_absent=self._never)
+            put = partial(attempt.destination.put, row.key, body, facts, if_absent=self._never)
             etag = calls.paced("put", put)
         except ConflictError:
             self._settle_conflict(row)
@@ -208,7 +192,7 @@ class _Writer:
             self._refuse(row, refusal)
         else:
             self._taken = True
-            log.extracted(row, clock.now() - started, len(body), etag)
+            attempt.extracted(row, clock.now() - started, len(body), etag)
 
     def _refuse(self, row: MemberRow, refusal: StorageError) -> None:
         """Keep the refusal until it is known whose it is.
@@ -222,7 +206,8 @@ class _Writer:
                 raise refusal
 
     def _settle_conflict(self, row: MemberRow) -> None:
-        if is_unchanged(row, self._run.options, self._destination, self._log.calls):
-            self._log.unchanged(row)
+        attempt = self._attempt
+        if is_unchanged(row, attempt.run.options, attempt.destination, attempt.calls):
+            attempt.unchanged(row)
         else:
-            self._log.failed(row, exists_finding(row))
+            attempt.failed(row, exists_finding(row))

@@ -17,11 +17,12 @@ from isal.isal_zlib import crc32
 
 from s3unzip.errors import Finding, MemberError, NotFoundError, StorageError
 from s3unzip.extraction.member import open_data
-from s3unzip.extraction.split.link import read_link
+from s3unzip.extraction.split.slices import find_slice
 from s3unzip.extraction.stream import stream_whole
+from s3unzip.extraction.upload import MemberUpload
 from s3unzip.model import Part
 from s3unzip.objects.part_writer import (
-    MemberUpload,
+    PartPlace,
     UploadGoneError,
     check_whole,
     combine_parts,
@@ -32,10 +33,10 @@ from s3unzip.stores.ports import Upload
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
+    from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.extraction.member import MemberData
-    from s3unzip.model import MemberRow, Run
-    from s3unzip.runs.outcomes import OutcomeLog
-    from s3unzip.stores.ports import Destination, PartLimits
+    from s3unzip.model import MemberRow
+    from s3unzip.stores.ports import PartLimits
 
 
 CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
@@ -45,23 +46,20 @@ class CopyRefusedError(StorageError):
     """The store will not copy this range: the member is streamed instead."""
 
 
-def copy_member(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
+def copy_member(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
     """Copy the one member of `rows`, or this task's slice of it.
 
     Raises:
         SourceChangedError, AccessDeniedError, ...: what stops the run.
         ServiceFaultError: a call's budget is spent.
     """
-    destination = log.context.stores.destination(run.destination)
     for row in rows:
-        if log.task.parts > 1:
-            _copy_slice(run, row, log, destination)
-            continue
-        attempt = MemberUpload(run, row, log, destination)
-        if attempt.resume_upload():
-            log.extracted(row, 0.0)
-        elif attempt.wanted():
-            _copy_whole(attempt)
+        target = MemberUpload(attempt, row)
+        if attempt.task.parts > 1:
+            _copy_slice(attempt, row)
+            attempt.slice_done = True
+        elif not target.resume() and target.wanted():
+            _copy_whole(target)
 
 
 def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:
@@ -72,91 +70,74 @@ def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:
     return [size * (n + 1) // count - size * n // count for n in range(count)]
 
 
-def _copy_whole(attempt: MemberUpload) -> None:
-    row, log = attempt.row, attempt.log
+def _copy_whole(target: MemberUpload) -> None:
+    attempt, row = target.attempt, target.row
     try:
-        data = open_data(attempt.run, row, log)
+        data = open_data(attempt, row)
         data.check_after()
     except MemberError as error:
-        log.failed(row, error.finding)
+        attempt.failed(row, error.finding)
         return
     limits = attempt.destination.part_limits
-    sizes = copy_sizes(row.size, log.context.tuning.copy_part_bytes, limits)
-    upload = attempt.begin()
+    sizes = copy_sizes(row.size, attempt.context.tuning.copy_part_bytes, limits)
+    upload = target.begin()
     try:
-        parts = _copy_parts(attempt.destination, upload, data, log, sizes=sizes)
+        parts = _copy_parts(upload, data, sizes=sizes)
         _verify(parts, data, row)
     except MemberError as error:
-        attempt.abort(upload)
-        log.failed(row, error.finding)
+        target.abort(upload)
+        attempt.failed(row, error.finding)
     except CopyRefusedError:
-        attempt.abort(upload)
-        stream_whole(attempt)
+        target.abort(upload)
+        stream_whole(target)
     except BaseException:
-        attempt.abort_quietly(upload)
+        target.abort_quietly(upload)
         raise
     else:
-        _complete_or_stream(attempt, upload, parts)
+        _complete_or_stream(target, upload, parts)
 
 
-def _complete_or_stream(attempt: MemberUpload, upload: Upload, parts: tuple[Part, ...]) -> None:
+def _complete_or_stream(target: MemberUpload, upload: Upload, parts: tuple[Part, ...]) -> None:
     try:
-        attempt.complete(upload, parts)
+        target.complete(upload, parts)
     except RUN_FAULTS:
         raise
     except StorageError:  # it copied the parts, but will not have them
-        attempt.abort(upload)
-        stream_whole(attempt)
+        target.abort(upload)
+        stream_whole(target)
 
 
-def _copy_slice(run: Run, row: MemberRow, log: OutcomeLog, destination: Destination) -> None:
+def _copy_slice(attempt: TaskAttempt, row: MemberRow) -> None:
     """Copy one slice of a member over several tasks; settling completes the member."""
-    link = read_link(log, row.index)
-    mine = [piece for piece in link.slices if piece.part == log.task.part]
-    if link.upload_id is None or not mine:
-        log.slice_done = True
+    link, piece = find_slice(attempt, row)
+    if link.upload_id is None or piece is None:
         return
-    piece = mine[0]
-    data = open_data(run, row, log)
-    sizes = copy_sizes(piece.size, math.ceil(piece.size / piece.count), destination.part_limits)
+    data = open_data(attempt, row)
+    limits = attempt.destination.part_limits
+    sizes = copy_sizes(piece.size, math.ceil(piece.size / piece.count), limits)
+    upload, first = Upload(row.key, link.upload_id), PartPlace(piece.first_number, piece.offset)
     try:
-        parts = _copy_parts(
-            destination,
-            Upload(row.key, link.upload_id),
-            data,
-            log,
-            sizes=sizes,
-            offset=piece.offset,
-            first_number=piece.first_number,
-        )
+        parts = _copy_parts(upload, data, sizes=sizes, first=first)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
-        log.failed(row, Finding("slice-refused", str(refusal), row.offset, row.key))
-        log.slice_done = True
+        attempt.failed(row, Finding("slice-refused", str(refusal), row.offset, row.key))
         return
-    log.uploaded = _with_crcs(parts, data, piece.offset)
-    log.upload_id = link.upload_id
-    log.slice_done = True
+    attempt.uploaded = _with_crcs(parts, data, piece.offset)
+    attempt.upload_id = link.upload_id
 
 
-def _copy_parts(  # noqa: PLR0913 - where from, where to, and which parts
-    destination: Destination,
-    upload: Upload,
-    data: MemberData,
-    log: OutcomeLog,
-    *,
-    sizes: list[int],
-    offset: int = 0,
-    first_number: int = 1,
+def _copy_parts(
+    upload: Upload, data: MemberData, *, sizes: list[int], first: PartPlace | None = None
 ) -> tuple[Part, ...]:
-    run = data.run
+    step, run = data.step, data.step.run
+    first_number, offset = first or PartPlace()
 
     def copy(number: int, at: int, size: int) -> Part:
         start = data.span.start + at
         span = ByteRange(start, start + size)
         try:
-            part = log.calls.paced(
+            part = step.calls.paced(
                 "copy",
-                lambda: destination.copy_part(upload, number, at, run.source, run.pin, span),
+                lambda: step.destination.copy_part(upload, number, at, run.source, run.pin, span),
             )
         except NotFoundError as gone:
             raise upload_gone(gone) from gone
@@ -173,7 +154,7 @@ def _copy_parts(  # noqa: PLR0913 - where from, where to, and which parts
 
     starts = [offset + sum(sizes[:n]) for n in range(len(sizes))]
     numbers = range(first_number, first_number + len(sizes))
-    threads = log.context.tuning.parts_in_flight
+    threads = step.context.tuning.parts_in_flight
     with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
         return tuple(pool.map(copy, numbers, starts, sizes))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from s3unzip.errors import DeadlineError, ServiceFaultError
+from s3unzip.errors import ServiceFaultError
 from s3unzip.runs.rows import MAX_HEADER, member_of
 from s3unzip.stores.readahead import stream_ahead
 from s3unzip.zipformat import (
@@ -21,21 +21,18 @@ from s3unzip.zipformat.ranges import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from s3unzip.model import MemberRow, Run
-    from s3unzip.runs.outcomes import OutcomeLog
-    from s3unzip.stores.ports import Archive
+    from s3unzip.model import MemberRow
+    from s3unzip.runs.step import Step
     from s3unzip.zipformat import Member, OpenedMember, Policy
 
 
 class MemberData(Struct, frozen=True):
     """A large member whose local header agrees with the directory."""
 
-    run: Run
+    step: Step
     row: MemberRow
     member: Member
     opened: OpenedMember
-    archive: Archive
-    log: OutcomeLog
 
     @property
     def span(self) -> ByteRange:
@@ -45,7 +42,7 @@ class MemberData(Struct, frozen=True):
 
     def read(self, want: ByteRange) -> bytes:
         """Return bytes of the archive, retried."""
-        return self.log.calls.run("get", lambda: self.archive.read(want))
+        return self.step.calls.run("get", lambda: self.step.archive.read(want))
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield bytes [start, stop) of the member's data, some read ahead of need.
@@ -53,17 +50,9 @@ class MemberData(Struct, frozen=True):
         Raises:
             DeadlineError: the worker's time is nearly over.
         """
-        clock, tuning = self.log.context.clock, self.log.context.tuning
         begin = self.span.start
         end = self.row.compressed_size if stop is None else stop
-        whole = ByteRange(begin + start, begin + end)
-        for piece in stream_ahead(self.archive, whole, self.log.calls, tuning):
-            if clock.remaining() < tuning.margin_seconds:
-                task = self.log.task.id
-                raise DeadlineError(f"{task}: {tuning.margin_seconds:.0f} s before its time limit")
-            self.log.bytes_read += len(piece)
-            yield piece
-            self.log.tick()
+        yield from read_pieces(self.step, ByteRange(begin + start, begin + end))
 
     def check_after(self) -> None:
         """Check the data descriptor and what follows it.
@@ -74,25 +63,37 @@ class MemberData(Struct, frozen=True):
         start = self.span.stop
         stop = min(self.row.stop, start + AFTER_LENGTH)
         after = self.read(ByteRange(start, stop)) if stop > start else b""
-        self.log.warned(close_member(self.member, self.opened, after, self.log.context.policy))
+        policy = self.step.context.policy
+        self.step.warned(close_member(self.member, self.opened, after, policy))
 
 
-def open_data(run: Run, row: MemberRow, log: OutcomeLog) -> MemberData:
+def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
+    """Yield a range of the archive, some of it read ahead of need.
+
+    Raises:
+        DeadlineError: the worker's time is nearly over.
+    """
+    for piece in stream_ahead(step.archive, want, step.calls, step.context.tuning):
+        step.check_time()
+        step.add_read(len(piece))
+        yield piece
+
+
+def open_data(step: Step, row: MemberRow) -> MemberData:
     """Read and check the local header of a large member.
 
     Raises:
         MemberError: the local header disagrees with the directory.
     """
-    archive = log.context.stores.source(run.source).pinned(run.source, run.pin)
-    member = member_of(row, run)
+    member = member_of(row, step.run)
 
     def read(want: ByteRange) -> bytes:
-        log.bytes_read += want.length
-        return log.calls.run("get", lambda: archive.read(want))
+        step.bytes_read += want.length
+        return step.calls.run("get", lambda: step.archive.read(want))
 
-    opened = open_local(member, read, log.context.policy)
-    log.warned(opened.warnings)
-    return MemberData(run, row, member, opened, archive, log)
+    opened = open_local(member, read, step.context.policy)
+    step.warned(opened.warnings)
+    return MemberData(step, row, member, opened)
 
 
 def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from s3unzip.errors import MemberError
 from s3unzip.extraction.member import open_data
+from s3unzip.extraction.upload import MemberUpload
 from s3unzip.objects.part_writer import (
-    MemberUpload,
     PartWriter,
     check_size,
     check_whole,
@@ -20,13 +20,13 @@ from s3unzip.objects.part_writer import (
 from s3unzip.objects.stored import open_content, stored_size, with_crc
 
 if TYPE_CHECKING:
+    from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.extraction.member import MemberData
-    from s3unzip.model import MemberRow, Part, Run
-    from s3unzip.runs.outcomes import OutcomeLog
-    from s3unzip.stores.ports import Destination, Upload
+    from s3unzip.model import MemberRow, Part
+    from s3unzip.stores.ports import Upload
 
 
-def stream_member(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
+def stream_member(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
     """Extract the one member of `rows`; it becomes visible only when it is whole and right.
 
     Raises:
@@ -35,51 +35,52 @@ def stream_member(run: Run, rows: list[MemberRow], log: OutcomeLog) -> None:
         ServiceFaultError: a call's budget is spent.
     """
     for row in rows:
-        destination = log.context.stores.destination(run.destination)
-        attempt = MemberUpload(run, row, log, destination)
-        if attempt.resume_upload():
-            log.extracted(row, 0.0)
-        elif attempt.wanted():
-            stream_whole(attempt)
+        target = MemberUpload(attempt, row)
+        if not target.resume() and target.wanted():
+            stream_whole(target)
 
 
-def stream_whole(attempt: MemberUpload) -> None:
+def stream_whole(target: MemberUpload) -> None:
     """Upload one member from its first byte to its last."""
-    row, log, options = attempt.row, attempt.log, attempt.run.options
+    attempt, row = target.attempt, target.row
+    size = stored_size(row, attempt.run.options)
     try:
-        part_size = choose_part_size(
-            stored_size(row, options),
-            log.context.tuning.part_bytes,
-            attempt.destination.part_limits,
-        )
-        data = open_data(attempt.run, row, log)
+        limits = attempt.destination.part_limits
+        part_size = choose_part_size(size, attempt.context.tuning.part_bytes, limits)
+        data = open_data(attempt, row)
     except MemberError as error:
-        log.failed(row, error.finding)
+        attempt.failed(row, error.finding)
         return
-    upload = attempt.begin()
+    upload = target.begin()
     try:
-        whole, parts = _upload(attempt, upload, data, part_size)
+        whole, parts = _upload(target, upload, data, part_size)
     except MemberError as error:
-        attempt.abort(upload)
-        log.failed(row, error.finding)
+        target.abort(upload)
+        attempt.failed(row, error.finding)
     except BaseException:
-        attempt.abort_quietly(upload)
+        target.abort_quietly(upload)
         raise
     else:
         whole.complete(upload, parts)
 
 
 def _upload(
-    attempt: MemberUpload, upload: Upload, data: MemberData, part_size: int
+    target: MemberUpload, upload: Upload, data: MemberData, part_size: int
 ) -> tuple[MemberUpload, tuple[Part, ...]]:
-    """Upload the parts; return them, and the attempt with what is known of the member now.
+    """Upload the parts; return them, and the target with what is known of the member now.
 
     Raises:
         MemberError: the member is not what the directory declares.
     """
-    row, log, options = attempt.row, attempt.log, attempt.run.options
-    content = open_content(data.member, log.context.policy, data.opened, options)
-    writer = _writer(attempt.destination, upload, log, part_size)
+    attempt, row, options = target.attempt, target.row, target.attempt.run.options
+    content = open_content(data.member, attempt.context.policy, data.opened, options)
+    writer = PartWriter(
+        attempt.destination,
+        upload,
+        attempt.calls,
+        sizes=itertools.repeat(part_size),
+        at_once=parts_at_once(part_size, attempt.context.tuning),
+    )
     try:
         for output in content.decode(data.pieces()):
             writer.write(output)
@@ -88,22 +89,10 @@ def _upload(
     except BaseException:
         writer.abandon()
         raise
-    log.warned(content.warnings)
-    whole = replace(attempt, row=with_crc(row, content.crc32))
+    attempt.warned(content.warnings)
+    whole = replace(target, row=with_crc(row, content.crc32))
     if options.as_gzip is None:
         check_whole(parts, whole.row)
     else:
         check_size(parts, row, stored_size(row, options))
     return whole, parts
-
-
-def _writer(
-    destination: Destination, upload: Upload, log: OutcomeLog, part_size: int
-) -> PartWriter:
-    return PartWriter(
-        destination,
-        upload,
-        log.calls,
-        sizes=itertools.repeat(part_size),
-        at_once=parts_at_once(part_size, log.context.tuning),
-    )

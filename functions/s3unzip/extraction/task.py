@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import (
     Finding,
-    RunStoppedError,
+    S3UnzipError,
     ServiceFaultError,
     SourceChangedError,
     StorageError,
+    StoreRefusesError,
 )
+from s3unzip.extraction.attempt import TaskAttempt
 from s3unzip.extraction.batch import extract_batch
 from s3unzip.extraction.copy import copy_member
-from s3unzip.extraction.split.segment import extract_segment
+from s3unzip.extraction.split.slices import extract_segment
 from s3unzip.extraction.stream import stream_member
 from s3unzip.model import TaskKind
-from s3unzip.runs.outcomes import OutcomeLog, read_outcomes
-from s3unzip.runs.rows import read_rows
-from s3unzip.runs.stop import RUN_FAULTS, read_stop, write_stop
+from s3unzip.runs.stop import RUN_FAULTS, stops_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import MemberRow, Run, Task, TaskReport
 
-WORKERS: dict[TaskKind, Callable[[Run, list[MemberRow], OutcomeLog], None]] = {
+WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[MemberRow]], None]] = {
     TaskKind.BATCH: extract_batch,
     TaskKind.STREAM: stream_member,
     TaskKind.COPY: copy_member,
     TaskKind.SEGMENT: extract_segment,
 }
+# What ends an attempt; its outcomes are written first.
+ATTEMPT_FAULTS: tuple[type[S3UnzipError], ...] = (*RUN_FAULTS, ServiceFaultError)
 
 
 def run_task(run: Run, task: Task, context: Context) -> TaskReport:
@@ -44,53 +46,51 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
         ServiceFaultError: the task may work later; what is done is on record.
         RunStoppedError: another task met what stops the run.
         AccessDeniedError, NotFoundError, StoreFullError: this task met it.
-        StorageError: the destination refuses whatever it is given.
+        StoreRefusesError: the destination refuses whatever it is given.
     """
-    calls = context.calls()
-    work = context.stores.run_store(run.id, calls)
-    stop = read_stop(work)
-    if stop is not None:
-        raise RunStoppedError(f"{task.id}: not begun, for the run met {stop.reason}")
-    earlier = read_outcomes(work, task.id)
+    attempt = TaskAttempt(run, task, context)
+    earlier = attempt.records.find_outcomes(task.id)
     if earlier is not None and earlier.complete:
         return earlier.report
-    rows = read_rows(work, task.rows)
-    log = OutcomeLog(run.id, task, context, calls, context.clock.now())
-    if earlier is not None:
-        log.resume(earlier)
-        done = {outcome.index for outcome in earlier.outcomes}
-        rows = [row for row in rows if row.index not in done]
-    return _work_off(run, rows, log)
-
-
-def _work_off(run: Run, rows: list[MemberRow], log: OutcomeLog) -> TaskReport:
-    """Do `rows`, and write down how it went."""
-    work = log.work
     try:
-        WORKERS[log.task.kind](run, rows, log)
-    except SourceChangedError as change:
-        write_stop(work, change)
-        return log.write()
-    except RUN_FAULTS as fault:
-        write_stop(work, fault)
-        log.write()
+        with stops_run(attempt.records, task.id):
+            rows = attempt.records.read_rows(task.rows)
+            if earlier is not None:
+                attempt.resume(earlier)
+                done = {outcome.index for outcome in earlier.outcomes}
+                rows = [row for row in rows if row.index not in done]
+            _do(attempt, rows)
+    except SourceChangedError:
+        pass  # it is on record
+    return attempt.write()
+
+
+def _do(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
+    """Do `rows`; what ends the attempt is raised when the outcomes so far are on record.
+
+    The store's refusal of one large member is that member's outcome. Of a batch, which notes the
+    refusals of single members itself, it stops the run.
+    """
+    is_batch = attempt.task.kind is TaskKind.BATCH
+    try:
+        WORKERS[attempt.task.kind](attempt, rows)
+    except SourceChangedError:
         raise
-    except ServiceFaultError:
-        log.write()
+    except ATTEMPT_FAULTS:
+        attempt.write()
         raise
     except StorageError as refusal:
-        if log.task.kind is TaskKind.BATCH:  # which notes the refusals of single members itself
-            write_stop(work, refusal)
-            log.write()
-            raise
-        _refuse(rows, refusal, log)
-    return log.write()
+        if is_batch:
+            attempt.write()
+            raise StoreRefusesError(str(refusal)) from refusal
+        _refuse(attempt, rows, refusal)
 
 
-def _refuse(rows: list[MemberRow], refusal: StorageError, log: OutcomeLog) -> None:
+def _refuse(attempt: TaskAttempt, rows: list[MemberRow], refusal: StorageError) -> None:
     """Note that the store would not take the members of a task; settling drops the upload."""
-    known = {outcome.index for outcome in log.outcomes}
+    known = {outcome.index for outcome in attempt.outcomes}
     for row in rows:
         if row.index not in known:
-            log.failed(row, Finding("store-refused", str(refusal), row.offset, row.key))
-    log.slice_done = log.task.parts > 1
+            finding = Finding("store-refused", str(refusal), row.offset, row.key)
+            attempt.failed(row, finding)
+    attempt.slice_done = attempt.task.parts > 1

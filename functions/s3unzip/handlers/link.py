@@ -10,9 +10,9 @@ from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.telemetry import follow, logger, publish, timed
 from s3unzip.aws_lambda.tracing import trace
-from s3unzip.extraction.split.link import link_members
-from s3unzip.extraction.split.rescan import list_unscanned
+from s3unzip.extraction.split.link import link_members, list_unscanned
 from s3unzip.model import Run
+from s3unzip.runs.records import RunRecords
 from s3unzip.runs.rounds import Round, next_round
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     run = parse_field(event, "run", Run)
     follow(run)
     worker = open_worker()
-    left = 0 if event.get("anyway") else list_unscanned(worker.stores.run_store(run.id))
+    records = RunRecords.open(worker.stores, run.id)
+    left = 0 if event.get("anyway") else list_unscanned(records)
     if not left:
         with timed("LinkDuration"):
             report = link_members(run, worker.context(context))

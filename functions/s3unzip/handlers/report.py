@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from s3unzip import run_files
 from s3unzip.aws_lambda.endings import is_first_end, note_failure
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
-from s3unzip.model import Run, decode
+from s3unzip.model import Run
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.retry import run_of
 from s3unzip.reporting.settle import settle
+from s3unzip.runs.records import RunRecords
 from s3unzip.runs.rounds import Round, next_round
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     step = worker.context(context)
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
     if failure:
-        run = decode(worker.stores.run_store(run_of(failure["name"])).read(run_files.RUN), Run)
+        run = RunRecords.open(worker.stores, run_of(failure["name"])).read_run()
     else:
         run = parse_field(event, "run", Run)
     follow(run)
@@ -55,9 +55,9 @@ def _end(run: Run, settled: Settled, told: dict[str, Any], step: Context) -> Non
         requests = nested_requests(run, settled.report, step)
         count = queue_nested(open_client("sqs"), worker, requests)
         logger.info("nested archives", queued=count)
-    work = worker.stores.run_store(run.id)
+    records = RunRecords.open(worker.stores, run.id)
     execution = told.get("name") or told.get("execution") or run.id
-    record_archive(settled.report, first=is_first_end(work, run.id, execution))
+    record_archive(settled.report, first=is_first_end(records, run.id, execution))
     if "status" in told:
-        note_failure(work, told)
+        note_failure(records, told)
     announce(open_client("events"), worker, settled.report)

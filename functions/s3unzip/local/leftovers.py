@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from s3unzip import run_files
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.local.locking import lock_run
-from s3unzip.model import Run, decode
 from s3unzip.objects.upload_registry import abort_run
+from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
+    from s3unzip.model import Run
 
 
 def drop_leftovers(home: str, run: Run, context: Context) -> int:
@@ -44,7 +45,7 @@ def drop_leftovers(home: str, run: Run, context: Context) -> int:
 
 def _drop_of(home: str, name: str, run: Run, context: Context) -> int:
     try:
-        other = decode(context.stores.run_store(name).read(run_files.RUN), Run)
+        other = RunRecords.open(context.stores, name).read_run()
     except (NotFoundError, UsageError):  # of a version that wrote other records
         return 0
     if (other.source.public, other.destination) != (run.source.public, run.destination):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from s3unzip import run_files
 from s3unzip.local.runner import run_archive
-from s3unzip.model import Run, decode
+from s3unzip.model import NestedRun
 from s3unzip.reporting.nested import (
-    NestedRun,
     find_nested,
     first_budget,
     has_nested,
@@ -17,13 +15,14 @@ from s3unzip.reporting.nested import (
     record_nested,
     spend,
 )
+from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s3unzip.context import Context
     from s3unzip.local.runner import Pool
-    from s3unzip.model import Budget, PlanSummary, Report
+    from s3unzip.model import Budget, PlanSummary, Report, Run
 
 
 def run_nested(
@@ -70,7 +69,7 @@ class _Nesting:
         if not has_nested(report):
             return [], []
         context = self._context
-        run = decode(context.stores.run_store(report.run).read(run_files.RUN), Run)
+        run = RunRecords.open(context.stores, report.run).read_run()
         found, nested = find_nested(run, context, self._left.archives)
         reports: list[Report] = []
         for outcome in found:

@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
-from s3unzip import run_files
 from s3unzip.errors import InterruptedRunError, RunStoppedError
 from s3unzip.extraction.split.link import link_members, linked_sizes
-from s3unzip.model import PlanSummary, Report, ScanTask, Settled, Task, decode
+from s3unzip.model import Report
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
 from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import plan_retry
 from s3unzip.reporting.settle import TASKS_FAILED, settle
-from s3unzip.runs.outcomes import iterate_lines
+from s3unzip.runs.records import RunRecords
 from s3unzip.runs.stop import RUN_FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from s3unzip.context import Context
     from s3unzip.local.pool import Outlook
     from s3unzip.local.worker import Job
-    from s3unzip.model import Request, Run
+    from s3unzip.model import PlanSummary, Request, Run, Settled, Task
     from s3unzip.planning.reading import Reading
-    from s3unzip.stores.ports import RunStore
-
-T = TypeVar("T", Task, ScanTask)
-
-# What an earlier run of the same archive and options left; a new run begins anew.
-LEAVINGS = (
-    run_files.OUTCOMES,
-    run_files.SCANS,
-    run_files.LINKS,
-    run_files.UPLOADS,
-    run_files.STOP,
-    run_files.REDO,
-    run_files.RETRIES,
-    "report.",
-)
 
 
 class Pool(Protocol):
@@ -101,26 +85,24 @@ def work_off(
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
     run = summary.run
-    work = context.stores.run_store(run.id)
+    records = RunRecords.open(context.stores, run.id)
     if fresh:  # what is forgotten could not be dropped any more
         abort_run(run, context)
-    forget(
-        work,
-        LEAVINGS if fresh else (run_files.STOP,),
-        keep=run_files.outcomes(run_files.INDEX_TASK),
-    )
+        records.forget()
+    else:
+        records.delete_stop()
     pool = make_pool(run)
     try:
         if summary.scans:
-            pool.work(_lines(work, run_files.SCAN, ScanTask))
-        tasks = _lines(work, run_files.PLAN, Task)
+            pool.work(records.scans())
+        tasks = records.tasks()
         if summary.split_members:
             _link(run, context)
-            tasks = iter(longest_first(tasks, linked_sizes(work)))
+            tasks = iter(longest_first(tasks, linked_sizes(records)))
         pool.work(tasks)
         settled = settle(run, context)
         if _worth_another_pass(settled):
-            pool.work(_lines(work, run_files.REDO, Task))
+            pool.work(records.redo())
             settled = settle(run, context)
     except KeyboardInterrupt as interrupt:
         report = settle(run, context).report
@@ -153,13 +135,13 @@ def retry_failed(
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
     run = summary.run
-    work = context.stores.run_store(run.id)
-    forget(work, (run_files.STOP,), keep="")
-    name = plan_retry(work)
-    if name is not None:
+    records = RunRecords.open(context.stores, run.id)
+    records.delete_stop()
+    planned = plan_retry(records)
+    if planned is not None:
         pool = make_pool(run)
         try:
-            pool.work(_lines(work, name, Task))
+            pool.work(planned[1])
         except KeyboardInterrupt as interrupt:
             settle(run, context)
             message = f"stopped: continue with: s3unzip redrive {run.id}"
@@ -188,15 +170,3 @@ def longest_first(tasks: Iterable[Task], sizes: Mapping[str, int]) -> list[Task]
 
 def _worth_another_pass(settled: Settled) -> bool:
     return settled.left > 0 and settled.report.reason in {None, TASKS_FAILED}
-
-
-def forget(work: RunStore, prefixes: Iterable[str], keep: str) -> None:
-    """Delete a run's records by prefix, but for `keep`."""
-    names = [name for prefix in prefixes for name in work.names(prefix) if name != keep]
-    if names:
-        work.delete(names)
-
-
-def _lines(work: RunStore, name: str, kind: type[T]) -> Iterator[T]:
-    for line in iterate_lines(work.stream(name)):
-        yield decode(line, kind)

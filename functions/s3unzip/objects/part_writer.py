@@ -1,4 +1,4 @@
-"""Multipart uploads: part sizes, parts in flight, and nothing visible until all is right."""
+"""Parts of a multipart upload: their sizes, several in flight, and what they make together."""
 
 from __future__ import annotations
 
@@ -8,30 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from isal.isal_zlib import crc32
-from msgspec import Struct
 
-from s3unzip import run_files
 from s3unzip.deflate import crc32_combine
-from s3unzip.errors import (
-    ConflictError,
-    Finding,
-    MemberError,
-    NotFoundError,
-    S3UnzipError,
-    ServiceFaultError,
-)
-from s3unzip.model import OnConflict
-from s3unzip.objects.existing import exists_finding, is_unchanged
-from s3unzip.objects.metadata import object_metadata
-from s3unzip.objects.stored import stored_as, stored_size
-from s3unzip.objects.upload_registry import begin_upload
+from s3unzip.errors import Finding, MemberError, NotFoundError, ServiceFaultError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
 
-    from s3unzip.model import MemberRow, Part, Run
-    from s3unzip.runs.outcomes import OutcomeLog
+    from s3unzip.model import MemberRow, Part
     from s3unzip.settings import Tuning
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload
@@ -208,108 +193,3 @@ class PartWriter:
             )
         except NotFoundError as gone:
             raise upload_gone(gone) from gone
-
-
-class MemberUpload(Struct, frozen=True):
-    """The multipart upload of one member by one task, from its record to its end."""
-
-    run: Run
-    row: MemberRow
-    log: OutcomeLog
-    destination: Destination
-
-    def resume_upload(self) -> bool:
-        """Say whether an earlier attempt made the member whole.
-
-        There was one if an upload is on record. Its Complete may have gone
-        through with the answer lost, or the outcome: the object tells. The
-        upload is let be, for its worker may be alive; settling drops it.
-        """
-        calls = self.log.calls
-        names = list(self.log.work.names(run_files.uploads(self.log.task.id)))
-        return bool(names) and is_unchanged(self.row, self.run.options, self.destination, calls)
-
-    def wanted(self) -> bool:
-        """Say whether the member is to be written at all; note its outcome if not."""
-        rule = self.run.options.on_conflict
-        if rule is OnConflict.OVERWRITE:
-            return True
-        found = self.log.calls.run("head", lambda: self.destination.head(self.row.key))
-        if stored_as(self.row, self.run.options).is_same(found):
-            self.log.unchanged(self.row)
-            return False
-        if found is not None and rule is OnConflict.NEVER:
-            self._exists()
-            return False
-        return True
-
-    def begin(self) -> Upload:
-        """Begin the upload; it is on record."""
-        facts = object_metadata(self.row.key, self.row, self.run)
-        log = self.log
-        return begin_upload(log.task.id, self.row.key, facts, self.destination, log.work, log.calls)
-
-    def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
-        """Make the member visible and note it."""
-        calls, clock = self.log.calls, self.log.context.clock
-        started = clock.now()
-        try:
-            etag = complete_once(self.run, self.row, self.destination, upload, parts, calls)
-        except NotFoundError as gone:
-            raise upload_gone(gone) from gone
-        except ConflictError:
-            self.abort(upload)
-            if is_unchanged(self.row, self.run.options, self.destination, calls):
-                self.log.unchanged(self.row)
-            else:
-                self._exists()
-            return
-        size = stored_size(self.row, self.run.options)
-        self.log.extracted(self.row, clock.now() - started, size, etag)
-
-    def abort(self, upload: Upload) -> None:
-        """Drop the upload."""
-        calls = self.log.calls
-        calls.run("abort", lambda: self.destination.abort_upload(upload))
-
-    def abort_quietly(self, upload: Upload) -> None:
-        """Drop the upload while another error is on its way; settling finds what is left."""
-        try:
-            self.destination.abort_upload(upload)
-        except S3UnzipError:
-            return
-
-    def _exists(self) -> None:
-        self.log.failed(self.row, exists_finding(self.row))
-
-
-def complete_once(
-    run: Run,
-    row: MemberRow,
-    destination: Destination,
-    upload: Upload,
-    parts: tuple[Part, ...],
-    calls: Calls,
-) -> str | None:
-    """Complete an upload; where the answer to an earlier try was lost, the object tells.
-
-    Returns:
-        The object's ETag without quotes; None where the answer that had it was lost.
-
-    Raises:
-        ConflictError: the run never overwrites, and the key exists.
-    """
-    never = run.options.on_conflict is OnConflict.NEVER
-    attempts = 0
-
-    def attempt() -> str | None:
-        nonlocal attempts
-        attempts += 1
-        try:
-            return destination.complete_upload(upload, parts, if_absent=never)
-        except NotFoundError:
-            if attempts > 1 and is_unchanged(row, run.options, destination, calls):
-                return None
-            raise
-
-    return calls.run("complete", attempt)

@@ -21,7 +21,6 @@ from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request, run_id
 from s3unzip.operate.runs import RUNNING
-from s3unzip.reporting.settle import read_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -104,13 +103,13 @@ def _look(
     except NotFoundError:  # deleted since it was listed
         return None
     run = run_id(request, pin)
-    work = runs.run_store(run)
-    if read_report(work) is not None:
+    records = runs.records(run)
+    if records.find_report() is not None:
         return None
     state = runs.state(run)
     if state == RUNNING:
         return state
-    began = state is not None or any(True for _ in work.names(""))
+    began = state is not None or records.exists()
     put = archive["LastModified"].timestamp()
     return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
 

@@ -21,9 +21,10 @@ from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.refusals import FOLDER, list_refusals
 from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.model import Location, Run, decode, run_stem
+from s3unzip.model import Location, run_stem
 from s3unzip.operate.stack import find_stack
 from s3unzip.reporting.retry import plan_retry, run_of
+from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import Items, RunEntry
 from s3unzip.stores.s3.stores import S3Stores
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
 
-    from s3unzip.stores.ports import RunStore
     from s3unzip.stores.s3.session import S3Access
 
 RUNNING = "RUNNING"
@@ -98,9 +98,9 @@ class DeployedRuns:
         """The stores that the runs' records are in, and the operator's way to the rest."""
         return self._stores
 
-    def run_store(self, run: str) -> RunStore:
+    def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
-        return self._stores.run_store(run)
+        return RunRecords.open(self._stores, run)
 
     def recent(self, limit: int) -> Iterator[RunEntry]:
         """Yield the latest runs first: executions, retries by their own name, and refusals."""
@@ -145,7 +145,7 @@ class DeployedRuns:
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of archives named like `source`, the earliest first."""
         dated = [
-            (decode(self.run_store(run).read(run_files.RUN), Run).created, run)
+            (self.records(run).read_run().created, run)
             for run in self._begin_so(f"{run_stem(source)}-")
         ]
         return [run for _, run in sorted(dated)]
@@ -180,7 +180,7 @@ class DeployedRuns:
         execution, state = self._last(run)
         if state is None:
             raise NotFoundError(f"{run}: has no execution; put the archive again")
-        self.run_store(run).delete([run_files.STOP])  # or no task would begin
+        self.records(run).delete_stop()  # or no task would begin
         try:
             self._states.redrive_execution(executionArn=execution)
         except self._states.exceptions.ExecutionNotRedrivable as error:
@@ -197,14 +197,14 @@ class DeployedRuns:
         """
         if self.state(run) == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch")
-        work = self.run_store(run)
-        work.delete([run_files.STOP])
-        name = plan_retry(work)
-        if name is None:
+        records = self.records(run)
+        records.delete_stop()
+        planned = plan_retry(records)
+        if planned is None:
             return 0
-        lines = work.read(name)
-        work.write(run_files.REDO, [lines])  # the list that the state machine may read
-        tasks = lines.count(b"\n")
+        name, listed = planned
+        records.write_redo(listed)  # the list that the state machine may read
+        tasks = len(listed)
         told = json.loads(self._input(run))
         told["work"]["plan"] = told["work"]["redo"]
         # The input of a run that an older version planned does not name it.
@@ -215,7 +215,7 @@ class DeployedRuns:
         try:
             self._states.start_execution(
                 stateMachineArn=self._machine,
-                name=f"{run}-{name.removesuffix('.jsonl')}",
+                name=f"{run}-{name}",
                 input=json.dumps(told),
             )
         except (BotoCoreError, ClientError) as error:
@@ -244,11 +244,8 @@ class DeployedRuns:
 
     def _last(self, run: str) -> tuple[str, str | None]:
         """Return the ARN and the state of the run's last execution: its latest retry, or itself."""
-        generations = sum(1 for _ in self.run_store(run).names(run_files.RETRIES))
-        names = [
-            f"{run}-{run_files.RETRIES}{generation:04d}" for generation in range(generations, 0, -1)
-        ]
-        for name in [*names, run]:
+        retries = reversed(self.records(run).list_retries())
+        for name in [*(f"{run}-{retry}" for retry in retries), run]:
             execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
             state = self._describe(execution)
             if state is not None:

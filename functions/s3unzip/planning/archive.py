@@ -23,7 +23,6 @@ from s3unzip.model import (
     TaskKind,
     TaskReport,
     Verdict,
-    encode,
     run_id,
 )
 from s3unzip.objects.metadata import object_metadata
@@ -32,10 +31,12 @@ from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.planning.cutting import TaskCutter, choose_concurrency, order_tasks
 from s3unzip.planning.keys import parse_template
 from s3unzip.planning.reading import read_archive, read_directory, read_tail
+from s3unzip.runs.records import RunRecords
+from s3unzip.runs.step import Step
 from s3unzip.zipformat import Members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from s3unzip.context import Context
     from s3unzip.model import Request, Task
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]  # the columns of model.MemberRow
 ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
-LINES_PIECE = 1024 * 1024  # bytes of JSON lines gathered before they are handed on
 
 
 def make_plan(
@@ -82,8 +82,9 @@ def make_plan(
         return _reject(run, refusal, started, context, calls)
     if judge is not None:
         judge(reading)
-    _probe(run, reading, context, calls)
-    return _write_plan(run, reading, started, context, calls)
+    step = Step(run, "plan", context, calls)
+    _probe(step, reading)
+    return _write_plan(step, reading, started)
 
 
 def _reject(
@@ -108,11 +109,11 @@ def _reject(
         plan_seconds=now - started,
         requests=calls.requests,
     )
-    context.stores.run_store(run.id, calls).write(run_files.RUN, [encode(run)])
+    RunRecords.open(context.stores, run.id, calls).write_run(run)
     return report
 
 
-def _probe(run: Run, reading: Reading, context: Context, calls: Calls) -> None:
+def _probe(step: Step, reading: Reading) -> None:
     """Try the destination once, before a thousand workers do.
 
     An upload that is begun and aborted asks for the same rights and the same
@@ -122,26 +123,21 @@ def _probe(run: Run, reading: Reading, context: Context, calls: Calls) -> None:
         return
     member = reading.selected[0]
     key = reading.template.key_of()(member.path)
-    destination = context.stores.destination(run.destination)
-    facts = object_metadata(key, member, run)
-    work = context.stores.run_store(run.id, calls)
-    upload = begin_upload("probe", key, facts, destination, work, calls)
-    calls.run("abort", lambda: destination.abort_upload(upload))
+    upload = begin_upload(step, "probe", key, object_metadata(key, member, step.run))
+    step.calls.run("abort", lambda: step.destination.abort_upload(upload))
 
 
-def _write_plan(
-    run: Run, reading: Reading, started: float, context: Context, calls: Calls
-) -> PlanSummary:
-    work = context.stores.run_store(run.id, calls)
-    work.write(run_files.RUN, [encode(run)])
+def _write_plan(step: Step, reading: Reading, started: float) -> PlanSummary:
+    run, records, context = step.run, step.records, step.context
+    records.write_run(run)
     index = reading.index
     cutter = make_cutter(run, reading, context)
-    work.write(run_files.MEMBERS, member_lines(reading, cutter))
+    records.write_rows(member_lines(reading, cutter))
     tasks = order_tasks(cutter.tasks)
-    work.write(run_files.PLAN, _lines(encode(task) for task in tasks))
+    records.write_tasks(tasks)
     if cutter.scans:
-        work.write(run_files.SCAN, _lines(encode(scan) for scan in cutter.scans))
-    work.write(run_files.outcomes(run_files.INDEX_TASK), _index_outcomes(reading))
+        records.write_scans(cutter.scans)
+    records.write_index_outcomes(*_index_outcomes(reading))
     concurrency = choose_concurrency(tasks, context.tuning)
     longest = max((task.seconds for task in tasks), default=0.0)
     now = context.clock.now()
@@ -164,10 +160,10 @@ def _write_plan(
         warnings=dict(index.warnings.counts),
         started=started,
         plan_seconds=round(now - started, 6),
-        requests=calls.requests,
+        requests=step.calls.requests,
         bytes_read=reading.bytes_read,
     )
-    work.write(run_files.SUMMARY, [encode(summary)])
+    records.write_summary(summary)
     return summary
 
 
@@ -240,31 +236,14 @@ def _rows(reading: Reading, key_of: Callable[[str], str]) -> Iterator[Row]:
     )
 
 
-def _index_outcomes(reading: Reading) -> Iterator[bytes]:
-    """Yield the outcomes of the members that the index itself condemns."""
+def _index_outcomes(reading: Reading) -> tuple[TaskReport, Iterator[Outcome]]:
+    """Return the report and the outcomes of the members that the index itself refuses."""
     key_of = reading.template.key_of()
     failures = reading.failures
     head = TaskReport(
         task=run_files.INDEX_TASK, kind=TaskKind.BATCH, members=len(failures), failed=len(failures)
     )
     outcomes = (
-        encode(Outcome.failed(failure.index, key_of(failure.path), failure.finding))
-        for failure in failures
+        Outcome.failed(failure.index, key_of(failure.path), failure.finding) for failure in failures
     )
-    yield from _lines([encode(head)])
-    yield from _lines(outcomes)
-
-
-def _lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Join lines into pieces worth a write."""
-    gathered: list[bytes] = []
-    pending = 0
-    for line in lines:
-        gathered.append(line)
-        pending += len(line) + 1
-        if pending >= LINES_PIECE:
-            yield b"\n".join(gathered) + b"\n"
-            gathered.clear()
-            pending = 0
-    if gathered:
-        yield b"\n".join(gathered) + b"\n"
+    return head, outcomes

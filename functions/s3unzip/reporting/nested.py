@@ -12,27 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip import run_files
-from s3unzip.errors import NotFoundError
-from s3unzip.extraction.split.finish import right_outcome
-from s3unzip.extraction.split.link import split_tasks
-from s3unzip.model import (
-    Budget,
-    Location,
-    Options,
-    PlanSummary,
-    Request,
-    Status,
-    Verdict,
-    decode,
-    encode,
-)
+from s3unzip.extraction.split.slices import right_outcome
+from s3unzip.model import Budget, Location, NestedRun, Options, Request, Status, Verdict
 from s3unzip.objects.existing import is_same_object
-from s3unzip.reporting.settle import each_outcome
-from s3unzip.runs.rows import read_rows
+from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,26 +25,9 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Outcome, Report, Run
     from s3unzip.settings import Tuning
-    from s3unzip.stores.ports import RunStore
 
 SUFFIX = ".zip"
 EXTRACTED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
-NOT_AN_ARCHIVE = "no-eocd"  # a file that is only called .zip
-
-
-class NestedRun(Struct, frozen=True, omit_defaults=True):
-    """What became of one nested archive: a line of ``nested.jsonl``."""
-
-    key: str
-    run: str | None = None  # None: it was not begun
-    verdict: Verdict | None = None
-    reason: str | None = None
-    message: str | None = None
-
-    @property
-    def is_right(self) -> bool:
-        """Whether all of it is extracted, or there was nothing to extract."""
-        return self.verdict is Verdict.COMPLETED or self.reason == NOT_AN_ARCHIVE
 
 
 def has_nested(report: Report) -> bool:
@@ -74,14 +42,9 @@ def first_budget(tuning: Tuning) -> Budget:
 
 def spend(budget: Budget, report: Report, context: Context) -> Budget:
     """Return what a nested run leaves of `budget`: by its plan, whatever it had to write."""
-    members = size = 0
-    try:
-        work = context.stores.run_store(report.run)
-        summary = decode(work.read(run_files.SUMMARY), PlanSummary)
-    except NotFoundError:  # it was rejected
-        pass
-    else:
-        members, size = summary.selected, summary.bytes_out
+    summary = RunRecords.open(context.stores, report.run).find_summary()
+    members = summary.selected if summary is not None else 0  # none of a rejected archive
+    size = summary.bytes_out if summary is not None else 0
     return Budget(
         max(0, budget.archives - 1),
         max(0, budget.members - members),
@@ -92,19 +55,19 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
 def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
     """Return the nested archives that may be extracted, and those that may not, with the reason.
 
-    Memory is bounded by `most`, which is how many are looked at.
+    Memory is bounded by `limit`, which is how many are looked at.
     """
-    work = context.stores.run_store(run.id)
+    records = RunRecords.open(context.stores, run.id)
     found: dict[str, Outcome] = {}
     refused: list[NestedRun] = []
-    for outcome in _archives(work):
+    for outcome in _archives(records):
         if len(found) < limit:
             found[nested_prefix(outcome.key)] = outcome
             continue
         message = f"the budget of {limit} nested archives is spent"
         refused.append(NestedRun(outcome.key, reason="nested-budget", message=message))
         break
-    for prefix in _taken(work, found):
+    for prefix in _taken(records, found):
         key = found.pop(prefix).key
         message = f"members of the outer archive lie below {prefix}"
         refused.append(NestedRun(key, reason="nested-prefix-taken", message=message))
@@ -174,33 +137,33 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 
 def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> None:
     """Write down what became of the nested archives of a run."""
-    lines = [encode(one) + b"\n" for one in nested]
-    if lines:
-        context.stores.run_store(run.id).write(run_files.NESTED, lines)
+    known = list(nested)
+    if known:
+        RunRecords.open(context.stores, run.id).write_nested(known)
 
 
-def _archives(work: RunStore) -> Iterator[Outcome]:
+def _archives(records: RunRecords) -> Iterator[Outcome]:
     """Yield the outcomes of members that are called archives, and may be there."""
-    for outcome in _outcomes(work):
+    for outcome in _outcomes(records):
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX):
             yield outcome
 
 
-def _outcomes(work: RunStore) -> Iterator[Outcome]:
+def _outcomes(records: RunRecords) -> Iterator[Outcome]:
     """Yield what is known of every member; of split ones, what they are if they are whole."""
-    for _, outcome in each_outcome(work):
+    for _, outcome in records.each_outcome():
         yield outcome
-    for task in split_tasks(work):
-        yield right_outcome(read_rows(work, task.rows)[0])
+    for task in records.split_tasks():
+        yield right_outcome(records.read_rows(task.rows)[0])
 
 
-def _taken(work: RunStore, prefixes: Iterable[str]) -> set[str]:
+def _taken(records: RunRecords, prefixes: Iterable[str]) -> set[str]:
     """Return which of `prefixes` other members of the run lie below, in one pass."""
     wanted = set(prefixes)
     taken: set[str] = set()
     if not wanted:
         return taken
-    for outcome in _outcomes(work):
+    for outcome in _outcomes(records):
         at = outcome.key.find("/")
         while at >= 0:
             folder = outcome.key[: at + 1]

@@ -6,24 +6,19 @@ where the context knows the platform.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from s3unzip import run_files
-from s3unzip.model import ScanReport, decode
 from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, render_page
-from s3unzip.runs.records import planned_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
-    from s3unzip.model import PlanSummary, Report
-    from s3unzip.stores.ports import RunStore
+    from s3unzip.model import PlanSummary, Report, ScanReport, Task
+    from s3unzip.runs.records import RunRecords
 
-READERS = 16  # scans read at once
 MAX_FORECAST = 5_000  # tasks; a forecast of more would be felt at the end of a run
 
 
@@ -36,15 +31,8 @@ class Columns:
     scans: list[ScanReport] = field(default_factory=list)
 
 
-def read_scans(work: RunStore) -> list[ScanReport]:
-    """Return what the scans of a run cost."""
-    names = [name for name in work.names(run_files.SCANS) if name.endswith(".json")]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="scans") as pool:
-        return [decode(line, ScanReport) for line in pool.map(work.read, names)]
-
-
 def write_page(
-    work: RunStore,
+    records: RunRecords,
     report: Report,
     summary: PlanSummary | None = None,
     columns: Columns | None = None,
@@ -55,10 +43,10 @@ def write_page(
     seen = columns or Columns()
     steps = _steps(summary, seen) if summary is not None else ()
     data = collect(report, summary, seen.tasks, seen.sizes, forecast, cost=cost, steps=steps)
-    work.write(run_files.PAGE, [render_page(data)])
+    records.write_page(render_page(data))
 
 
-def forecast_plan(work: RunStore, summary: PlanSummary, context: Context) -> Forecast | None:
+def forecast_plan(tasks: Sequence[Task], summary: PlanSummary, context: Context) -> Forecast | None:
     """Return what the plan was expected to take, None where nobody can say or it would take long.
 
     The simulation is the same for the same plan, so that it may be done when it is shown.
@@ -67,7 +55,6 @@ def forecast_plan(work: RunStore, summary: PlanSummary, context: Context) -> For
         return None
     from s3unzip.forecast import make_forecast, make_workload  # noqa: PLC0415 - if shown
 
-    tasks = planned_tasks(work)
     workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
     return make_forecast(workload, context.platform, context.tuning)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip import run_files
-from s3unzip.model import encode
 from s3unzip.reporting.page_writer import write_page
+from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
@@ -20,6 +19,6 @@ def write_refusal(report: Report, context: Context) -> None:
         StorageError: the run store cannot be written.
         ServiceFaultError: try again later.
     """
-    work = context.stores.run_store(report.run)
-    write_page(work, report)
-    work.write(run_files.REPORT, [encode(report)])
+    records = RunRecords.open(context.stores, report.run)
+    write_page(records, report)
+    records.write_report(report)

@@ -12,18 +12,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from s3unzip import run_files
-from s3unzip.errors import NotFoundError
-from s3unzip.extraction.split.finish import whole_task
-from s3unzip.model import Link, MemberRow, Outcome, Status, Task, TaskKind, decode, encode
-from s3unzip.runs.outcomes import read_outcomes
-from s3unzip.runs.records import planned_tasks, read_records
-from s3unzip.runs.rows import read_rows
+from s3unzip.extraction.split.slices import whole_task
+from s3unzip.model import MemberRow, Outcome, Status, Task, TaskKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from s3unzip.model import TaskReport
-    from s3unzip.stores.ports import RunStore
+    from s3unzip.runs.records import RunRecords
 
 
 @dataclass(slots=True)
@@ -35,11 +31,11 @@ class Retries:
     left: list[Task] = field(default_factory=list)
 
 
-def read_retries(work: RunStore) -> Retries:
+def read_retries(records: RunRecords) -> Retries:
     """Return what is on record of the run's retries."""
     retries = Retries()
-    for name in list(work.names(run_files.RETRIES)):
-        for task, found in read_records(work, planned_tasks(work, name)):
+    for retry in records.list_retries():
+        for task, found in records.outcomes_of(records.retry_tasks(retry)):
             if found is None or not found.complete:
                 retries.left.append(task)
             if found is not None:
@@ -48,60 +44,53 @@ def read_retries(work: RunStore) -> Retries:
     return retries
 
 
-def plan_retry(work: RunStore) -> str | None:
-    """List the tasks of one more retry; return the list's name, None if no member failed.
+def plan_retry(records: RunRecords) -> tuple[str, list[Task]] | None:
+    """List the tasks of one more retry; return its name and them, None if no member failed.
 
     Members that the index itself refused are not tried: what the archive says
     of them does not change.
     """
-    generation = 1 + sum(1 for _ in work.names(run_files.RETRIES))
-    earlier = read_retries(work)
+    name = run_files.retry(1 + len(records.list_retries()))
+    earlier = read_retries(records)
     tasks: list[Task] = []
-    for task, failed in _failed(work, earlier):
-        for rows, span in _runs(work, task, failed):
-            name = f"{run_files.RETRIES}{generation:04d}-{len(tasks):07d}"
-            tasks.append(_retry_task(name, task, rows, span))
+    for task, failed in _failed(records, earlier):
+        for rows, span in _runs(records, task, failed):
+            tasks.append(_retry_task(f"{name}-{len(tasks):07d}", task, rows, span))
     if not tasks:
         return None
-    name = run_files.retry(generation)
-    work.write(name, [encode(task) + b"\n" for task in tasks])
-    return name
+    records.write_retry(name, tasks)
+    return name, tasks
 
 
-def _failed(work: RunStore, earlier: Retries) -> Iterator[tuple[Task, set[int]]]:
+def _failed(records: RunRecords, earlier: Retries) -> Iterator[tuple[Task, set[int]]]:
     """Yield tasks of the plan with the indexes of those of their members that failed last."""
-    for task, found in read_records(work, planned_tasks(work)):
+    for task, found in records.outcomes_of(records.tasks()):
         outcomes = (found.outcomes if found else []) if task.parts == 1 else []
         if task.parts > 1 and task.part == 0:
-            outcomes = _split_outcomes(work, task)
+            outcomes = _split_outcomes(records, task)
         last = (earlier.outcomes.get(outcome.index, ("", outcome))[1] for outcome in outcomes)
         failed = {outcome.index for outcome in last if outcome.status is Status.FAILED}
         if failed:
             yield task, failed
 
 
-def _split_outcomes(work: RunStore, task: Task) -> list[Outcome]:
+def _split_outcomes(records: RunRecords, task: Task) -> list[Outcome]:
     """Return what is known of a member over several tasks, but that it is whole."""
-    row = read_rows(work, task.rows)[0]
-    try:
-        link = decode(work.read(run_files.link(row.index)), Link)
-    except NotFoundError:
+    row = records.read_rows(task.rows)[0]
+    link = records.find_link(row.index)
+    if link is None:
         return []
     if link.outcome is not None:
         return [link.outcome]
-    whole = read_outcomes(work, whole_task(task, row).id)
+    whole = records.find_outcomes(whole_task(task, row).id)
     return whole.outcomes if whole is not None else []
 
 
 def _runs(
-    work: RunStore, task: Task, failed: set[int]
+    records: RunRecords, task: Task, failed: set[int]
 ) -> Iterator[tuple[list[MemberRow], tuple[int, int]]]:
-    """Yield runs of neighbouring rows that failed, with their bytes of members.jsonl."""
-    lines: list[tuple[MemberRow, int, int]] = []
-    position = task.rows[0]
-    for line in work.read(run_files.MEMBERS, task.rows).splitlines(keepends=True):
-        lines.append((decode(line, MemberRow), position, position + len(line)))
-        position += len(line)
+    """Yield runs of neighbouring rows that failed, with their bytes of the member list."""
+    lines = records.read_placed_rows(task.rows)
     for is_failed, group in groupby(lines, lambda entry: entry[0].index in failed):
         if is_failed:
             some = list(group)

@@ -1,45 +1,104 @@
-"""The tasks of a plan and what is on record of each, read a few at once."""
+"""The records of one run: every object of its run store, read and written as values.
+
+docs/run-files.md says what each record holds. `read_*` methods raise `NotFoundError` where the
+record is missing, `find_*` methods return None. All raise `ServiceFaultError` where the store does
+not answer, and `UsageError` where another version wrote the record.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from s3unzip import run_files
-from s3unzip.model import Task, decode
-from s3unzip.runs.outcomes import iterate_lines, read_outcomes
+from s3unzip.model import Report, Stop, Task
+from s3unzip.runs.jsonl import join_lines
+from s3unzip.runs.split_records import SplitRecords
+from s3unzip.runs.task_records import TaskRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from s3unzip.runs.outcomes import TaskOutcomes
-    from s3unzip.stores.ports import RunStore
-
-READERS = 16  # outcomes read at once
-
-
-def planned_tasks(work: RunStore, name: str = run_files.PLAN) -> Iterator[Task]:
-    """Yield the tasks of the plan, or of another list."""
-    for line in iterate_lines(work.stream(name)):
-        yield decode(line, Task)
+    from s3unzip.model import NestedRun
+    from s3unzip.stores.calls import Calls
+    from s3unzip.stores.ports import Stores
 
 
-def read_records(
-    work: RunStore, tasks: Iterable[Task]
-) -> Iterator[tuple[Task, TaskOutcomes | None]]:
-    """Yield tasks with what is on record of them, None: nothing.
+class RunRecords(SplitRecords, TaskRecords):
+    """The typed records of one run over its run store; threads may share it."""
 
-    What there is to read is listed first: of a run that stopped early most
-    tasks have nothing.
-    """
-    known = set(work.names(run_files.OUTCOMES))
-    coming = iter(tasks)
+    @classmethod
+    def open(cls, stores: Stores, run: str, calls: Calls | None = None) -> RunRecords:
+        """Return the records of `run`; `calls` retries and counts their requests."""
+        return cls(stores.run_store(run, calls))
 
-    def read(task: Task) -> TaskOutcomes | None:
-        return read_outcomes(work, task.id) if run_files.outcomes(task.id) in known else None
+    def find_stop(self) -> Stop | None:
+        """Return why the run must end, None if it need not."""
+        return self._find(run_files.STOP, Stop)
 
-    with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
-        while some := list(islice(coming, READERS)):
-            found = pool.map(read, some)
-            yield from zip(some, found, strict=True)
+    def write_stop(self, stop: Stop) -> None:
+        """Let no further task of the run begin."""
+        self._write(run_files.STOP, stop)
+
+    def delete_stop(self) -> None:
+        """Let tasks begin again."""
+        self._store.delete([run_files.STOP])
+
+    def redo(self) -> Iterator[Task]:
+        """Yield the tasks that the last report found unfinished."""
+        return self._lines(run_files.REDO, Task)
+
+    def write_redo(self, tasks: Iterable[Task]) -> None:
+        """List the tasks that are left."""
+        self._store.write(run_files.REDO, join_lines(tasks))
+
+    def list_retries(self) -> list[str]:
+        """Return the names of the retries so far, the first one first."""
+        return [name.removesuffix(".jsonl") for name in self._store.names(run_files.RETRIES)]
+
+    def retry_tasks(self, retry: str) -> Iterator[Task]:
+        """Yield the tasks of one retry."""
+        return self._lines(run_files.retry_tasks(retry), Task)
+
+    def write_retry(self, retry: str, tasks: Iterable[Task]) -> None:
+        """Write the tasks of one retry."""
+        self._store.write(run_files.retry_tasks(retry), join_lines(tasks))
+
+    def find_report(self) -> Report | None:
+        """Return the run's report, None if it has none yet."""
+        return self._find(run_files.REPORT, Report)
+
+    def write_report(self, report: Report) -> None:
+        """Write the run's report."""
+        self._write(run_files.REPORT, report)
+
+    def read_page(self) -> bytes:
+        """Return the HTML page of the report."""
+        return self._store.read(run_files.PAGE)
+
+    def write_page(self, page: bytes) -> None:
+        """Write the HTML page of the report."""
+        self._store.write(run_files.PAGE, [page])
+
+    def write_nested(self, nested: Iterable[NestedRun]) -> None:
+        """Write what became of the nested archives of the run."""
+        self._store.write(run_files.NESTED, join_lines(nested))
+
+    def has_failure(self) -> bool:
+        """Say whether an execution of the run is on record that did not end well."""
+        return self._find(run_files.FAILED, dict[str, Any]) is not None
+
+    def write_failure(self, failure: Mapping[str, Any]) -> None:
+        """Write how an execution of the run ended that did not end well."""
+        self._write(run_files.FAILED, failure)
+
+    def exists(self) -> bool:
+        """Say whether anything is on record of the run."""
+        return any(True for _ in self._store.names(""))
+
+    def forget(self) -> None:
+        """Delete what an earlier run of the same archive and options left besides the plan."""
+        keep = run_files.outcomes(run_files.INDEX_TASK)
+        names = [name for prefix in run_files.LEAVINGS for name in self._store.names(prefix)]
+        names = [name for name in names if name != keep]
+        if names:
+            self._store.delete(names)

@@ -1,43 +1,56 @@
-"""Stopping a whole run: what one task meets that no other should meet again."""
+"""Stopping a whole run: what one step meets that no other step should meet again."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from s3unzip import run_files
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
+    RunStoppedError,
     SourceChangedError,
     StorageError,
     StoreFullError,
+    StoreRefusesError,
 )
-from s3unzip.model import Stop, Verdict, decode, encode
+from s3unzip.model import Stop, Verdict
 
 if TYPE_CHECKING:
-    from s3unzip.stores.ports import RunStore
+    from collections.abc import Iterator
+
+    from s3unzip.runs.records import RunRecords
 
 REASONS: dict[type[StorageError], str] = {
     SourceChangedError: "source-changed",
     AccessDeniedError: "access-denied",
     NotFoundError: "not-found",
     StoreFullError: "store-full",
+    StoreRefusesError: "storage",
 }
 RUN_FAULTS = tuple(REASONS)
 
 
-def write_stop(work: RunStore, fault: StorageError) -> Stop:
-    """Leave word for all other tasks of the run; return it."""
+@contextmanager
+def stops_run(records: RunRecords, step: str) -> Iterator[None]:
+    """Do a step, unless the run must end; write down what the step meets that must end the run.
+
+    Raises:
+        RunStoppedError: another step met it.
+        SourceChangedError, AccessDeniedError, ...: this step met it; it is on record.
+    """
+    stop = records.find_stop()
+    if stop is not None:
+        raise RunStoppedError(f"{step}: not begun, for the run met {stop.reason}")
+    try:
+        yield
+    except RUN_FAULTS as fault:
+        records.write_stop(stop_for(fault))
+        raise
+
+
+def stop_for(fault: StorageError) -> Stop:
+    """Return why a run must end that met `fault`."""
     changed = isinstance(fault, SourceChangedError)
     verdict = Verdict.SOURCE_CHANGED if changed else Verdict.FAILED
-    stop = Stop(verdict, REASONS.get(type(fault), "storage"), str(fault))
-    work.write(run_files.STOP, [encode(stop)])
-    return stop
-
-
-def read_stop(work: RunStore) -> Stop | None:
-    """Return why the run must end, None if it need not."""
-    try:
-        return decode(work.read(run_files.STOP), Stop)
-    except NotFoundError:
-        return None
+    return Stop(verdict, REASONS[type(fault)], str(fault))

@@ -11,21 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip import run_files
-from s3unzip.errors import NotFoundError, ServiceFaultError
-from s3unzip.model import (
-    Outcome,
-    PlanSummary,
-    Status,
-    TaskReport,
-    decode,
-)
+from s3unzip.errors import ServiceFaultError
+from s3unzip.model import Outcome, PlanSummary, Status, TaskReport
+from s3unzip.runs.object_records import READERS
 
 if TYPE_CHECKING:
-    from s3unzip.stores.ports import RunStore
-
-READERS = 16  # reports read at once
-INDEX = run_files.outcomes(run_files.INDEX_TASK)
+    from s3unzip.runs.records import RunRecords
 
 
 class RunEntry(NamedTuple):
@@ -62,8 +53,8 @@ class RunSnapshot:
 class RunWatcher:
     """Looks at one run's records, again and again, and reads only what is new."""
 
-    def __init__(self, work: RunStore, listed: int = 20) -> None:
-        self._work = work
+    def __init__(self, records: RunRecords, listed: int = 20) -> None:
+        self._records = records
         self._listed = listed  # failures shown at each look
         self._summary: PlanSummary | None = None
         self._done: dict[str, TaskReport] = {}
@@ -75,24 +66,22 @@ class RunWatcher:
             ServiceFaultError: the store does not answer.
         """
         if self._summary is None:
-            self._summary = self._read_summary()
+            self._summary = self._records.find_summary()
         if self._summary is None:
             return RunSnapshot()
         seen = RunSnapshot(self._summary)
-        names = [
-            n for n in self._work.names(run_files.OUTCOMES) if n != INDEX and n not in self._done
-        ]
+        tasks = [task for task in self._records.list_tasks() if task not in self._done]
         with ThreadPoolExecutor(READERS, thread_name_prefix="watch") as pool:
-            fresh = list(pool.map(self._read_report, names))
-        for name, report in zip(names, fresh, strict=True):
+            fresh = list(pool.map(self._find_report, tasks))
+        for task, report in zip(tasks, fresh, strict=True):
             if report is not None and report.unfinished == 0:
-                self._done[name] = report
+                self._done[task] = report
                 if report.failed and len(seen.failures) < self._listed:
-                    seen.failures += self._failures(name, report)
+                    seen.failures += self._failures(task)
         seen.failures = seen.failures[: self._listed]
         self._add_up(seen)
         if self._summary.scans and not self._done:
-            seen.scans = sum(1 for n in self._work.names(run_files.SCANS) if n.endswith(".json"))
+            seen.scans = self._records.count_scan_reports()
         return seen
 
     def _add_up(self, seen: RunSnapshot) -> None:
@@ -111,31 +100,14 @@ class RunWatcher:
         firsts = [r.first_object for r in self._done.values() if r.first_object is not None]
         seen.first_object = min(firsts, default=None)
 
-    def _read_summary(self) -> PlanSummary | None:
+    def _find_report(self, task: str) -> TaskReport | None:
         try:
-            return decode(self._work.read(run_files.SUMMARY), PlanSummary)
-        except NotFoundError:
+            return self._records.find_task_report(task)
+        except ServiceFaultError:  # the next look may succeed
             return None
 
-    def _read_report(self, name: str) -> TaskReport | None:
-        """Return a task's report, None where it is being written again."""
-        head = b""
-        try:
-            for piece in self._work.stream(name):
-                head += piece
-                if b"\n" in head:
-                    break
-        except (NotFoundError, ServiceFaultError):
-            return None
-        line, end, _ = head.partition(b"\n")
-        return decode(line, TaskReport) if end else None
-
-    def _failures(self, name: str, report: TaskReport) -> list[tuple[str, Outcome]]:
-        found = []
-        for line in self._work.read(name).splitlines()[1:]:
-            outcome = decode(line, Outcome)
-            if outcome.status is Status.FAILED:
-                found.append((report.task, outcome))
-                if len(found) == self._listed:
-                    break
-        return found
+    def _failures(self, task: str) -> list[tuple[str, Outcome]]:
+        found = self._records.find_outcomes(task)
+        outcomes = found.outcomes if found is not None else []
+        failed = [outcome for outcome in outcomes if outcome.status is Status.FAILED]
+        return [(task, outcome) for outcome in failed[: self._listed]]

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from s3unzip import run_files
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import Link, Location, Run, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from s3unzip.model import Outcome
-    from s3unzip.stores.ports import RunStore
+    from s3unzip.model import Location, Outcome, Run
+    from s3unzip.runs.records import RunRecords
 
-READERS = 8  # objects of a run store that are read at once
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
@@ -72,22 +67,22 @@ class WrittenObjects:
         return etag is not None and known[4:] == _digest(etag)
 
 
-def read_written(stores: Iterable[RunStore], destination: Location) -> WrittenObjects:
+def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenObjects:
     """Return what runs wrote to the bucket of `destination`.
 
     Args:
-        stores: of the runs, the earliest first; those to other buckets are left out.
+        runs: the records of the runs, the earliest first; those to other buckets are left out.
         destination: a prefix in S3; a folder has no ETags, so nothing is read for one.
     """
     written = WrittenObjects()
     if destination.scheme != "s3":
         return written
-    for store in stores:
-        run = _read_run(store)
+    for records in runs:
+        run = _find_run(records)
         if run is None or run.destination.bucket != destination.bucket:
             continue
         told = False
-        for line in _lines(store):
+        for line in _lines(records):
             if line.etag is not None:
                 written.add(line.key, line.size, line.crc32, line.etag)
                 told = True
@@ -103,25 +98,19 @@ def _digest(etag: str) -> bytes:
     return hashlib.blake2b(etag.encode(), digest_size=16).digest()
 
 
-def _read_run(store: RunStore) -> Run | None:
+def _find_run(records: RunRecords) -> Run | None:
     try:
-        return decode(store.read(run_files.RUN), Run)
+        return records.read_run()
     except (NotFoundError, UsageError):  # forgotten, or of a version that wrote other records
         return None
 
 
-def _lines(store: RunStore) -> Iterator[_Line]:
+def _lines(records: RunRecords) -> Iterator[_Line]:
     """Yield what the run's records say of single objects."""
-    names = [name for name in store.names(run_files.LINKS) if name.endswith(".json")]
-    for name in names:
-        outcome = decode(store.read(name), Link).outcome
-        if outcome is not None:
-            yield _line_of(outcome)
-    coming = store.names(run_files.OUTCOMES)
-    with ThreadPoolExecutor(READERS, thread_name_prefix="records") as pool:
-        while some := list(islice(coming, READERS)):
-            for data in pool.map(store.read, some):
-                yield from (decode(line, _Line) for line in data.splitlines() if line)
+    for link in records.links():
+        if link.outcome is not None:
+            yield _line_of(link.outcome)
+    yield from records.outcome_lines(_Line)
 
 
 def _line_of(outcome: Outcome) -> _Line:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3unzip.extraction.copy import copy_sizes
-from s3unzip.extraction.split.segment import part_sizes
+from s3unzip.extraction.split.slices import part_sizes
 from s3unzip.model import SliceParts
 from s3unzip.objects.part_writer import choose_part_size, parts_at_once
 from s3unzip.settings import MIB, Tuning

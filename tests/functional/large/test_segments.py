@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from s3unzip.deflate import ScannedSegment
 from s3unzip.extraction.split.link import linked_sizes
 from s3unzip.local.runner import run_archive
-from s3unzip.model import Link, OnConflict, Options, Task, decode
+from s3unzip.model import Link, OnConflict, Options, decode
+from s3unzip.runs.records import RunRecords
 from tests import zips
 from tests.functional.large.encoders import (
     ENCODERS,
@@ -214,11 +215,10 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
     report = world.run(zips.build(*entries))
     world.assert_clean(report, logs=logs, files=files, **small)
     assert set(world.summary(report).kinds) == {"batch", "segment", "copy"}
-    work = world.buckets.run_store(report.run)
-    sizes = linked_sizes(work)
+    records = RunRecords(world.buckets.run_store(report.run))
+    sizes = linked_sizes(records)
     assert sum(sizes.values()) == 700_000 + 900_000
-    planned = [decode(line, Task) for line in work.read("plan.jsonl").splitlines()]
-    assert set(sizes) <= {task.id for task in planned if task.parts > 1}
+    assert set(sizes) <= {task.id for task in records.tasks() if task.parts > 1}
 
 
 def test_an_unchanged_split_member_is_not_written_again() -> None:

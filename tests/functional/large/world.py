@@ -11,7 +11,7 @@ from s3unzip.context import Context
 from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.model import Location, Options, PlanSummary, Report, Request, decode
-from s3unzip.reporting.page_writer import read_scans
+from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
@@ -85,12 +85,13 @@ class World:
 
     def summary(self, report: Report) -> PlanSummary:
         """Return the plan's summary of a run."""
-        return decode(self.buckets.run_store(report.run).read("summary.json"), PlanSummary)
+        return RunRecords(self.buckets.run_store(report.run)).read_summary()
 
     def read_by_tasks(self, report: Report) -> int:
         """Return how many bytes of the archive the tasks read, plan and scans left out."""
-        scans = sum(scan.bytes_read for scan in read_scans(self.buckets.run_store(report.run)))
-        return report.bytes_in - self.summary(report).bytes_read - scans
+        scans = RunRecords(self.buckets.run_store(report.run)).scan_reports()
+        read = self.summary(report).bytes_read + sum(scan.bytes_read for scan in scans)
+        return report.bytes_in - read
 
     def assert_clean(self, report: Report, **contents: bytes) -> None:
         """Assert that the run completed with these members, and left no upload."""

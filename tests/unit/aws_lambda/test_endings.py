@@ -11,6 +11,7 @@ from s3unzip import run_files
 from s3unzip.aws_lambda.endings import is_first_end, note_failure
 from s3unzip.aws_lambda.telemetry import metrics, record_archive
 from s3unzip.model import Location, Options, Report, Verdict
+from s3unzip.runs.records import RunRecords
 from tests.memory import MemoryWork
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def clean() -> Iterator[None]:
 
 def test_a_redriven_run_has_ended_before() -> None:
     """After a failure that was told of, no later end is the first one."""
-    work = MemoryWork()
+    work = RunRecords(MemoryWork())
     assert is_first_end(work, "run", "run")
     note_failure(work, DETAIL)
     assert not is_first_end(work, "run", "run")
@@ -48,14 +49,14 @@ def test_a_redriven_run_has_ended_before() -> None:
 
 def test_a_retry_is_never_the_first_end() -> None:
     """An execution that is named after a retry comes after the run's own."""
-    assert not is_first_end(MemoryWork(), "run", "run-retry-0001")
+    assert not is_first_end(RunRecords(MemoryWork()), "run", "run-retry-0001")
 
 
 def test_how_an_execution_failed_is_kept() -> None:
     """Its error is on record without its input, and a redrive may begin."""
     work = MemoryWork()
     work.write(run_files.STOP, [b"{}"])
-    note_failure(work, DETAIL)
+    note_failure(RunRecords(work), DETAIL)
     kept = json.loads(work.read(run_files.FAILED))
     assert kept == {"name": "run", "status": "FAILED", "error": "States.Runtime"}
     assert list(work.names(run_files.STOP)) == []

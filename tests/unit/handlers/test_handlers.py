@@ -13,7 +13,7 @@ from s3unzip.aws_lambda.events import NESTED
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.handlers import extract, link, scan
 from s3unzip.model import Report, Verdict, decode
-from s3unzip.reporting.settle import read_report
+from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Variable
 from tests.unit.aws_lambda.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
@@ -98,7 +98,7 @@ def test_a_rejected_archive(deploy: Callable[..., Functions], account: Account) 
     assert account.executions() == []
     (event,) = account.receive(heard)
     assert (event["detail-type"], event["detail"]["verdict"]) == ("Archive Rejected", "REJECTED")
-    assert read_report(functions.run_store(event["detail"]["run"])) is not None
+    assert RunRecords(functions.run_store(event["detail"]["run"])).find_report()
     (noted,) = account.objects("work", "runs/-refused/")
     assert noted.endswith(event["detail"]["run"])
 

@@ -65,7 +65,7 @@ def test_a_plan_that_never_started(
     functions.account.put("a.zip", ARCHIVE)
     runs = open_runs()
     (lost,) = reconcile(runs, 0.0).unsettled
-    runs.run_store(lost.run).write("plan.jsonl", [b""])
+    runs.records(lost.run).write_tasks([])
     (found,) = reconcile(runs, 0.0).unsettled
     assert found.state == "not finished"
 

@@ -9,7 +9,6 @@ import pytest
 
 from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError, UsageError
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.reporting.settle import read_report
 from s3unzip.stores.s3.session import S3Access
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import Entry, build
@@ -103,7 +102,7 @@ def test_a_retry_is_an_execution_of_its_own(
     assert runs.find("latest") == run
     assert runs.state(run) == "RUNNING"  # that of the retry
     end(functions, retried)
-    report = read_report(runs.run_store(run))
+    report = runs.records(run).find_report()
     assert report is not None
     assert report.failed == 1
 

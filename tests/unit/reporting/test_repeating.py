@@ -30,7 +30,8 @@ from s3unzip.model import (
 from s3unzip.objects.upload_registry import abort_run, begin_upload
 from s3unzip.planning.archive import make_plan
 from s3unzip.reporting.settle import settle
-from s3unzip.runs.outcomes import read_outcomes
+from s3unzip.runs.records import RunRecords
+from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
 from tests.faults.archives import TUNING, make_archive
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
@@ -115,8 +116,8 @@ def test_abort_drops_only_this_runs_uploads(stores: MemoryStores, context: Conte
     """By its id where it is on record, by its key where only the intent is."""
     summary = plan(context)
     bucket, log = stores.bucket("out"), stores.run_store(summary.run.id)
-    calls = context.calls()
-    begin_upload("stream-1", "archive/a", FACTS, bucket, log, calls)
+    step = Step(summary.run, "stream-1", context, context.calls())
+    begin_upload(step, "stream-1", "archive/a", FACTS)
     theirs = bucket.create_upload("archive/a", FACTS)
     bucket.create_upload("archive/b", FACTS)
     log.write("uploads/stream-2/x.json", [b'["archive/b",null]'])
@@ -143,8 +144,8 @@ def test_a_redrive_after_an_abort(stores: MemoryStores, context: Context) -> Non
 def test_a_second_run_drops_what_the_first_left(stores: MemoryStores, context: Context) -> None:
     """A run that begins anew forgets the records of the earlier one, but not its uploads."""
     summary = plan(context)
-    log = stores.run_store(summary.run.id)
-    begin_upload("stream-1", "archive/x", FACTS, stores.bucket("out"), log, context.calls())
+    step = Step(summary.run, "stream-1", context, context.calls())
+    begin_upload(step, "stream-1", "archive/x", FACTS)
     assert work(summary, context).verdict is Verdict.COMPLETED
     assert not stores.bucket("out").pending
 
@@ -197,7 +198,7 @@ def test_an_attempt_that_resumes_counts_what_the_earlier_cost(
     short = Context(stores, ManualClock(remaining=0.0), tuning=TUNING)
     with pytest.raises(DeadlineError):
         run_task(summary.run, task, short)
-    first = read_outcomes(log, task.id)
+    first = RunRecords(log).find_outcomes(task.id)
     assert first is not None
     assert not first.complete
     done = run_task(summary.run, task, context)

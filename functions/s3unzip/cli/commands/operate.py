@@ -20,7 +20,7 @@ from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.figures import show_seconds
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import PlanSummary, Status, decode, encode
+from s3unzip.model import PlanSummary, Status, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,6 @@ def list_runs(
     """List runs, the latest first."""
     from s3unzip.cli.runs import open_runs
     from s3unzip.reporting.retry import run_of
-    from s3unzip.reporting.settle import read_report
 
     runs = open_runs(env, connection.config())
     listed: set[str] = set()
@@ -59,7 +58,7 @@ def list_runs(
         if run in listed:  # a retry of it is listed already
             continue
         listed.add(run)
-        report = read_report(runs.run_store(run))
+        report = runs.records(run).find_report()
         if json:
             if report is not None:
                 sys.stdout.write(encode(report).decode() + "\n")
@@ -94,13 +93,12 @@ def show_run(
     """Print the report of a run; the exit code is its verdict's."""
     from s3unzip.cli.runs import open_runs, report_of
     from s3unzip.cli.terminal.output import print_report
-    from s3unzip.reporting.settle import each_outcome
 
     runs = open_runs(env, connection.config())
     name = runs.find(run)
     report = report_of(name, runs)
     if failures:
-        for task, outcome in each_outcome(runs.run_store(name)):
+        for task, outcome in runs.records(name).each_outcome():
             if outcome.status is Status.FAILED:
                 sys.stdout.write(encode({"task": task, "outcome": outcome}).decode() + "\n")
     elif html:
@@ -124,7 +122,7 @@ def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
         raise NotFoundError(f"{run}: has no page; s3unzip redrive {run} writes it")
     page = home / "pages" / f"{run}.html"
     make_folders(page.parent, PRIVATE)
-    page.write_bytes(runs.run_store(run).read(run_files.PAGE))
+    page.write_bytes(runs.records(run).read_page())
     return page
 
 
@@ -198,7 +196,7 @@ def abort_run(
     Members that are written stay.
     """
     from s3unzip.cli.runs import open_deployed, open_runs
-    from s3unzip.objects.upload_registry import abort_leftovers
+    from s3unzip.objects import upload_registry
 
     config = connection.config()
     if env is None:
@@ -211,7 +209,7 @@ def abort_run(
             sys.stdout.write("execution stopped\n")
     context = _look(runs)
     summary = read_summary(name, runs)
-    count = abort_leftovers(summary.run, runs.run_store(name), context, context.calls())
+    count = upload_registry.abort_run(summary.run, context)
     sys.stdout.write(f"{count} incomplete uploads dropped\n")
     return 0
 
@@ -277,6 +275,6 @@ def read_summary(run: str, runs: Runs) -> PlanSummary:
         NotFoundError: the run was rejected, or never planned.
     """
     try:
-        return decode(runs.run_store(run).read(run_files.SUMMARY), PlanSummary)
+        return runs.records(run).read_summary()
     except NotFoundError as error:
         raise NotFoundError(f"{run}: has no plan; it was rejected, or stopped before") from error

@@ -194,9 +194,9 @@ def _guard(summary: PlanSummary, context: Context, max_cost: float) -> None:
         make_forecast,
         make_workload,
     )
-    from s3unzip.runs.records import planned_tasks
+    from s3unzip.runs.records import RunRecords
 
-    tasks = planned_tasks(context.stores.run_store(summary.run.id))
+    tasks = RunRecords.open(context.stores, summary.run.id).tasks()
     workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
     if context.platform is not None:
         check_budget(make_forecast(workload, context.platform, context.tuning), max_cost)

@@ -122,8 +122,8 @@ def _read_written(request: Request, env: str | None, config: StoreConfig) -> Wri
     from s3unzip.runs.written import read_written
 
     runs = open_runs(env, config)
-    stores = (runs.run_store(run) for run in runs.of_archive(request.source))
-    return read_written(stores, request.destination)
+    records = (runs.records(run) for run in runs.of_archive(request.source))
+    return read_written(records, request.destination)
 
 
 @contextmanager

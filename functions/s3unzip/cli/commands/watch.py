@@ -66,7 +66,7 @@ class _Watch:
         self._run = run
         self._runs = runs
         self._display = display
-        self._watcher = RunWatcher(runs.run_store(run))
+        self._watcher = RunWatcher(runs.records(run))
         self._told: Counter[str] = Counter()
         self._planned = False
         self._next_line = 0.0
@@ -94,11 +94,9 @@ class _Watch:
 
     def _look(self) -> Report | None:
         """Show what is new; return the report if the run has ended."""
-        from s3unzip.reporting.settle import read_report
-
         # The state first: a report that is there when a run had ended before is its last one.
         state = self._runs.state(self._run)
-        report = read_report(self._runs.run_store(self._run))
+        report = self._runs.records(self._run).find_report()
         seen = self._watcher.look()
         self._show(seen, self._runs.items(self._run) if state == RUNNING else None)
         if state == RUNNING:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from s3unzip.errors import Finding
-    from s3unzip.model import Failure, Report
-    from s3unzip.reporting.nested import NestedRun
+    from s3unzip.model import Failure, NestedRun, Report
 
 FAILURES_SHOWN = 5  # of each reason
 

@@ -9,50 +9,26 @@ the tasks need not talk. Where the slices do not fit, the member is streamed.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip import deflate, run_files
-from s3unzip.errors import (
-    ArchiveError,
-    Finding,
-    MemberError,
-    NotFoundError,
-    RunStoppedError,
-    SegmentRecordError,
-    SourceChangedError,
-    UsageError,
-)
+from s3unzip import deflate
+from s3unzip.errors import ArchiveError, Finding, MemberError, RunStoppedError, SourceChangedError
 from s3unzip.extraction.member import open_data
-from s3unzip.model import (
-    Link,
-    OnConflict,
-    Outcome,
-    SliceParts,
-    Status,
-    Task,
-    TaskKind,
-    Verdict,
-    decode,
-    encode,
-)
+from s3unzip.model import Link, OnConflict, Outcome, SliceParts, Status, TaskKind, Verdict
 from s3unzip.objects.existing import exists_finding
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.part_writer import choose_part_size
 from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.planning.cutting import slice_id
-from s3unzip.runs.outcomes import OutcomeLog, iterate_lines
-from s3unzip.runs.rows import read_rows
-from s3unzip.runs.stop import RUN_FAULTS, read_stop, write_stop
+from s3unzip.runs.step import Step
+from s3unzip.runs.stop import stops_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from s3unzip.context import Context
-    from s3unzip.model import MemberRow, Run
-    from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination, PartLimits, RunStore
-
-T = TypeVar("T")
+    from s3unzip.model import MemberRow, Run, Task
+    from s3unzip.runs.records import RunRecords
 
 
 class LinkReport(NamedTuple):
@@ -63,36 +39,28 @@ class LinkReport(NamedTuple):
     settled: int  # members that need nothing more: unchanged, or bad
 
 
-def read_link(log: OutcomeLog, member: int) -> Link:
-    """Return the link of a split member.
+def list_unscanned(records: RunRecords) -> int:
+    """List the scans that are still to do for the state machine; return how many there are.
+
+    Of a run that must stop no scan is to do.
 
     Raises:
-        UsageError: the link step did not run.
+        ServiceFaultError: try again later.
     """
-    name = run_files.link(member)
-    try:
-        return decode(log.work.read(name), Link)
-    except NotFoundError as error:
-        raise UsageError(f"{name} is missing: scan and link come before {log.task.id}") from error
+    left = records.list_unscanned()
+    if not left or records.find_stop() is not None:
+        return 0
+    records.write_rescan(left)
+    return len(left)
 
 
-def split_tasks(work: RunStore) -> Iterator[Task]:
-    """Yield the first task of each member that is split over several."""
-    for line in iterate_lines(work.stream(run_files.PLAN)):
-        task = decode(line, Task)
-        if task.parts > 1 and task.part == 0:
-            yield task
-
-
-def linked_sizes(work: RunStore) -> dict[str, int]:
+def linked_sizes(records: RunRecords) -> dict[str, int]:
     """Return the bytes that tasks of split members write, by the task's id, as the links say."""
     sizes = {}
-    for name in work.names(run_files.LINKS):
-        if name.endswith(".json"):
-            link = decode(work.read(name), Link)
-            for piece in link.slices:
-                kind = TaskKind.SEGMENT if piece.segments else TaskKind.COPY
-                sizes[slice_id(kind, link.member, piece.part)] = piece.size
+    for link in records.links():
+        for piece in link.slices:
+            kind = TaskKind.SEGMENT if piece.segments else TaskKind.COPY
+            sizes[slice_id(kind, link.member, piece.part)] = piece.size
     return sizes
 
 
@@ -107,21 +75,17 @@ def link_members(run: Run, context: Context) -> LinkReport:
         RunStoppedError: a scan met what stops the run.
         ServiceFaultError: try again later.
     """
-    calls = context.calls()
-    work = context.stores.run_store(run.id, calls)
-    stop = read_stop(work)
-    if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
-        return LinkReport(0, 0, 0)
-    if stop is not None:
-        raise RunStoppedError(f"nothing linked, for the run met {stop.reason}")
+    step = Step(run, "link", context, context.calls())
     try:
-        links = [_link_once(run, task, work, context, calls) for task in split_tasks(work)]
-    except SourceChangedError as change:
-        write_stop(work, change)
-        return LinkReport(0, 0, 0)
-    except RUN_FAULTS as fault:
-        write_stop(work, fault)
-        raise
+        with stops_run(step.records, step.name):
+            links = [_link_once(step, task) for task in step.records.split_tasks()]
+    except SourceChangedError:
+        links = []
+    except RunStoppedError:
+        stop = step.records.find_stop()
+        if stop is None or stop.verdict is not Verdict.SOURCE_CHANGED:
+            raise
+        links = []
     return LinkReport(
         linked=sum(link.upload_id is not None for link in links),
         streamed=sum(link.stream for link in links),
@@ -129,52 +93,40 @@ def link_members(run: Run, context: Context) -> LinkReport:
     )
 
 
-def _link_once(run: Run, task: Task, work: RunStore, context: Context, calls: Calls) -> Link:
-    row = read_rows(work, task.rows)[0]
-    name = run_files.link(row.index)
-    try:
-        return decode(work.read(name), Link)
-    except NotFoundError:
-        pass
-    log = OutcomeLog(run.id, task, context, calls, context.clock.now())
-    link = _make_link(run, row, log)
-    work.write(name, [encode(link)])
+def _link_once(step: Step, task: Task) -> Link:
+    row = step.records.read_rows(task.rows)[0]
+    link = step.records.find_link(row.index)
+    if link is None:
+        link = _make_link(step, row, task)
+        step.records.write_link(link)
     return link
 
 
-def _make_link(run: Run, row: MemberRow, log: OutcomeLog) -> Link:
-    destination = log.context.stores.destination(run.destination)
-    settled = _outcome_without_link(run, row, destination, log)
+def _make_link(step: Step, row: MemberRow, task: Task) -> Link:
+    settled = _outcome_without_link(step, row)
     if settled is not None:
         return Link(row.index, row.key, None, outcome=settled)
     try:
-        data = open_data(run, row, log)
+        data = open_data(step, row)
         data.check_after()
     except MemberError as error:
         failed = Outcome.failed(row.index, row.key, error.finding)
         return Link(row.index, row.key, None, outcome=failed)
-    limits = destination.part_limits
+    cut = _link_segments if task.kind is TaskKind.SEGMENT else _link_copies
     try:
-        slices = (
-            _link_segments(row, log, limits)
-            if log.task.kind is TaskKind.SEGMENT
-            else _link_copies(row, log, limits)
-        )
+        slices = cut(step, row, task)
     except ArchiveError:
         return Link(row.index, row.key, None, stream=True)
-    facts = object_metadata(row.key, row, run)
-    owner = f"link-{row.index:08d}"
-    upload = begin_upload(owner, row.key, facts, destination, log.work, log.calls)
+    facts = object_metadata(row.key, row, step.run)
+    upload = begin_upload(step, f"link-{row.index:08d}", row.key, facts)
     return Link(row.index, row.key, upload.upload_id, data.span.start, tuple(slices))
 
 
-def _outcome_without_link(
-    run: Run, row: MemberRow, destination: Destination, log: OutcomeLog
-) -> Outcome | None:
-    rule = run.options.on_conflict
+def _outcome_without_link(step: Step, row: MemberRow) -> Outcome | None:
+    rule = step.run.options.on_conflict
     if rule is OnConflict.OVERWRITE:
         return None
-    found = log.calls.run("head", lambda: destination.head(row.key))
+    found = step.calls.run("head", lambda: step.destination.head(row.key))
     if found is None:
         return None
     if (found.size, found.crc32) == (row.size, row.crc32):
@@ -184,25 +136,24 @@ def _outcome_without_link(
     return None
 
 
-def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[SliceParts]:
+def _link_segments(step: Step, row: MemberRow, task: Task) -> list[SliceParts]:
     """Write the linked segments and return the slices they make.
 
     Raises:
         DeflateError: the scans do not join.
         MemberError: the scans do not make the whole member.
     """
-    work = log.work
+    limits = step.destination.part_limits
     # Each slice rounds its count of parts up: leave that many of the store's limit.
-    spare = limits._replace(max_parts=limits.max_parts - log.task.parts)
-    part_size = choose_part_size(row.size, log.context.tuning.part_bytes, spare)
+    spare = limits._replace(max_parts=limits.max_parts - task.parts)
+    part_size = choose_part_size(row.size, step.context.tuning.part_bytes, spare)
     slices: list[SliceParts] = []
     group: list[int] = []
     start = size = number = 0
     part_of: dict[int, int] = {}
-    segments = deflate.link_segments(_scans(work, row, log, part_of), row.compressed_size)
-    for segment in segments:
+    for segment in deflate.link_segments(_scans(step, row, task, part_of), row.compressed_size):
         part = part_of[segment.start_bit]
-        work.write(run_files.linked_segment(row.index, part), [segment.to_bytes()])
+        step.records.write_linked(row.index, part, segment)
         group.append(part)
         size += segment.length
         # A part below the store's least size can only be the last of an upload.
@@ -219,41 +170,25 @@ def _link_segments(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[
 
 
 def _scans(
-    work: RunStore, row: MemberRow, log: OutcomeLog, part_of: dict[int, int]
+    step: Step, row: MemberRow, task: Task, part_of: dict[int, int]
 ) -> Iterator[deflate.ScannedSegment]:
-    for part in range(log.task.parts):
-        name = run_files.scanned_segment(row.index, part)
-        try:
-            scanned = read_segment(work, name, deflate.ScannedSegment.from_bytes)
-        except NotFoundError:  # it joins the one before; a scan that is lost breaks the chain
-            continue
-        part_of[scanned.start_bit] = part
-        yield scanned
+    for part in range(task.parts):
+        scanned = step.records.find_scanned(row.index, part)
+        if scanned is not None:  # a scan that is lost breaks the chain
+            part_of[scanned.start_bit] = part
+            yield scanned
 
 
-def read_segment(work: RunStore, name: str, parse: Callable[[bytes], T]) -> T:
-    """Return a stored segment.
-
-    Raises:
-        NotFoundError: there is none of that name.
-        UsageError: another version wrote it, or it is damaged.
-    """
-    try:
-        return parse(work.read(name))
-    except SegmentRecordError as error:
-        raise UsageError(f"{name}: {error}") from error
-
-
-def _link_copies(row: MemberRow, log: OutcomeLog, limits: PartLimits) -> list[SliceParts]:
-    tuning = log.context.tuning
-    step = log.task.span[1] - log.task.span[0]
+def _link_copies(step: Step, row: MemberRow, task: Task) -> list[SliceParts]:
+    tuning, limits = step.context.tuning, step.destination.part_limits
+    length = task.span[1] - task.span[0]
     wanted = max(
         tuning.copy_part_bytes, math.ceil(row.size / limits.max_parts) + 1, limits.min_bytes
     )
     slices: list[SliceParts] = []
     number = 1
-    for part, start in enumerate(range(0, row.size, step)):
-        size = min(step, row.size - start)
+    for part, start in enumerate(range(0, row.size, length)):
+        size = min(length, row.size - start)
         count = max(1, math.ceil(size / min(wanted, limits.max_bytes)))
         slices.append(SliceParts(part, (), start, size, number, count))
         number += count

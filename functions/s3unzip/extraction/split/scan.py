@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip import deflate, run_files
+from s3unzip import deflate
 from s3unzip.deflate.split import preload, scan_segment
-from s3unzip.errors import MemberError, NotFoundError, RunStoppedError, SourceChangedError
+from s3unzip.errors import MemberError, SourceChangedError
 from s3unzip.extraction.member import open_data
-from s3unzip.model import ScanReport, Task, TaskKind, decode, encode
-from s3unzip.runs.outcomes import OutcomeLog
-from s3unzip.runs.rows import read_rows
-from s3unzip.runs.stop import RUN_FAULTS, read_stop, write_stop
+from s3unzip.model import ScanReport
+from s3unzip.runs.step import Step
+from s3unzip.runs.stop import stops_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +21,10 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.extraction.member import MemberData
     from s3unzip.model import Run, ScanTask
-    from s3unzip.stores.calls import Calls
 
 
 def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
-    """Scan one segment and write what it leaves behind to the work store.
+    """Scan one segment and write what it leaves behind to the run store.
 
     A scan that is done is not done again. An archive that changed is a
     verdict: it is written down, and nothing is found.
@@ -38,46 +36,23 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
         ServiceFaultError: try again later.
     """
     preload()
-    calls = context.calls()
-    work = context.stores.run_store(run.id, calls)
-    name = run_files.scan_report(scan.id)
+    step = Step(run, scan.id, context, context.calls())
+    done = step.records.find_scan_report(scan.id)
+    if done is not None:
+        return done
     try:
-        return decode(work.read(name), ScanReport)
-    except NotFoundError:
-        pass
-    stop = read_stop(work)
-    if stop is not None:
-        raise RunStoppedError(f"{scan.id}: not begun, for the run met {stop.reason}")
-    try:
-        report = _scan(run, scan, context, calls)
-    except SourceChangedError as change:
-        write_stop(work, change)
+        with stops_run(step.records, scan.id):
+            report = _scan(step, scan)
+    except SourceChangedError:
         return ScanReport(scan.id, scan.member, scan.part, found=False)
-    except RUN_FAULTS as fault:
-        write_stop(work, fault)
-        raise
-    work.write(name, [encode(report)])
+    step.records.write_scan_report(report)
     return report
 
 
-def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanReport:
-    started = context.clock.now()
-    work = context.stores.run_store(run.id, calls)
-    row = read_rows(work, scan.row)[0]
-    task = Task(
-        id=scan.id,
-        kind=TaskKind.SEGMENT,
-        rows=scan.row,
-        members=1,
-        span=(0, row.compressed_size),
-        size=row.size,
-        seconds=0.0,
-        part=scan.part,
-        parts=scan.parts,
-    )
-    log = OutcomeLog(run.id, task, context, calls, started)
+def _scan(step: Step, scan: ScanTask) -> ScanReport:
+    row = step.records.read_rows(scan.row)[0]
     try:
-        data = open_data(run, row, log)
+        data = open_data(step, row)
     except MemberError:  # linking opens the member too, and says what is wrong
         scanned = None
     else:
@@ -86,16 +61,16 @@ def _scan(run: Run, scan: ScanTask, context: Context, calls: Calls) -> ScanRepor
         longest = max(1, layout.count // 2)
         scanned = scan_segment(layout, scan.part, _Reader(data).read, longest)
     if scanned is not None:
-        work.write(run_files.scanned_segment(row.index, scan.part), [scanned.to_bytes()])
+        step.records.write_scanned(row.index, scan.part, scanned)
     return ScanReport(
         scan=scan.id,
         member=scan.member,
         part=scan.part,
         found=scanned is not None,
-        seconds=round(context.clock.now() - started, 6),
-        started=started,
-        bytes_read=log.bytes_read,
-        requests=calls.requests,
+        seconds=round(step.context.clock.now() - step.started, 6),
+        started=step.started,
+        bytes_read=step.bytes_read,
+        requests=step.calls.requests,
     )
 
 

@@ -21,7 +21,6 @@ from s3unzip.operate.doctor.results import CheckResult, CheckStatus
 from s3unzip.operate.doctor.secret import read_password
 from s3unzip.operate.runs import RUNNING
 from s3unzip.planning.keys import parse_template
-from s3unzip.reporting.settle import each_outcome, read_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,7 +191,7 @@ class Canary:
         """Return the report once the run's execution has ended too; None: it is not in time."""
         runs, run = self._deployment.runs, self._run
         while run is not None and time.monotonic() < until:
-            report = read_report(runs.run_store(run))
+            report = runs.records(run).find_report()
             if report is not None and runs.state(run) != RUNNING:
                 return report
             time.sleep(POLL_SECONDS)
@@ -218,8 +217,8 @@ class Canary:
         """Read every object that the run says it wrote."""
         key_of = self._template.key_of()
         contents = {key_of(one.path): one.content for one in canary_members(self._token)}
-        work = self._deployment.runs.run_store(report.run)
-        keys = [one.key for _, one in each_outcome(work) if one.status is Status.EXTRACTED]
+        records = self._deployment.runs.records(report.run)
+        keys = [one.key for _, one in records.each_outcome() if one.status is Status.EXTRACTED]
         wrong = [key for key in keys if self._read(key) != contents.get(key)]
         if wrong:
             return CheckResult.failure(

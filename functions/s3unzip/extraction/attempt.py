@@ -1,0 +1,132 @@
+"""One attempt of a task: what it works with, and what it notes of the task's members."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from s3unzip.model import Outcome, Status, TaskReport
+from s3unzip.runs.step import Step
+
+if TYPE_CHECKING:
+    from s3unzip.context import Context
+    from s3unzip.errors import Finding
+    from s3unzip.model import MemberRow, Part, Run, Task
+    from s3unzip.runs.task_records import TaskOutcomes
+
+PROGRESS_SECONDS = 0.2  # between two updates of the progress display
+
+
+class TaskAttempt(Step):
+    """A step that does one task; any thread may add outcomes."""
+
+    def __init__(self, run: Run, task: Task, context: Context) -> None:
+        super().__init__(run, task.id, context, context.calls())
+        self.task = task
+        self.outcomes: list[Outcome] = []
+        self.put_seconds: list[float] = []
+        self.first_object: float | None = None  # Unix seconds
+        self.uploaded: tuple[Part, ...] = ()  # of a slice of a split member
+        self.upload_id: str | None = None
+        self.slice_done = False  # a slice has no outcome: settling gives the member one
+        self._earlier: TaskReport | None = None  # of the attempts before this one
+        self._shown = 0  # outcomes that the progress display knows
+        self._shown_read = 0
+        self._next_update = 0.0
+
+    def extracted(
+        self, row: MemberRow, seconds: float, size: int | None = None, etag: str | None = None
+    ) -> None:
+        """Note that a member is whole and right in the destination.
+
+        Args:
+            row: the member.
+            seconds: how long the PUT or the Complete took.
+            size: bytes of the object, where it is not the member's own size.
+            etag: as the store answered, without quotes; None if it did not say.
+        """
+        written = row.size if size is None else size
+        self.put_seconds.append(seconds)
+        if self.first_object is None:
+            self.first_object = self.context.clock.now()
+        self.outcomes.append(
+            Outcome(row.index, row.key, Status.EXTRACTED, written, row.crc32, etag=etag)
+        )
+
+    def unchanged(self, row: MemberRow) -> None:
+        """Note that the destination already has exactly this member."""
+        self.outcomes.append(Outcome(row.index, row.key, Status.UNCHANGED, row.size, row.crc32))
+
+    def failed(self, row: MemberRow, finding: Finding) -> None:
+        """Note why a member is not in the destination."""
+        self.outcomes.append(Outcome.failed(row.index, row.key, finding))
+
+    def resume(self, earlier: TaskOutcomes) -> None:
+        """Take over what an earlier attempt of the task finished, and what it cost."""
+        self.outcomes.extend(earlier.outcomes)
+        self._shown = len(self.outcomes)
+        self._earlier = earlier.report
+        self.first_object = earlier.report.first_object
+        self.warnings.update(earlier.report.warnings)
+
+    def add_read(self, count: int) -> None:
+        """Count bytes that were read of the archive, and show them."""
+        self.bytes_read += count
+        self.show_progress()
+
+    def show_progress(self, *, now: bool = False) -> None:
+        """Tell the progress display what is new, a few times a second."""
+        progress = self.context.progress
+        if progress is None:
+            return
+        time = self.context.clock.now()
+        if not now and time < self._next_update:
+            return
+        self._next_update = time + PROGRESS_SECONDS
+        new = self.outcomes[self._shown :]
+        self._shown += len(new)
+        counts: Counter[str] = Counter(outcome.status.value for outcome in new)
+        counts["bytes_written"] = sum(o.size for o in new if o.status is Status.EXTRACTED)
+        counts["bytes_read"] = self.bytes_read - self._shown_read
+        self._shown_read = self.bytes_read
+        progress.finished(counts)
+
+    def report(self) -> TaskReport:
+        """Return the task's report as of now, what earlier attempts cost included."""
+        task = self.task
+        before = self._earlier or TaskReport(task.id, task.kind, 0, started=self.started)
+        seconds = self.context.clock.now() - self.started
+        counts = Counter(outcome.status for outcome in self.outcomes)
+        return TaskReport(
+            task=task.id,
+            kind=task.kind,
+            members=task.members,
+            extracted=counts[Status.EXTRACTED],
+            unchanged=counts[Status.UNCHANGED],
+            failed=counts[Status.FAILED],
+            bytes_read=before.bytes_read + self.bytes_read,
+            bytes_written=self._written(),
+            requests=before.requests + self.calls.requests,
+            started=before.started,
+            seconds=round(before.seconds + seconds, 6),
+            first_object=self.first_object,
+            put_seconds=round(before.put_seconds + sum(self.put_seconds), 6),
+            part=task.part,
+            parts=task.parts,
+            uploaded=self.uploaded,
+            upload_id=self.upload_id,
+            warnings=dict(self.warnings),
+            unfinished=0 if self.slice_done else task.members - len(self.outcomes),
+        )
+
+    def write(self) -> TaskReport:
+        """Write the task's report and outcomes to the run store; return the report."""
+        self.show_progress(now=True)
+        report = self.report()
+        self.records.write_outcomes(report, self.outcomes)
+        return report
+
+    def _written(self) -> int:
+        if self.uploaded:
+            return sum(part.size for part in self.uploaded)
+        return sum(o.size for o in self.outcomes if o.status is Status.EXTRACTED)

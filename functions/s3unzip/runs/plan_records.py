@@ -1,0 +1,79 @@
+"""What the plan writes: the run, its members as rows, its tasks and scans, and the summary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip import run_files
+from s3unzip.errors import NotFoundError
+from s3unzip.model import MemberRow, PlanSummary, Run, ScanTask, Task, decode
+from s3unzip.runs.jsonl import join_lines
+from s3unzip.runs.object_records import ObjectRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class PlanRecords(ObjectRecords):
+    """The records of the plan."""
+
+    def read_run(self) -> Run:
+        """Return the run."""
+        return self._read(run_files.RUN, Run)
+
+    def write_run(self, run: Run) -> None:
+        """Write the run."""
+        self._write(run_files.RUN, run)
+
+    def read_summary(self) -> PlanSummary:
+        """Return what the plan found."""
+        return self._read(run_files.SUMMARY, PlanSummary)
+
+    def find_summary(self) -> PlanSummary | None:
+        """Return what the plan found, None while there is no whole plan."""
+        return self._find(run_files.SUMMARY, PlanSummary)
+
+    def write_summary(self, summary: PlanSummary) -> None:
+        """Write what the plan found; it comes last, so a plan with a summary is whole."""
+        self._write(run_files.SUMMARY, summary)
+
+    def read_rows(self, span: tuple[int, int]) -> list[MemberRow]:
+        """Return the rows in bytes [start, stop) of the member list."""
+        lines = self._store.read(run_files.MEMBERS, span).splitlines()
+        return [decode(line, MemberRow) for line in lines]
+
+    def read_placed_rows(self, span: tuple[int, int]) -> list[tuple[MemberRow, int, int]]:
+        """Return the rows in bytes [start, stop) of the member list, with the bytes of each."""
+        found = []
+        position = span[0]
+        for line in self._store.read(run_files.MEMBERS, span).splitlines(keepends=True):
+            found.append((decode(line, MemberRow), position, position + len(line)))
+            position += len(line)
+        return found
+
+    def write_rows(self, pieces: Iterable[bytes]) -> None:
+        """Write the member list; its lines come encoded, for there may be millions."""
+        self._store.write(run_files.MEMBERS, pieces)
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield the tasks of the plan."""
+        return self._lines(run_files.PLAN, Task)
+
+    def write_tasks(self, tasks: Iterable[Task]) -> None:
+        """Write the tasks of the plan."""
+        self._store.write(run_files.PLAN, join_lines(tasks))
+
+    def split_tasks(self) -> Iterator[Task]:
+        """Yield the first task of each member that is split over several."""
+        return (task for task in self.tasks() if task.parts > 1 and task.part == 0)
+
+    def scans(self) -> Iterator[ScanTask]:
+        """Yield the scans of the plan; none where it lists no scan."""
+        try:
+            yield from self._lines(run_files.SCAN, ScanTask)
+        except NotFoundError:
+            return
+
+    def write_scans(self, scans: Iterable[ScanTask]) -> None:
+        """Write the scans of the plan."""
+        self._store.write(run_files.SCAN, join_lines(scans))
