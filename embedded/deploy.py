@@ -81,8 +81,15 @@ def make_asset(folder: Path) -> dict[str, str]:
     return {"S3UNZIP_ASSET": str(folder)}
 
 
-def synthesize(environment: str, folder: Path, asset: Path | None = None) -> Assembly:
+def synthesize(
+    environment: str,
+    folder: Path,
+    asset: Path | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Assembly:
     """Synthesize the stack of `environment` into `folder`.
+
+    `settings` replace those of the environment's file, by ``section.setting``.
 
     Its asset is the folder `asset`, or the package alone: then the dependencies
     lie beside it, as `start_aws` places them.
@@ -100,7 +107,7 @@ def synthesize(environment: str, folder: Path, asset: Path | None = None) -> Ass
             **os.environ,
             **({"S3UNZIP_ASSET": str(asset)} if asset else make_asset(folder / "code")),
             "CDK_OUTDIR": str(assembly),
-            "CDK_CONTEXT_JSON": json.dumps({"env": environment}),
+            "CDK_CONTEXT_JSON": json.dumps({"env": environment, **(settings or {})}),
             "CDK_VALIDATION": "false",  # CDK's own linter: `cdk synth` and a test run it
         },
         capture_output=True,

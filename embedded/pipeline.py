@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from embedded.deploy import deploy, make_client
 from embedded.ministack import EmbeddedAwsError
+from s3unzip import run_files
+from s3unzip.direct.bundle import unpack
 from s3unzip.model import PlanSummary, Report, Run, decode
 
 if TYPE_CHECKING:
@@ -50,8 +52,8 @@ class DeployedPipeline:
         for page in pages.paginate(Bucket=bucket, Prefix="runs/", Delimiter="/"):
             for found in page.get("CommonPrefixes", []):
                 prefix = found["Prefix"]
-                if prefix not in self._runs:
-                    body = self.read(f"{prefix}run.json")
+                if prefix not in self._runs and not prefix.startswith("runs/-"):
+                    body = self._record(prefix, run_files.RUN)
                     if body is not None:
                         self._runs[prefix] = decode(body, Run)
         ours = [run for run in self._runs.values() if run.source.key == key]
@@ -59,7 +61,7 @@ class DeployedPipeline:
 
     def summary(self, run: Run) -> PlanSummary | None:
         """Return what the plan found, None while it is at work or where it refused."""
-        body = self.read(f"runs/{run.id}/summary.json")
+        body = self._record(f"runs/{run.id}/", run_files.SUMMARY)
         return None if body is None else decode(body, PlanSummary)
 
     def finished_tasks(self, run: Run) -> int:
@@ -108,6 +110,14 @@ class DeployedPipeline:
             return None
         body: bytes = answer["Body"].read()
         return body
+
+    def _record(self, prefix: str, name: str) -> bytes | None:
+        """Return a record of a run, from the object that has all of them if it was a direct run."""
+        body = self.read(prefix + name)
+        report = self.read(prefix + run_files.REPORT) if body is None else None
+        records = None if report is None else decode(report, Report).records
+        bundle = None if records is None else self.read(f"runs/{records}")
+        return body if bundle is None else unpack(bundle)[1].get(name)
 
     def members(self, prefix: str = "") -> dict[str, bytes]:
         """Return the destination's objects below `prefix`, whole."""

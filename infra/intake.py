@@ -78,12 +78,13 @@ class Intake(Construct):
         )
         plan.add_environment(Variable.QUEUE, self.queue.queue_url)
 
-    def take_nested(self, report: lambda_.Function) -> None:
-        """Let `report` queue the archives that a run extracted."""
-        report.add_environment(Variable.QUEUE, self.queue.queue_url)
-        report.add_to_role_policy(
-            iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
-        )
+    def take_nested(self, *functions: lambda_.Function) -> None:
+        """Let `functions`, which end runs, queue the archives that a run extracted."""
+        for function in functions:
+            function.add_environment(Variable.QUEUE, self.queue.queue_url)
+            function.add_to_role_policy(
+                iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
+            )
 
 
 def _patterns(environment: Environment) -> list[dict[str, str]]:

@@ -42,8 +42,11 @@ def function_rights(
         "plan": [
             read_archive,
             _allow(["s3:ListBucket"], storage.ingest.bucket_arn),
-            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
-            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], runs),
+            # It does small archives itself; GetObject is for members that are there already.
+            _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], members),
+            list_members,
+            records,
+            list_runs,
             announce,
         ],
         "scan": [
@@ -80,9 +83,6 @@ def function_rights(
         nested = _allow(["s3:GetObject", "s3:GetObjectVersion"], members)
         for name in ("plan", "scan", "link", "extract"):
             rights[name].append(nested)
-        rights["plan"].append(list_members)
-    if environment.runs.max_cost is not None:
-        rights["plan"].append(_allow(["s3:GetObject"], runs))  # the forecast is of plan.jsonl
     if environment.kms_key is not None:
         for statements in rights.values():
             statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))

@@ -48,7 +48,7 @@ class S3UnzipStack(cdk.Stack):
         workflow.report_failures(functions, intake)
         failed_reports = keep_failed_reports(intake, functions.report)
         if environment.options.nested_depth:
-            intake.take_nested(functions.report)
+            intake.take_nested(functions.plan, functions.report)
         dead_letters = DeadLetterQueues(
             dead_letters=intake.dead_letters,
             undelivered_archives=intake.undelivered_archives,

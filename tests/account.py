@@ -72,9 +72,8 @@ class Account:
         """
         for bucket in ("arrivals", "members", "work"):
             self.client("s3").create_bucket(Bucket=bucket)
-        machine = self.client("stepfunctions").create_state_machine(
-            name="runs", definition=json.dumps(PASS), roleArn=self._role()
-        )["stateMachineArn"]
+        self.client("iam").create_role(RoleName="any", AssumeRolePolicyDocument=json.dumps(TRUST))
+        machine = self.make_machine()
         queue, dead = self.make_queue("intake"), self.make_queue("dead")
         self.client("events").create_event_bus(Name=BUS)
         self.variables |= {
@@ -86,6 +85,7 @@ class Account:
             Variable.STATE_MACHINE: machine,
             Variable.QUEUE: queue,
             Variable.EVENT_BUS: BUS,
+            Variable.TUNING: json.dumps({"max_direct_members": 0}),  # the state machine's part
             **variables,
         }
         self.outputs |= {
@@ -159,21 +159,25 @@ class Account:
         )
         return [one["name"] for one in found["executions"]]
 
+    def make_machine(self) -> str:
+        """Create the state machine; return its ARN."""
+        arn: str = self.client("stepfunctions").create_state_machine(
+            name="runs", definition=json.dumps(PASS), roleArn=self._role()
+        )["stateMachineArn"]
+        return arn
+
     def _role(self) -> str:
-        arn: str = self.client("iam").create_role(
-            RoleName="any", AssumeRolePolicyDocument=json.dumps(TRUST)
-        )["Role"]["Arn"]
+        arn: str = self.client("iam").get_role(RoleName="any")["Role"]["Arn"]
         return arn
 
     def _make_function(self) -> str:
         code = io.BytesIO()
         with zipfile.ZipFile(code, "w") as archive:
             archive.writestr("nothing.py", "")
-        role = self.client("iam").get_role(RoleName="any")["Role"]["Arn"]
         name: str = self.client("lambda").create_function(
             FunctionName="plan",
             Runtime="python3.13",
-            Role=role,
+            Role=self._role(),
             Handler="nothing.handler",
             Code={"ZipFile": code.getvalue()},
             Environment={"Variables": self.variables},

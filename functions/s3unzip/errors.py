@@ -136,6 +136,17 @@ class DeadlineError(ServiceFaultError):
     """The worker's time limit was near; finished members are on record."""
 
 
+class ClaimedError(ServiceFaultError):
+    """Another invocation may be at work on the run; it is over after `seconds`."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+    def __reduce__(self) -> tuple[type[ClaimedError], tuple[str, float]]:
+        return type(self), (str(self), self.seconds)
+
+
 class RunStoppedError(S3UnzipError):
     """Another task met a fault that stops the whole run: mend it, then redrive."""
 

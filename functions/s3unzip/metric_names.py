@@ -27,6 +27,7 @@ METRICS = {
     "ArchivesRejected": Unit.COUNT,  # archives that were REJECTED; nothing was written
     "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has its own
     "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, aborted and timed-out runs included
+    "DirectHandovers": Unit.COUNT,  # direct runs that the state machine had to end
     "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report: from put to done
     "RunDuration": Unit.SECONDS,  # from the start of the plan to the report
     "QueueDelay": Unit.SECONDS,  # from the S3 event's time to the plan's start

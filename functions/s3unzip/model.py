@@ -451,6 +451,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     forecast_seconds: float | None = None
     forecast_cost: float | None = None  # dollars
     cost: float | None = None  # dollars, of what was counted
+    records: str | None = None  # of a direct run: the object below runs/ that has all its records
 
 
 class Settled(Struct, frozen=True):

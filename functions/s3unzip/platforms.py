@@ -83,6 +83,7 @@ class Platform(Struct, frozen=True):
     memory_gb: float = 0.0  # of a Lambda; 0: nothing of AWS but S3 is paid for
     priced_requests: bool = False
     express: bool = True
+    direct: bool = False  # the function that takes the event does the tasks: no state machine
     uncertainty: float = 1.25  # factor between a usual day and a bad one
 
     def __post_init__(self) -> None:
@@ -128,6 +129,23 @@ def aws(
         priced_requests=True,
         express=express,
         uncertainty=1.5,
+    )
+
+
+def one_function(memory_mb: int, *, member_seconds: float) -> Platform:
+    """Return the function that takes an archive's event and does all of the run itself.
+
+    Args:
+        memory_mb: of the function; below `rates.LAMBDA_VCPU_MB` it has a part of a processor.
+        member_seconds: CPU of one small member on a whole processor.
+    """
+    share = min(1.0, memory_mb / rates.LAMBDA_VCPU_MB)
+    return replace(
+        aws(workers=1, memory_mb=memory_mb),
+        direct=True,
+        inflate_rate=rates.INFLATE_RATE * share,
+        member_seconds=member_seconds / share,
+        plan_member_seconds=rates.PLAN_MEMBER_SECONDS / share,
     )
 
 

@@ -61,6 +61,9 @@ class Variable(StrEnum):
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
 
 
+MAY_BE_ZERO = frozenset({"max_direct_members"})  # settings that zero switches off
+
+
 class Tuning(Struct, frozen=True):
     """How the work is cut and how much of it is in flight; sizes in bytes, times in seconds."""
 
@@ -86,6 +89,11 @@ class Tuning(Struct, frozen=True):
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
     rate_headroom: float = 2.0  # ask for so many times the rate: partitions grow, calls pace
     max_workers: int = 1_000  # tasks of one run at once
+    # direct runs: what the function that takes the event may do itself
+    max_direct_members: int = 2_500  # 0: every archive is done by the state machine
+    max_direct_bytes: int = 256 * MIB  # read, and likewise written
+    max_direct_member_bytes: int = 32 * MIB  # of one member, read or written
+    max_direct_seconds: float = 20.0  # forecast
     # extract
     puts_in_flight: int = 32
     bytes_in_flight: int = 64 * MIB  # of members waiting for their PUT
@@ -115,7 +123,12 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
     for name, value in changes.items():
         if name not in known:
             raise UsageError(f"tuning {name!r} is unknown; known: {', '.join(sorted(known))}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or value < 0
+            or (value == 0 and name not in MAY_BE_ZERO)
+        ):
             raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
         values[name] = value if isinstance(known[name].default, float) else int(value)
     return replace(base or Tuning(), **values)

@@ -24,6 +24,7 @@ MIB = 1024**2
 HANDLERS = ("plan", "scan", "link", "extract", "report")
 # So that a member of 1.5 MiB is scanned and linked.
 TUNING = {"small_member": MIB // 4, "split_from": MIB, "segment_bytes": MIB // 2}
+TUNING["max_direct_members"] = 0
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,17 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The cloud assembly of the environment dev, as `cdk synth` writes it."""
+    """The cloud assembly of the environment dev, as `cdk synth` writes it, without direct runs.
+
+    So the state machine does even the smallest archive; test_direct.py has the direct runs.
+    """
     if not PYTHON.exists():
         pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
-    return synthesize("dev", tmp_path_factory.mktemp("assembly"))
+    return synthesize(
+        "dev",
+        tmp_path_factory.mktemp("assembly"),
+        settings={"tuning.max_direct_members": 0},
+    )
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,12 @@ NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniSta
 # What no run on an emulator can show the need of.
 LARGE = "after a failed write of more than 16 MiB"
 NO_VERSIONS = "where the ingest bucket has no versions"
+DIRECT = "by direct runs, see test_direct.py"
 RARE = {
+    ("plan", "s3:GetObject", MEMBERS): DIRECT,
+    ("plan", "s3:ListBucket", "destination"): DIRECT,
+    ("plan", "s3:GetObject", RUNS): DIRECT,
+    ("plan", "s3:ListBucket", "work"): DIRECT,
     ("plan", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("scan", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("link", "s3:AbortMultipartUpload", RUNS): LARGE,
@@ -56,8 +61,10 @@ RIGHTS = [
     for function, place, actions in (
         ("plan", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
         ("plan", "ingest", ("s3:ListBucket",)),
-        ("plan", MEMBERS, ("s3:PutObject", "s3:AbortMultipartUpload")),
-        ("plan", RUNS, ("s3:PutObject", "s3:AbortMultipartUpload")),
+        ("plan", MEMBERS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
+        ("plan", "destination", ("s3:ListBucket",)),
+        ("plan", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
+        ("plan", "work", ("s3:ListBucket",)),
         ("plan", EXECUTIONS, ("states:DescribeExecution",)),
         ("scan", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
         ("scan", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),

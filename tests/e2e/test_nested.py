@@ -50,6 +50,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
         )
         values = load_environment("dev").model_dump()
         values["options"]["nested_depth"] = 2
+        values["tuning"] = {"max_direct_members": 0}  # executions are looked for
         values["password_secret"] = f"{made['ARN']}#{FIELD}"
         values["logs"]["level"] = "DEBUG"  # at which botocore would log the secret's value
         environment = Environment.model_validate(values)

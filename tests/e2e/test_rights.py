@@ -37,6 +37,7 @@ TUNING: dict[str, float] = {
     "segment_bytes": 1 * MIB,
     "copy_from": 6 * MIB,
     "retry_seconds": 3.0,
+    "max_direct_members": 0,
 }
 OPTIONS = {"on_conflict": "skip-unchanged", "marker": True}
 RUN_SECONDS = 150.0

@@ -25,7 +25,7 @@ def refuse_cost(worker: LambdaConfig, plan: PlanSummary, context: Context) -> Re
     run = plan.run
     tasks = RunRecords.open(context.stores, run.id).tasks()
     workload = make_workload(tasks, context.tuning, title=run.id, summary=plan)
-    cost = make_forecast(workload, worker.platform, context.tuning).cost.total
+    cost = make_forecast(workload, context.platform or worker.platform, context.tuning).cost.total
     if cost <= worker.max_cost:
         return None
     message = (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
     from s3unzip.aws_lambda.environment import LambdaConfig
-    from s3unzip.model import PlanSummary
+    from s3unzip.model import Location, PlanSummary
 
 MAX_INPUT = 32 * 1024  # bytes; Step Functions takes 262,144
 
@@ -24,7 +24,7 @@ def start_execution(client: SFNClient, worker: LambdaConfig, plan: PlanSummary) 
         client.start_execution(
             stateMachineArn=worker.state_machine,
             name=plan.run.id,
-            input=encode(execution_input(worker, plan)).decode(),
+            input=encode(execution_input(worker.work, plan, worker.tuning.max_workers)).decode(),
         )
     except client.exceptions.ExecutionAlreadyExists:
         return False
@@ -47,13 +47,19 @@ def is_started(client: SFNClient, worker: LambdaConfig, run: str) -> bool:
     return True
 
 
-def execution_input(worker: LambdaConfig, plan: PlanSummary) -> dict[str, Any]:
-    """Return what the state machine of `infra.workflow` reads; small whatever the archive."""
-    run = f"{worker.work.key}runs/{plan.run.id}"
+def execution_input(work: Location, plan: PlanSummary, max_workers: int = 1) -> dict[str, Any]:
+    """Return what the state machine of `infra.workflow` reads; small whatever the archive.
+
+    Args:
+        work: the prefix that runs are kept below.
+        plan: of the run.
+        max_workers: scans at once, at most.
+    """
+    run = f"{work.key}runs/{plan.run.id}"
     return {
         "run": msgspec.to_builtins(plan.run),
         "work": {
-            "bucket": worker.work.bucket,
+            "bucket": work.bucket,
             "scan": f"{run}/{run_files.SCAN}",
             "rescan": f"{run}/{run_files.RESCAN}",
             "plan": f"{run}/{run_files.PLAN}",
@@ -64,5 +70,5 @@ def execution_input(worker: LambdaConfig, plan: PlanSummary) -> dict[str, Any]:
         "scans": plan.scans,
         "split_members": plan.split_members,
         "concurrency": max(1, plan.concurrency),
-        "scans_at_once": max(1, min(plan.scans, worker.tuning.max_workers)),
+        "scans_at_once": max(1, min(plan.scans, max_workers)),
     }

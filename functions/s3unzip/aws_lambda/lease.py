@@ -11,6 +11,7 @@ the wait of `retry_wait`, for Lambda leaves its visibility as it is.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from s3unzip.errors import UsageError
+from s3unzip.errors import ClaimedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,6 +45,8 @@ def retry_wait(attempts: int, error: Exception) -> int:
     """
     if isinstance(error, UsageError):
         return USAGE_WAIT
+    if isinstance(error, ClaimedError):
+        return math.ceil(error.seconds) + 1
     wait = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
     return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 

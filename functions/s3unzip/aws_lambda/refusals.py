@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.timeline import entry_name, list_entries
 from s3unzip.runs.watch import RunEntry
 
 if TYPE_CHECKING:
@@ -23,13 +21,11 @@ if TYPE_CHECKING:
 
 FOLDER = "-refused"
 REFUSED = "REFUSED"
-LAST = 10**13  # milliseconds: the year 2286
-MAX_LISTED = 1_000  # one page of a LIST
 
 
 def note_refusal(worker: LambdaConfig, report: Report, context: Context) -> None:
     """Add a run to the list."""
-    name = f"{LAST - round(report.started * 1_000):013d}-{report.run}"
+    name = entry_name(report.run, report.started)
     worker.stores.run_store(FOLDER, context.calls()).write(name, [b""])
 
 
@@ -39,15 +35,5 @@ def list_refusals(client: S3Client, work: Location, limit: int) -> list[RunEntry
     Raises:
         AccessDeniedError: a right is missing.
     """
-    prefix = f"{work.key}runs/{FOLDER}/"
-    try:
-        answer = client.list_objects_v2(
-            Bucket=work.bucket, Prefix=prefix, MaxKeys=min(limit, MAX_LISTED)
-        )
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, "s3:ListBucket") from None
-    entries = []
-    for found in answer.get("Contents", ()):
-        left, _, run = found["Key"].removeprefix(prefix).partition("-")
-        entries.append(RunEntry(run, REFUSED, (LAST - int(left)) / 1_000))
-    return entries
+    entries = list_entries(client, work, FOLDER, limit)
+    return [RunEntry(entry.run, REFUSED, entry.time) for entry in entries]

@@ -127,6 +127,11 @@ def record_task(report: TaskReport) -> None:
     )
 
 
+def record_handover() -> None:
+    """Count a direct run that the state machine has to end."""
+    _add("DirectHandovers", 1)
+
+
 def record_archive(report: Report, *, first: bool = True) -> None:
     """Measure one finished run, and count its failures by reason in the log.
 

@@ -124,23 +124,24 @@ def _plan_step(workload: Workload, platform: Platform, tuning: Tuning, rng: rand
     cpu = workload.members * platform.plan_member_seconds
     calls = 8 * platform.put.mean
     seconds = rates.PLAN_SECONDS + calls + max(moved, cpu) + written
-    return Step("plan", seconds + _cold(platform, rng), f"members: {workload.members:,}")
+    return Step("plan", seconds + draw_cold_start(platform, rng), f"members: {workload.members:,}")
 
 
 def _link_step(segments: int, platform: Platform, rng: random.Random) -> Step:
     calls = math.ceil(2 * segments / rates.SMALL_CALLS_AT_ONCE) * platform.get.mean
     seconds = segments * rates.LINK_SEGMENT_SECONDS + calls + 4 * platform.put.mean
-    return Step("link", seconds + _cold(platform, rng))
+    return Step("link", seconds + draw_cold_start(platform, rng))
 
 
 def _report_step(workload: Workload, platform: Platform, rng: random.Random) -> Step:
     calls = math.ceil(len(workload.tasks) / rates.SMALL_CALLS_AT_ONCE) * platform.get.mean
     cpu = workload.members * rates.REPORT_MEMBER_SECONDS
     seconds = rates.REPORT_SECONDS + max(calls, cpu) + 3 * platform.put.mean
-    return Step("report", seconds + _cold(platform, rng))
+    return Step("report", seconds + draw_cold_start(platform, rng))
 
 
-def _cold(platform: Platform, rng: random.Random) -> float:
+def draw_cold_start(platform: Platform, rng: random.Random) -> float:
+    """Return the seconds of one cold start, 0 where the platform has none."""
     if platform.cold_start is None:
         return 0.0
     return platform.cold_start.quantile(rng.random() * 0.98 + 0.01)

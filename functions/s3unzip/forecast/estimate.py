@@ -17,7 +17,7 @@ from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.forecast.bounds import list_bounds
 from s3unzip.forecast.cost import price
-from s3unzip.forecast.course import follow
+from s3unzip.forecast.direct import simulate_run
 from s3unzip.platforms import bracket
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def make_forecast(
 ) -> Forecast:
     """Return the forecast of `workload` on `platform`; the same for the same seed."""
     days = USUAL_DAYS if len(workload.tasks) <= MANY_TASKS else 1
-    usual = [follow(workload, platform, tuning, _dice(seed, day)) for day in range(days)]
+    usual = [simulate_run(workload, platform, tuning, _dice(seed, day)) for day in range(days)]
     good, bad = (
-        follow(workload, one, tuning, _dice(seed, days + n))
+        simulate_run(workload, one, tuning, _dice(seed, days + n))
         for n, one in enumerate(bracket(platform))
     )
     seconds = median(course.seconds for course in usual)

@@ -2,7 +2,8 @@
 
 The stack is found by its name and tells the rest in its outputs. A run's
 execution bears the run's id; a retry is an execution of its own. An archive
-that was rejected has a record and no execution; `refusals` lists those.
+that was rejected has a record and no execution, and so has a direct run;
+`refusals` and `claims` list those.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip import run_files
 from s3unzip.aws_lambda.errors import read_fault
-from s3unzip.aws_lambda.refusals import FOLDER, list_refusals
+from s3unzip.aws_lambda.executions import execution_input
+from s3unzip.aws_lambda.intake.claims import list_direct_runs
+from s3unzip.aws_lambda.refusals import list_refusals
 from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location, run_stem
+from s3unzip.operate.bundled_store import BundledRunStore
 from s3unzip.operate.stack import find_stack
 from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.records import RunRecords
@@ -100,15 +104,27 @@ class DeployedRuns:
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
-        return RunRecords.open(self._stores, run)
+        return RunRecords(self._store(run))
+
+    def _store(self, run: str) -> BundledRunStore:
+        def read(name: str) -> bytes:
+            folder, _, entry = name.partition("/")
+            return self._stores.run_store(folder).read(entry)
+
+        return BundledRunStore(self._stores.run_store(run), read)
 
     def recent(self, limit: int) -> Iterator[RunEntry]:
-        """Yield the latest runs first: executions, retries by their own name, and refusals."""
-        refused = list_refusals(self._stores.session.control, self.work_location, limit)
-        both = heapq.merge(
-            self._executions(limit), refused, key=lambda one: one.started, reverse=True
+        """Yield the latest runs first: executions, retries by their own name, and the others.
+
+        A direct run that was handed over has an execution too.
+        """
+        client, work = self._stores.session.control, self.work_location
+        refused = list_refusals(client, work, limit)
+        direct = list_direct_runs(client, work, limit)
+        runs = heapq.merge(
+            self._executions(limit), refused, direct, key=lambda one: one.started, reverse=True
         )
-        yield from itertools.islice(both, limit)
+        yield from itertools.islice(runs, limit)
 
     def _executions(self, limit: int) -> Iterator[RunEntry]:
         pages = self._states.get_paginator("list_executions").paginate(
@@ -133,7 +149,7 @@ class DeployedRuns:
             if latest is None:
                 raise NotFoundError(f"no run of {self.environment} has begun yet")
             return run_of(latest.id)
-        found = self._begin_so(name)
+        found = self._begin_so(name) or self._going(name)
         if name in found:
             return name
         if not found:
@@ -179,8 +195,9 @@ class DeployedRuns:
         """
         execution, state = self._last(run)
         if state is None:
-            raise NotFoundError(f"{run}: has no execution; put the archive again")
-        self.records(run).delete_stop()  # or no task would begin
+            advice = "put the archive again, or try failed members again with s3unzip retry"
+            raise NotFoundError(f"{run}: has no execution; {advice}")
+        RunRecords.open(self._stores, run).delete_stop()  # or no task would begin
         try:
             self._states.redrive_execution(executionArn=execution)
         except self._states.exceptions.ExecutionNotRedrivable as error:
@@ -197,15 +214,17 @@ class DeployedRuns:
         """
         if self.state(run) == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch")
-        records = self.records(run)
+        store = self._store(run)
+        records = RunRecords(store)
         records.delete_stop()
         planned = plan_retry(records)
         if planned is None:
             return 0
         name, listed = planned
+        store.unpack_records()
         records.write_redo(listed)  # the list that the state machine may read
         tasks = len(listed)
-        told = json.loads(self._input(run))
+        told = self._input(run)
         told["work"]["plan"] = told["work"]["redo"]
         # The input of a run that an older version planned does not name it.
         maps = told["work"]["redo"].replace(run_files.REDO, run_files.MAPS)
@@ -244,7 +263,7 @@ class DeployedRuns:
 
     def _last(self, run: str) -> tuple[str, str | None]:
         """Return the ARN and the state of the run's last execution: its latest retry, or itself."""
-        retries = reversed(self.records(run).list_retries())
+        retries = reversed(RunRecords.open(self._stores, run).list_retries())
         for name in [*(f"{run}-{retry}" for retry in retries), run]:
             execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
             state = self._describe(execution)
@@ -260,12 +279,17 @@ class DeployedRuns:
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:DescribeExecution") from None
 
-    def _input(self, run: str) -> str:
+    def _input(self, run: str) -> dict[str, Any]:
+        """Return the input of a run's execution, or what it would be of a direct run."""
         execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{run}"
         try:
-            return self._states.describe_execution(executionArn=execution)["input"]
+            told = self._states.describe_execution(executionArn=execution)["input"]
+        except self._states.exceptions.ExecutionDoesNotExist:
+            return execution_input(self.work_location, self.records(run).read_summary())
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:DescribeExecution") from None
+        found: dict[str, Any] = json.loads(told)
+        return found
 
     def _begin_so(self, name: str) -> list[str]:
         """Return the ids of runs with records that begin with `name`."""
@@ -281,4 +305,9 @@ class DeployedRuns:
             raise read_fault(error, "s3:ListBucket") from None
         found = [one["Prefix"] for one in answer.get("CommonPrefixes", ())]
         names = [one.removeprefix(prefix).rstrip("/") for one in found]
-        return [one for one in names if one != FOLDER]
+        return [one for one in names if not one.startswith("-")]
+
+    def _going(self, name: str) -> list[str]:
+        """Return the ids of direct runs that begin with `name` and may have no records yet."""
+        entries = list_direct_runs(self._stores.session.control, self.work_location, MAX_RUNS)
+        return [entry.id for entry in entries if entry.id.startswith(name)]

@@ -48,11 +48,19 @@ ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
 
 
 def make_plan(
-    request: Request, context: Context, judge: Callable[[Reading], None] | None = None
+    request: Request,
+    context: Context,
+    judge: Callable[[Reading], None] | None = None,
+    *,
+    probe: bool = True,
 ) -> PlanSummary | Report:
     """Write the plan of one run; return its summary, or the unwritten report of a rejected archive.
 
-    `judge` is given what was read before anything is written; it may raise to end it there.
+    Args:
+        request: what, where to and how.
+        context: of this step.
+        judge: is given what was read before anything is written; it may raise to end it there.
+        probe: whether to try the destination, before many workers do.
 
     Raises:
         UsageError: the request is wrong.
@@ -83,7 +91,8 @@ def make_plan(
     if judge is not None:
         judge(reading)
     step = Step(run, "plan", context, calls)
-    _probe(step, reading)
+    if probe:
+        _probe(step, reading)
     return _write_plan(step, reading, started)
 
 

@@ -64,20 +64,25 @@ def price_run(report: Report, columns: Columns, context: Context) -> Cost | None
     platform = context.platform
     if platform is None or not (platform.priced_requests or platform.memory_gb):
         return None
-    from s3unzip import rates  # noqa: PLC0415 - likewise
     from s3unzip.forecast.cost import Usage, express_seconds, price  # noqa: PLC0415
 
     seconds = [*columns.tasks.seconds, *(scan.seconds for scan in columns.scans)]
     usage = Usage(
         members=report.extracted,
         requests=report.requests,
-        invocations=len(seconds) + 2,  # plan and report
+        invocations=1 if platform.direct else len(seconds) + 2,  # plan and report
         lambda_seconds=sum(seconds) + report.plan_seconds,
-        children=len(seconds),
-        express_seconds=express_seconds(seconds),
-        transitions=rates.TRANSITIONS_SPLIT if columns.scans else rates.TRANSITIONS,
+        children=0 if platform.direct else len(seconds),
+        express_seconds=0.0 if platform.direct else express_seconds(seconds),
+        transitions=0 if platform.direct else _transitions(columns),
     )
     return price(usage, platform)
+
+
+def _transitions(columns: Columns) -> int:
+    from s3unzip import rates  # noqa: PLC0415 - if paid
+
+    return rates.TRANSITIONS_SPLIT if columns.scans else rates.TRANSITIONS
 
 
 def _steps(summary: PlanSummary, columns: Columns) -> Sequence[Phase]:

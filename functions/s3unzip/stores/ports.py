@@ -34,6 +34,7 @@ class Tail(NamedTuple):
 
     data: bytes  # the last len(data) bytes; all of a smaller archive
     pin: Pin
+    modified: float | None = None  # Unix seconds, where the store says so with the bytes
 
 
 class Archive(Protocol):

@@ -12,6 +12,7 @@ from s3unzip.aws_lambda.telemetry import (
     ENDS,
     metrics,
     record_archive,
+    record_handover,
     record_plan,
     record_scan,
     record_task,
@@ -72,6 +73,7 @@ def measure_all() -> None:
     record_scan(SCAN)
     with timed("LinkDuration"):
         record_task(TASK)
+    record_handover()
     with timed("ReportDuration"):
         record_archive(report_of(Verdict.COMPLETED))
 

@@ -185,6 +185,7 @@ def test_a_huge_member_is_scanned_linked_and_extracted(
 ) -> None:
     """All five functions take part in a member that several workers extract."""
     tuning = {"split_from": 6 * MIB, "segment_bytes": 3 * MIB, "part_bytes": 5 * MIB}
+    tuning["max_direct_members"] = 0
     functions = deploy(**{Variable.TUNING: json.dumps(tuning)})
     content = random.Random(1).randbytes(8 * MIB).hex().encode()
     account.put("huge.zip", build(Entry("huge.txt", content, DEFLATE)))

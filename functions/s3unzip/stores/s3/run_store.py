@@ -55,7 +55,7 @@ class S3RunStore:
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
-        facts = ObjectFacts(TYPES.get(name.rpartition(".")[2], "application/octet-stream"), {})
+        facts = ObjectFacts(_type_of(name), {})
         key = self._prefix + name
         run = self._calls.run
         bodies = _gather(pieces)
@@ -76,6 +76,16 @@ class S3RunStore:
             self._abort(upload, translate_error)
             raise
         return size
+
+    def create(self, name: str, body: bytes) -> None:
+        """Write a small object, of all who try at once one.
+
+        Raises:
+            ConflictError: it exists.
+        """
+        facts = ObjectFacts(_type_of(name), {})
+        key = self._prefix + name
+        self._calls.run("put", lambda: self._store.put(key, body, facts, if_absent=True))
 
     def _abort(self, upload: Upload, translate_error: BaseException) -> None:
         """Drop what `fault` left; whether that works or not, `fault` is what went wrong.
@@ -212,6 +222,10 @@ class _WallClock:
     def remaining(self) -> float:
         """Return infinity."""
         return math.inf
+
+
+def _type_of(name: str) -> str:
+    return TYPES.get(name.rpartition(".")[2], "application/octet-stream")
 
 
 def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:

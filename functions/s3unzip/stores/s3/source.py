@@ -58,7 +58,7 @@ class S3Source:
         pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], meta["version"])
         if len(data) != min(length, pin.size):
             raise ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
-        return Tail(data, pin)
+        return Tail(data, pin, meta["last_modified"].timestamp())
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""

@@ -1,0 +1,1 @@
+"""What an archive's event leads to: a direct run, an execution, or a refusal."""

@@ -1,0 +1,53 @@
+"""Objects of runs that can be listed with the latest first: ``runs/<folder>/<time>-<run>``.
+
+S3 lists keys in their order, so the time is counted down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from s3unzip.aws_lambda.errors import read_fault
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from s3unzip.model import Location
+
+LAST = 10**13  # milliseconds: the year 2286
+MAX_LISTED = 1_000  # one page of a LIST
+
+
+class Entry(NamedTuple):
+    """One object of a listing."""
+
+    run: str
+    time: float  # Unix seconds
+    size: int  # bytes
+
+
+def entry_name(run: str, time: float) -> str:
+    """Return the name of the object of `run` at a Unix time."""
+    return f"{LAST - round(time * 1_000):013d}-{run}"
+
+
+def list_entries(client: S3Client, work: Location, folder: str, limit: int) -> list[Entry]:
+    """Return the latest entries of a folder, at most 1,000.
+
+    Raises:
+        AccessDeniedError: a right is missing.
+    """
+    prefix = f"{work.key}runs/{folder}/"
+    try:
+        answer = client.list_objects_v2(
+            Bucket=work.bucket, Prefix=prefix, MaxKeys=min(limit, MAX_LISTED)
+        )
+    except (BotoCoreError, ClientError) as error:
+        raise read_fault(error, "s3:ListBucket") from None
+    entries = []
+    for found in answer.get("Contents", ()):
+        left, _, run = found["Key"].removeprefix(prefix).partition("-")
+        entries.append(Entry(run, (LAST - int(left)) / 1_000, found["Size"]))
+    return entries

@@ -1,0 +1,155 @@
+"""Whether an archive is extracted by the function that takes its event, and how it is planned.
+
+It is where its directory is in the first bytes that were read, its members are
+small, it is within the bounds of the settings, and the forecast says that it
+is done sooner so than by the state machine.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from s3unzip import rates
+from s3unzip.direct.held_source import DirectContext, DirectStores
+from s3unzip.direct.memory_store import MemoryRunStore
+from s3unzip.errors import RejectedError
+from s3unzip.forecast import make_workload
+from s3unzip.forecast.direct import min_orchestrated_seconds, simulate_run
+from s3unzip.model import PlanSummary, Report, Requests, TaskKind
+from s3unzip.planning.archive import make_plan
+from s3unzip.runs.records import RunRecords
+from s3unzip.zipformat import drive, locate_directory
+
+if TYPE_CHECKING:
+    from s3unzip.context import Context
+    from s3unzip.forecast import Platform
+    from s3unzip.model import Request, Task
+    from s3unzip.settings import Tuning
+    from s3unzip.stores.ports import Tail
+    from s3unzip.zipformat.ranges import ByteRange
+
+SEED = 1  # of the forecast: the same archive always goes the same way
+
+
+class _NotHeldError(Exception):
+    """The directory begins before the bytes that are held."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectPlan:
+    """A planned direct run; all of its records are in memory."""
+
+    request: Request
+    modified: float  # the archive's time, Unix seconds
+    summary: PlanSummary
+    tasks: tuple[Task, ...]
+    records: MemoryRunStore
+    context: DirectContext
+
+
+def plan_direct(
+    request: Request, tail: Tail, context: Context, function: Platform
+) -> DirectPlan | None:
+    """Return the plan of a direct run; None where the archive is to be planned as others are.
+
+    So is one that is refused. Nothing is written, and only a prefix before the first member
+    is read.
+
+    Args:
+        request: what, where to and how.
+        tail: the archive's last bytes, and its version.
+        context: of the invocation; its platform is that of the state machine's workers.
+        function: the invoked function (`platforms.one_function`).
+
+    Raises:
+        UsageError: the request is wrong.
+        StorageError, ServiceFaultError: the archive cannot be read.
+    """
+    tuning = context.tuning
+    if not tuning.max_direct_members or tail.modified is None:
+        return None
+    if not _holds_directory(tail, context):
+        return None
+    plan = _plan(request, tail, context, _one_batch(tuning), function)
+    if plan is None or not _is_within(plan, tuning):
+        return None
+    seconds = _forecast(plan, function)
+    if seconds > tuning.max_direct_seconds or not _is_sooner(seconds, request, tail, context):
+        return None
+    requests = plan.summary.requests + Requests(put=rates.DIRECT_WRITES)
+    summary = structs.replace(plan.summary, requests=requests)
+    RunRecords(plan.records).write_summary(summary)
+    return replace(plan, summary=summary)
+
+
+def _holds_directory(tail: Tail, context: Context) -> bool:
+    def refuse(_: ByteRange) -> bytes:
+        raise _NotHeldError
+
+    try:
+        location = drive(locate_directory(tail.data, tail.pin.size, context.policy), refuse)
+    except _NotHeldError:
+        return False
+    except RejectedError:  # the plan says so again, and how
+        return True
+    return not location.missing.length
+
+
+def _one_batch(tuning: Tuning) -> Tuning:
+    """Return the settings with which all members are PUTs of one worker."""
+    return structs.replace(
+        tuning,
+        small_member=max(tuning.small_member, tuning.max_direct_member_bytes),
+        batch_min_seconds=tuning.batch_seconds,
+        max_workers=1,
+    )
+
+
+def _plan(
+    request: Request, tail: Tail, context: Context, tuning: Tuning, platform: Platform
+) -> DirectPlan | None:
+    """Return the plan for one platform; None where the archive is refused."""
+    records = MemoryRunStore()
+    direct = DirectContext(
+        stores=DirectStores(context.stores, tail, records),
+        clock=context.clock,
+        policy=context.policy,
+        tuning=tuning,
+        progress=context.progress,
+        platform=platform,
+    )
+    summary = make_plan(request, direct, probe=False)
+    if isinstance(summary, Report):
+        return None
+    tasks = tuple(RunRecords(records).tasks())
+    return DirectPlan(request, tail.modified or 0.0, summary, tasks, records, direct)
+
+
+def _is_within(plan: DirectPlan, tuning: Tuning) -> bool:
+    summary = plan.summary
+    return (
+        summary.selected <= tuning.max_direct_members
+        and max(summary.bytes_in, summary.bytes_out) <= tuning.max_direct_bytes
+        and all(task.kind is TaskKind.BATCH for task in plan.tasks)
+    )
+
+
+def _is_sooner(seconds: float, request: Request, tail: Tail, context: Context) -> bool:
+    """Say whether the state machine, with the tasks cut for it, would take more than `seconds`."""
+    platform = context.platform
+    if platform is None or seconds <= min_orchestrated_seconds(platform):
+        return True
+    plan = _plan(request, tail, context, context.tuning, platform)
+    return plan is None or seconds < _forecast(plan, platform)
+
+
+def _forecast(plan: DirectPlan, platform: Platform) -> float:
+    """Return the seconds from the event to the report."""
+    summary, tuning = plan.summary, plan.context.tuning
+    workload = make_workload(plan.tasks, tuning, title=summary.run.id, summary=summary)
+    dice = random.Random(SEED)  # noqa: S311 - a simulation
+    return simulate_run(workload, platform, tuning, dice).seconds

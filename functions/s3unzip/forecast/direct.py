@@ -1,0 +1,92 @@
+"""One simulated direct run: the function that takes the event does all of it.
+
+`simulate_run` is what the rest of the forecast calls; it knows which way the
+platform stands for.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from s3unzip import rates
+from s3unzip.forecast.cost import Usage
+from s3unzip.forecast.course import SimulatedRun, Step, draw_cold_start, follow
+from s3unzip.forecast.demand import Demand, requests_of
+from s3unzip.forecast.simulation import simulate
+from s3unzip.model import Requests
+from s3unzip.platforms import Latency
+
+if TYPE_CHECKING:
+    import random
+
+    from s3unzip.forecast.workload import Workload
+    from s3unzip.platforms import Platform
+    from s3unzip.settings import Tuning
+
+NO_TIME = Latency(1e-9, 1e-9)
+
+
+def simulate_run(
+    workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
+) -> SimulatedRun:
+    """Return one run of `workload` on `platform`; the same for the same state of `rng`."""
+    way = _follow_direct if platform.direct else follow
+    return way(workload, platform, tuning, rng)
+
+
+def min_orchestrated_seconds(platform: Platform) -> float:
+    """Return what a run by the state machine takes at least, from its event to its report."""
+    around = platform.event_seconds + platform.start_seconds + platform.end_seconds
+    return around + rates.PLAN_SECONDS + rates.REPORT_SECONDS
+
+
+def _follow_direct(
+    workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
+) -> SimulatedRun:
+    get, put = platform.get.mean, platform.put.mean
+    demand = Demand(platform, tuning, 1)
+    # What is not in the tail is read with one range for each task.
+    beyond = workload.bytes_in + workload.directory_bytes > tuning.tail_bytes
+    jobs = tuple(
+        demand.job_of(task)._replace(gets=int(beyond), puts=task.members) for task in workload.tasks
+    )
+    steps = [
+        Step("event", platform.event_seconds, "until the function is invoked"),
+        Step("cold start", draw_cold_start(platform, rng)),
+        Step(
+            "plan",
+            rates.DIRECT_SECONDS + get + put + workload.members * platform.plan_member_seconds,
+            "the archive's end, the checks, the claim",
+        ),
+        Step("first bytes", get * beyond),
+    ]
+    before = sum(step.seconds for step in steps)
+    # One worker that runs already; it reads its tasks from memory.
+    worker = replace(platform, get=NO_TIME, cold_start=None, burst=math.inf, dispatch_rate=math.inf)
+    timeline = simulate(jobs, worker, 1, rng)
+    steps.append(Step("work", timeline.end))
+    cpu = workload.members * rates.REPORT_MEMBER_SECONDS
+    steps.append(Step("report", cpu + 2 * put + get, "records, report, event"))
+    seconds = sum(step.seconds for step in steps)
+    first = platform.put.p50 + jobs[0].body_seconds if jobs else math.inf
+    return SimulatedRun(
+        seconds=seconds,
+        first_object=min(seconds, before + first),
+        steps=tuple(step for step in steps if step.seconds > 0),
+        chain=tuple(job.id for job in jobs),
+        usage=Usage(
+            members=workload.members,
+            requests=requests_of(jobs) + Requests(get=1, put=rates.DIRECT_WRITES),
+            invocations=1,
+            lambda_seconds=seconds - platform.event_seconds,
+            children=0,
+            express_seconds=0.0,
+            transitions=0,
+        ),
+        jobs=jobs,
+        timeline=timeline,
+        longest=seconds - platform.event_seconds,
+    )

@@ -1,0 +1,85 @@
+"""The records of a run as its operator reads them, whichever way the run went.
+
+A direct run has its report beside the others', and all other records in one
+object that the report names. `unpack_records` writes them one by one, for the
+functions read nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3unzip import run_files
+from s3unzip.direct.bundle import unpack
+from s3unzip.errors import NotFoundError
+from s3unzip.runs.records import RunRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from s3unzip.direct.bundle import Bundle
+    from s3unzip.stores.ports import RunStore
+
+
+class BundledRunStore:
+    """One run's records: its own objects, and behind them what its bundle holds."""
+
+    def __init__(self, store: RunStore, read_bundle: Callable[[str], bytes]) -> None:
+        self._store = store
+        self._read_bundle = read_bundle  # by what `Report.records` says
+        self._known: Bundle | None = None
+
+    @property
+    def bundle(self) -> Bundle:
+        """The records in the bundle; empty for a run of the state machine, or one that goes on."""
+        if self._known is None:
+            report = RunRecords(self._store).find_report()
+            if report is None:
+                return {}  # it may have one later
+            self._known = {}
+            if report.records is not None:
+                self._known = unpack(self._read_bundle(report.records))[1]
+        return self._known
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object whole or not at all; return its size in bytes."""
+        return self._store.write(name, pieces)
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the object, or bytes [start, stop) of it.
+
+        Raises:
+            NotFoundError: there is no such object.
+        """
+        try:
+            return self._store.read(name, span)
+        except NotFoundError:
+            data = None if name == run_files.REPORT else self.bundle.get(name)
+            if data is None:
+                raise
+            return data if span is None else data[span[0] : span[1]]
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the object in pieces."""
+        try:
+            yield from self._store.stream(name)
+        except NotFoundError:
+            if name not in self.bundle:
+                raise
+            yield self.bundle[name]
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the run's objects that begin with `prefix`, in order."""
+        bundled = {name for name in self.bundle if name.startswith(prefix)}
+        yield from sorted(bundled.union(self._store.names(prefix)))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the objects that are not in the bundle; nothing happens if they are gone."""
+        self._store.delete(names)
+
+    def unpack_records(self) -> None:
+        """Write what is in the bundle as objects of their own, but for those that are there."""
+        there = set(self._store.names(""))
+        for name, data in self.bundle.items():
+            if name not in there:
+                self._store.write(name, [data])

@@ -1,0 +1,79 @@
+"""Direct runs on the embedded AWS with every right checked: one invocation an archive."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from embedded.deploy import start_aws, synthesize
+from embedded.pipeline import DeployedPipeline
+from s3unzip.model import Verdict
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from embedded.deploy import Assembly
+
+MEMBERS = [Entry(f"d{n}/f.txt", str(n).encode() * 200, DEFLATE) for n in range(30)]
+
+
+@pytest.fixture(scope="module")
+def direct(
+    assembly: Assembly, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DeployedPipeline]:
+    """The stack of dev as it is shipped, over TLS with all rights checked."""
+    del assembly  # skips where there is no embedded AWS
+    shipped = synthesize("dev", tmp_path_factory.mktemp("direct"))
+    with start_aws(auth=True, wait_scale=0.02) as aws:
+        yield DeployedPipeline.create(shipped, aws.environment)
+
+
+def test_a_small_archive_needs_no_execution(direct: DeployedPipeline) -> None:
+    """Its members and its report are there; besides the report one object is left."""
+    direct.put("small.zip", build(*MEMBERS))
+    report = direct.wait("small.zip")
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 30)
+    assert direct.members("small/").keys() == {f"small/d{n}/f.txt" for n in range(30)}
+    states = direct.client("stepfunctions")
+    machine = direct.outputs["StateMachineArn"]
+    assert states.list_executions(stateMachineArn=machine)["executions"] == []
+    listed = direct.client("s3").list_objects_v2(Bucket=direct.outputs["WorkBucket"])
+    assert {one["Key"] for one in listed["Contents"]} == {
+        f"runs/{report.run}/report.json",
+        f"runs/{report.records}",
+    }
+
+
+def test_a_large_one_is_an_execution(direct: DeployedPipeline) -> None:
+    """What is beyond the bounds goes by the state machine, as ever."""
+    direct.put("large.zip", build(*(Entry(f"f{n}", b"x") for n in range(3_000))))
+    report = direct.wait("large.zip", 120)
+    assert (report.verdict, report.extracted, report.records) == (Verdict.COMPLETED, 3_000, None)
+
+
+def test_duplicates_at_once_are_one_run(direct: DeployedPipeline) -> None:
+    """Five events of one archive: each member is written once."""
+    s3, bucket = direct.client("s3"), direct.outputs["DestinationBucket"]
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    direct.put("twice.zip", build(*MEMBERS))
+    event = {
+        "detail-type": "Object Created",
+        "time": "2026-01-01T00:00:01Z",
+        "detail": {
+            "bucket": {"name": direct.outputs["IngestBucket"]},
+            "object": {"key": "twice.zip"},
+        },
+    }
+    for _ in range(5):
+        direct.client("sqs").send_message(
+            QueueUrl=direct.outputs["QueueUrl"], MessageBody=json.dumps(event)
+        )
+    assert direct.wait("twice.zip").extracted == 30
+    while direct.waiting():
+        time.sleep(0.1)
+    versions = s3.list_object_versions(Bucket=bucket, Prefix="twice/")["Versions"]
+    assert len(versions) == 30

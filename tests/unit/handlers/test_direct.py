@@ -1,0 +1,334 @@
+"""Direct runs: the function that takes an archive's event does all of it, over moto's services."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip import run_files
+from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws_lambda.intake.archive import take_archive
+from s3unzip.aws_lambda.intake.claims import FOLDER
+from s3unzip.aws_lambda.intake.direct_run import Message
+from s3unzip.direct.bundle import Claim, pack, unpack
+from s3unzip.errors import ClaimedError
+from s3unzip.model import Location, Report, Request, Verdict, decode, encode
+from s3unzip.operate.runs import RUNNING, DeployedRuns
+from s3unzip.platforms import one_function
+from s3unzip.settings import Variable
+from s3unzip.stores.s3.session import S3Access
+from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.handlers.pipeline import Functions, object_created
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.account import Account
+
+MEMBERS = {f"d/f{n}.txt": b"%d" % n * 100 for n in range(20)}
+DIRECT = {Variable.TUNING.value: "{}"}
+
+
+@pytest.fixture
+def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Functions]:
+    """A function that deploys the account with direct runs, and returns its functions."""
+
+    def make(**variables: str) -> Functions:
+        account.deploy(**{**DIRECT, **variables})
+        for name, value in account.variables.items():
+            monkeypatch.setenv(name, value)
+        s3 = account.client("s3")
+        s3.put_bucket_versioning(Bucket="members", VersioningConfiguration={"Status": "Enabled"})
+        return Functions(account, Invocation())
+
+    return make
+
+
+def archive(*more: Entry) -> bytes:
+    """Return an archive of small members, and more of them."""
+    return build(*(Entry(name, body, DEFLATE) for name, body in MEMBERS.items()), *more)
+
+
+def puts(account: Account) -> int:
+    """Return how often members were written: each PUT is a version."""
+    return len(account.client("s3").list_object_versions(Bucket="members").get("Versions", []))
+
+
+def records(account: Account) -> tuple[str, bytes]:
+    """Return name and body of the only object that is a claim or a bundle."""
+    ((name, body),) = account.objects("work", f"runs/{FOLDER}/").items()
+    return name, body
+
+
+def replace_claim(account: Account, **changes: object) -> Claim:
+    """Leave what an invocation leaves that is killed after its claim, with these changes."""
+    name, body = records(account)
+    found = {**json.loads(encode(unpack(body)[0])), **changes}
+    account.put(name, json.dumps(found).encode(), "work")
+    return decode(json.dumps(found), Claim)
+
+
+def test_a_small_archive_is_done_by_one_invocation(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Members, report and event are there, of all records two objects, and no execution."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("a b.zip", archive())
+    assert functions.plan(object_created("a b.zip")) == []
+    members = account.objects("members")
+    assert members == {f"out/a b/{name}": body for name, body in MEMBERS.items()}
+    (event,) = account.receive(heard)
+    assert (event["detail-type"], event["detail"]["extracted"]) == ("Archive Extracted", 20)
+    run = event["detail"]["run"]
+    assert account.executions() == []
+    name, body = records(account)
+    left = account.objects("work")
+    assert left.keys() == {name, f"runs/{run}/{run_files.REPORT}"}
+    report = decode(left[f"runs/{run}/{run_files.REPORT}"], Report)
+    assert (report.verdict, report.extracted, report.tasks) == (Verdict.COMPLETED, 20, 1)
+    assert (report.requests.reads, report.requests.writes) == (1, 20 + 3)
+    assert unpack(body)[1].keys() >= {run_files.RUN, run_files.SUMMARY, run_files.PAGE}
+
+
+def test_a_bad_member_is_its_own_failure(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """The engine's checks and outcomes are those of any run."""
+    functions = deploy()
+    wrong = {"crc32": 1}
+    account.put("a.zip", archive(Entry("bad", b"x" * 99, DEFLATE, central=wrong, local=wrong)))
+    functions.plan(object_created("a.zip"))
+    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    (entry,) = runs.recent(10)
+    found = runs.records(entry.id)
+    report = found.find_report()
+    assert report is not None
+    assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
+    failed = [outcome.key for _, outcome in found.each_outcome() if outcome.status == "failed"]
+    assert failed == ["out/a/bad"]
+
+
+def test_an_event_that_comes_again(deploy: Callable[..., Functions], account: Account) -> None:
+    """It writes nothing, and the run is told of once."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    before = account.objects("work")
+    for _ in range(2):
+        assert functions.plan(object_created("a.zip")) == []
+    assert account.objects("work") == before
+    assert puts(account) == 20
+    assert len(account.receive(heard)) == 1
+
+
+@pytest.mark.parametrize("events", [2, 5])
+def test_events_that_come_at_once(
+    deploy: Callable[..., Functions], account: Account, events: int
+) -> None:
+    """One of them does the run, and the others leave it alone."""
+    deploy()
+    heard = account.listen()
+    account.put("a.zip", archive())
+    request = Request(Location("s3", "arrivals", "a.zip"), open_worker().destination)
+    function = one_function(1_769, member_seconds=0.000_3)
+
+    def take(number: int) -> None:
+        context = open_worker().context(Invocation())
+        take_archive(request, Message(f"message-{number}", 1), context, function)
+
+    with ThreadPoolExecutor(events) as pool:
+        list(pool.map(take, range(events)))
+    assert puts(account) == 20
+    assert len(account.receive(heard)) == 1
+    assert account.executions() == []
+
+
+def test_an_archive_that_is_larger_than_what_is_held(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """What is before the held bytes is read with one more request."""
+    functions = deploy(**{Variable.TUNING: json.dumps({"tail_bytes": 70_000})})
+    account.put("a.zip", archive(*(Entry(f"r{n}", b"%d" % n * 30_000) for n in range(5))))
+    functions.plan(object_created("a.zip"))
+    assert puts(account) == 25
+    assert account.executions() == []
+
+
+@pytest.mark.parametrize(
+    "tuning",
+    [
+        {"max_direct_members": 0},
+        {"max_direct_members": 19},
+        {"max_direct_bytes": 1_000},
+        {"max_direct_seconds": 0.5},
+        {"max_direct_member_bytes": 50, "small_member": 50},
+        {"tail_bytes": 300},
+    ],
+)
+def test_what_is_beyond_a_bound_is_an_execution(
+    deploy: Callable[..., Functions], account: Account, tuning: dict[str, float]
+) -> None:
+    """Each bound alone sends the archive to the state machine; nothing is written here."""
+    functions = deploy(**{Variable.TUNING: json.dumps(tuning)})
+    account.put("a.zip", archive())
+    assert functions.plan(object_created("a.zip")) == []
+    assert len(account.executions()) == 1
+    assert puts(account) == 0
+    assert account.objects("work", f"runs/{FOLDER}/") == {}
+
+
+def test_a_slow_function_hands_its_archive_over(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Near its deadline it writes down what it has; the execution does the rest and no more."""
+    functions = deploy()
+    functions.invocation = Expiring(12, account)
+    heard = account.listen()
+    account.put("a.zip", archive())
+    assert functions.plan(object_created("a.zip")) == []
+    done = puts(account)
+    assert 0 < done < 20
+    (run,) = account.executions()
+    functions.invocation = Invocation()
+    (answer,) = functions.extract(run)
+    assert answer["unfinished"] == 0
+    assert functions.report(run)["verdict"] == "COMPLETED"
+    assert puts(account) == 20
+    assert len(account.receive(heard)) == 1
+    report = decode(functions.run_store(run).read(run_files.REPORT), Report)
+    assert (report.extracted, report.records) == (20, None)
+
+
+def test_a_fault_that_lasts_hands_the_archive_over(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """A destination that is not there stops the run as it stops any; it can be redriven."""
+    functions = deploy(**{Variable.DESTINATION: "s3://nowhere/out/"})
+    account.put("a.zip", archive())
+    assert functions.plan(object_created("a.zip")) == []
+    (run,) = account.executions()
+    assert b"not-found" in functions.run_store(run).read(run_files.STOP)
+
+
+def test_a_killed_function_is_followed_by_the_state_machine(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Once its time is over, its message starts an execution; until then it waits."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    alive = replace_claim(account, until=time.time() + 1_000)
+    assert functions.plan(object_created("a.zip")) == []  # another message: it is not its run
+    assert account.executions() == []
+    context, request = (
+        open_worker().context(Invocation()),
+        Request(Location("s3", "arrivals", "a.zip"), open_worker().destination),
+    )
+    function = one_function(1_769, member_seconds=0.000_3)
+    with pytest.raises(ClaimedError) as held:
+        take_archive(request, Message(alive.holder, 2), context, function)
+    assert 900 < held.value.seconds <= 1_000
+    replace_claim(account, until=time.time() - 1)
+    take_archive(request, Message(alive.holder, 3), context, function)
+    (run,) = account.executions()
+    assert functions.extract(run)[0]["failed"] == 0
+
+
+def test_a_function_that_was_killed_after_its_records(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Its message writes the report and tells of the run; no member is written again."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    name, body = records(account)
+    claim, files = unpack(body)
+    account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
+    heard = account.listen()
+    request = Request(Location("s3", "arrivals", "a.zip"), open_worker().destination)
+    function = one_function(1_769, member_seconds=0.000_3)
+    context = open_worker().context(Invocation())
+    take_archive(request, Message(claim.holder, 2), context, function)
+    assert functions.run_store(claim.run).read(run_files.REPORT) == files[run_files.REPORT]
+    assert len(account.receive(heard)) == 1
+    assert puts(account) == 20
+    assert account.objects("work", name) == {name: pack(files, claim)}
+
+
+def test_handing_over_can_be_repeated(deploy: Callable[..., Functions], account: Account) -> None:
+    """Where the plan is whole and the execution did not start, the next attempt starts it."""
+    functions = deploy()
+    functions.invocation = Expiring(12, account)
+    machine = account.variables[Variable.STATE_MACHINE]
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    (run,) = account.executions()
+    planned = functions.run_store(run).read(run_files.PLAN)
+    states = account.client("stepfunctions")
+    states.delete_state_machine(stateMachineArn=machine)  # and its executions: it never started
+    account.make_machine()
+    replace_claim(account, until=time.time() - 1)
+    assert functions.plan(object_created("a.zip")) == []
+    assert account.executions() == [run]
+    assert functions.run_store(run).read(run_files.PLAN) == planned
+
+
+def test_a_direct_run_is_listed_shown_and_retried(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """The commands of an operator know it as any run."""
+    functions = deploy()
+    wrong = {"crc32": 1}
+    account.put("a.zip", archive(Entry("bad", b"x" * 99, DEFLATE, central=wrong, local=wrong)))
+    functions.plan(object_created("a.zip"))
+    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    (entry,) = runs.recent(10)
+    assert entry.state == "SUCCEEDED"
+    assert runs.find("latest") == runs.find(entry.id[:5]) == entry.id
+    assert b"<title>" in runs.records(entry.id).read_page()
+    assert runs.state(entry.id) is None
+    assert runs.retry(entry.id) == 1
+    (answer,) = functions.extract(f"{entry.id}-retry-0001")
+    assert answer["failed"] == 1
+    assert functions.report(f"{entry.id}-retry-0001")["verdict"] == "COMPLETED_WITH_ERRORS"
+    report = runs.records(entry.id).find_report()
+    assert report is not None
+    assert (report.extracted, report.failed, report.records) == (20, 1, None)
+
+
+def test_a_run_that_goes_on_is_listed(deploy: Callable[..., Functions], account: Account) -> None:
+    """It is found by its claim before it has any record."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    claim = replace_claim(account, until=time.time() + 60)
+    account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
+    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    (entry,) = runs.recent(10)
+    assert (entry.id, entry.state) == (claim.run, RUNNING)
+    assert runs.find(claim.run[:6]) == claim.run
+
+
+class Expiring(Invocation):
+    """An invocation with time for so many looks at the clock and for a PUT; then nearly none."""
+
+    def __init__(self, looks: int, account: Account) -> None:
+        super().__init__()
+        self._looks = looks
+        self._account = account
+
+    def get_remaining_time_in_millis(self) -> int:  # type: ignore[override]  # as its base
+        """Return the milliseconds that are left."""
+        self._looks -= 1
+        if self._looks > 0:
+            return 60_000
+        while not puts(self._account):
+            time.sleep(0.01)
+        return 1_000
