@@ -17,6 +17,7 @@ from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 
 if TYPE_CHECKING:
     from s3unzip.model import Run
+    from s3unzip.runs.written import WrittenObjects
 
 DESTINATION = Location("s3", "out", "")
 
@@ -53,7 +54,7 @@ class Bench:
         """Extract an archive."""
         return self.repeat(self.request(archive, options))
 
-    def repeat(self, request: Request) -> Report:
+    def repeat(self, request: Request, written: WrittenObjects | None = None) -> Report:
         """Extract what a request asks for."""
         context = self.context
         plans: list[PlanSummary] = []
@@ -61,7 +62,7 @@ class Bench:
         def make_pool(run: Run) -> SerialPool:
             return SerialPool(run, context)
 
-        report = run_archive(request, context, make_pool, plans.append)
+        report = run_archive(request, context, make_pool, plans.append, written=written)
         # The plan is told of once, if the archive is not refused, and every entry counts once.
         assert len(plans) == (report.verdict is not Verdict.REJECTED)
         for plan in plans:

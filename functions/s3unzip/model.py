@@ -194,6 +194,7 @@ class MemberRow(Struct, frozen=True, array_like=True, gc=False):
     mtime: int | None  # Unix seconds
     mode: int | None  # Unix mode bits
     path: str | None = None  # None: the key without the run's prefix
+    written: bytes | None = None  # digest of the ETag of the object that an earlier run wrote
 
 
 class Status(StrEnum):

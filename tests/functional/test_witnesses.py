@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import zipfile
 from dataclasses import replace
@@ -12,7 +13,7 @@ import boto3
 import pytest
 
 from s3unzip.cli.main import main
-from s3unzip.model import GzipForm, Location, Options, Request
+from s3unzip.model import GzipForm, Location, OnConflict, Options, Request
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.written import WrittenObjects, read_written
 from s3unzip.stores.ports import ObjectFacts
@@ -151,6 +152,67 @@ def test_runs_to_other_buckets_and_broken_records_are_left_out() -> None:
     assert len(read_written([empty, records], case.request.destination)) == 20
 
 
+def again(case: Extracted, rule: OnConflict) -> Report:
+    """Extract once more under a rule, with what the first run recorded."""
+    options = Options(on_conflict=rule)
+    request = Request(case.request.source, case.request.destination, options)
+    return case.bench.repeat(request, case.written())
+
+
+@pytest.mark.parametrize("rule", [OnConflict.SKIP_UNCHANGED, OnConflict.NEVER])
+def test_a_second_run_asks_by_listing_only(rule: OnConflict) -> None:
+    """With the record nothing is written and no HEAD asked, and the second record serves too."""
+    case = Extracted()
+    report = again(case, rule)
+    assert (report.unchanged, report.extracted, report.requests.head) == (20, 0, 0)
+    assert case.verify(case.written(report))[0].witnesses == {"record": 20}
+
+
+def test_skip_unchanged_mends_what_was_forged() -> None:
+    """Other bytes under the right metadata are no member: they are written over."""
+    case = Extracted()
+    key = case.change(3, b"forged 03")
+    report = again(case, OnConflict.SKIP_UNCHANGED)
+    assert (report.unchanged, report.extracted, report.requests.head) == (19, 1, 0)
+    assert case.out.objects[key].body == MEMBERS[3].content
+
+
+def test_never_tells_forged_from_moved() -> None:
+    """What has another ETag is read: other bytes are in the way, the same bytes are the member."""
+    case = Extracted()
+    forged = case.change(3, b"forged 03")
+    case.change(5, etag='"another-1"')
+    report = again(case, OnConflict.NEVER)
+    assert (report.unchanged, report.failed) == (19, 1)
+    assert [failure.key for failure in report.failures] == [forged]
+
+
+@pytest.mark.parametrize("rule", [OnConflict.SKIP_UNCHANGED, OnConflict.NEVER])
+def test_large_members_are_asked_for_by_their_etag(rule: OnConflict) -> None:
+    """A streamed and a split member that were forged are found, whatever their metadata says."""
+    text = log_lines(300_000)
+    world = World()
+    members = {"split.log": text, "stream.txt": text[:20_000], "small": b"small"}
+    archive = build(
+        *(Entry(name, body, method=zipfile.ZIP_DEFLATED) for name, body in members.items())
+    )
+    request = world.request(archive)
+    first = world.run_request(request)
+    written = read_written([RunRecords.open(world.buckets, first.run)], request.destination)
+    careful = Request(request.source, request.destination, Options(on_conflict=rule))
+    same = world.run_request(careful, written)
+    assert (same.unchanged, same.extracted) == (3, 0)
+    for name, body in members.items():
+        stored = world.out.objects[f"archive/{name}"]
+        world.out.put(f"archive/{name}", body[::-1], stored.facts, if_absent=False)
+    forged = world.run_request(careful, written)
+    if rule is OnConflict.NEVER:
+        assert (forged.failed, forged.reasons) == (3, {"exists": 3})
+    else:
+        assert forged.extracted == 3
+        world.assert_clean(forged, **members)
+
+
 def test_every_kind_of_task_records_the_etag() -> None:
     """Streamed, copied and split members have one too, also after they were settled again."""
     text = log_lines(300_000)
@@ -229,3 +291,9 @@ def test_the_command_line_over_a_real_server(
             assert code_of("verify", *places, "--no-records") == found_without
             assert code_of("verify", *places) == 1
             assert "crc      a/d/04.txt" in capsys.readouterr().out
+        assert code_of("run", *places, "--on-conflict", "skip-unchanged", "--json") == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["unchanged"], report["extracted"]) == (19, 1)
+        assert report["requests"].get("head", 0) == 0
+        assert code_of("verify", *places) == 0
+        assert "20 by the store" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from s3unzip.model import Location
+from s3unzip.model import Location, run_stem
 
 
 def runs_home() -> Location:
@@ -28,3 +28,9 @@ def known_runs(home: Location) -> list[str]:
     except FileNotFoundError:
         return []
     return [entry.name for entry in sorted(found, key=lambda e: e.stat().st_mtime, reverse=True)]
+
+
+def runs_of(home: Location, source: Location) -> list[str]:
+    """Return the ids of the runs of archives named like `source`, the earliest first."""
+    begin = f"{run_stem(source)}-"
+    return [run for run in reversed(known_runs(home)) if run.startswith(begin)]

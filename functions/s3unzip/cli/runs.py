@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from s3unzip.cli.home import known_runs
+from s3unzip.cli.home import known_runs, runs_of
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import run_stem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,8 +99,7 @@ class LocalRuns:
 
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of archives named like `source`, the earliest first."""
-        begin = f"{run_stem(source)}-"
-        return [run for run in reversed(known_runs(self._home)) if run.startswith(begin)]
+        return runs_of(self._home, source)
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""

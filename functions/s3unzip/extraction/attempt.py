@@ -53,9 +53,17 @@ class TaskAttempt(Step):
             Outcome(row.index, row.key, Status.EXTRACTED, written, row.crc32, etag=etag)
         )
 
-    def unchanged(self, row: MemberRow) -> None:
-        """Note that the destination already has exactly this member."""
-        self.outcomes.append(Outcome(row.index, row.key, Status.UNCHANGED, row.size, row.crc32))
+    def unchanged(self, row: MemberRow, size: int, etag: str | None = None) -> None:
+        """Note that the destination already has exactly this member.
+
+        Args:
+            row: the member.
+            size: bytes of the object.
+            etag: of the object, where an earlier run is known to have written it.
+        """
+        self.outcomes.append(
+            Outcome(row.index, row.key, Status.UNCHANGED, size, row.crc32, etag=etag)
+        )
 
     def failed(self, row: MemberRow, finding: Finding) -> None:
         """Note why a member is not in the destination."""

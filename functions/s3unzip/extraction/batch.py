@@ -19,9 +19,9 @@ from s3unzip.errors import (
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.window import Window
 from s3unzip.model import OnConflict
-from s3unzip.objects.existing import exists_finding, find_unchanged, is_unchanged
+from s3unzip.objects.existing import exists_finding, find_existing, find_unchanged, recorded_etag
 from s3unzip.objects.metadata import object_metadata
-from s3unzip.objects.stored import decode_small, with_crc
+from s3unzip.objects.stored import decode_small, stored_size, with_crc
 from s3unzip.runs.rows import member_of, stop_of
 from s3unzip.runs.stop import RUN_FAULTS
 from s3unzip.zipformat import NeedMoreBytes, close_member, open_member
@@ -87,7 +87,7 @@ def _without_unchanged(attempt: TaskAttempt, rows: list[MemberRow]) -> list[Memb
     unchanged = find_unchanged(rows, options, attempt.destination, attempt.calls, threads)
     for row in rows:
         if row.index in unchanged:
-            attempt.unchanged(row)
+            attempt.unchanged(row, stored_size(row, options), unchanged[row.index])
     attempt.show_progress()
     return [row for row in rows if row.index not in unchanged]
 
@@ -207,7 +207,9 @@ class _Writer:
 
     def _settle_conflict(self, row: MemberRow) -> None:
         attempt = self._attempt
-        if is_unchanged(row, attempt.run.options, attempt.destination, attempt.calls):
-            attempt.unchanged(row)
+        options = attempt.run.options
+        found, same = find_existing(row, options, attempt.destination, attempt.calls)
+        if found is not None and same:
+            attempt.unchanged(row, found.size, recorded_etag(row, found))
         else:
             attempt.failed(row, exists_finding(row))

@@ -8,17 +8,17 @@ from msgspec import Struct
 
 from s3unzip.errors import ConflictError, NotFoundError, S3UnzipError
 from s3unzip.model import OnConflict
-from s3unzip.objects.existing import exists_finding, is_unchanged
+from s3unzip.objects.existing import exists_finding, find_existing, is_member, recorded_etag
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.part_writer import upload_gone
-from s3unzip.objects.stored import stored_as, stored_size
+from s3unzip.objects.stored import stored_size
 from s3unzip.objects.upload_registry import begin_upload
 
 if TYPE_CHECKING:
     from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.model import MemberRow, Part
     from s3unzip.runs.step import Step
-    from s3unzip.stores.ports import Upload
+    from s3unzip.stores.ports import StoredObject, Upload
 
 
 class MemberUpload(Struct, frozen=True):
@@ -37,25 +37,29 @@ class MemberUpload(Struct, frozen=True):
         attempt, options = self.attempt, self.attempt.run.options
         if not attempt.records.has_uploads(attempt.task.id):
             return False
-        if not is_unchanged(self.row, options, attempt.destination, attempt.calls):
+        if not is_member(self.row, options, attempt.destination, attempt.calls):
             return False
         attempt.extracted(self.row, 0.0)
         return True
 
     def wanted(self) -> bool:
         """Say whether the member is to be written at all; note its outcome if not."""
-        attempt, options = self.attempt, self.attempt.run.options
-        rule = options.on_conflict
+        rule = self.attempt.run.options.on_conflict
         if rule is OnConflict.OVERWRITE:
             return True
-        found = attempt.calls.run("head", lambda: attempt.destination.head(self.row.key))
-        if stored_as(self.row, options).is_same(found):
-            attempt.unchanged(self.row)
+        found, same = self._find_existing()
+        if found is not None and not same and rule is OnConflict.NEVER:
+            self.attempt.failed(self.row, exists_finding(self.row))
             return False
-        if found is not None and rule is OnConflict.NEVER:
-            attempt.failed(self.row, exists_finding(self.row))
-            return False
-        return True
+        return not same
+
+    def _find_existing(self) -> tuple[StoredObject | None, bool]:
+        """Return what is there, and whether it is the member; note its outcome if it is."""
+        row, attempt = self.row, self.attempt
+        found, same = find_existing(row, attempt.run.options, attempt.destination, attempt.calls)
+        if found is not None and same:
+            attempt.unchanged(row, found.size, recorded_etag(row, found))
+        return found, same
 
     def begin(self) -> Upload:
         """Begin the upload; it is on record."""
@@ -74,9 +78,7 @@ class MemberUpload(Struct, frozen=True):
             raise upload_gone(gone) from gone
         except ConflictError:
             self.abort(upload)
-            if is_unchanged(self.row, options, attempt.destination, attempt.calls):
-                attempt.unchanged(self.row)
-            else:
+            if not self._find_existing()[1]:
                 attempt.failed(self.row, exists_finding(self.row))
             return
         size = stored_size(self.row, options)
@@ -118,7 +120,7 @@ def complete_once(
         try:
             return destination.complete_upload(upload, parts, if_absent=never)
         except NotFoundError:
-            if attempts > 1 and is_unchanged(row, options, destination, step.calls):
+            if attempts > 1 and is_member(row, options, destination, step.calls):
                 return None
             raise
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.local.worker import Job
     from s3unzip.model import PlanSummary, Request, Run, Settled, Task
     from s3unzip.planning.reading import Reading
+    from s3unzip.runs.written import WrittenObjects
 
 
 class Pool(Protocol):
@@ -44,6 +45,7 @@ def run_archive(
     make_pool: Callable[[Run], Pool],
     planned: Callable[[PlanSummary], None],
     judge: Callable[[Reading], None] | None = None,
+    written: WrittenObjects | None = None,
 ) -> Report:
     """Extract one archive; return its report.
 
@@ -53,12 +55,13 @@ def run_archive(
         make_pool: gives the workers of the run.
         planned: told of the plan before the first task begins; may raise to end it there.
         judge: told of what was read before anything is written; may raise too.
+        written: what earlier runs wrote to the destination, where that matters.
 
     Raises:
         UsageError, StorageError, ServiceFaultError: the plan could not be made.
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
-    summary = make_plan(request, context, judge)
+    summary = make_plan(request, context, judge, written)
     if isinstance(summary, Report):
         write_refusal(summary, context)
         return summary

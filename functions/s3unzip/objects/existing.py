@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.errors import Finding
-from s3unzip.objects.stored import stored_as, stored_size
+from s3unzip.errors import Finding, NotFoundError
+from s3unzip.model import OnConflict
+from s3unzip.objects.stored import GzipCrc, PlainCrc, stored_as, stored_size
+from s3unzip.runs.written import is_written
+from s3unzip.stores.ports import StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s3unzip.model import MemberRow, Options, Outcome
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination
+    from s3unzip.stores.ports import Destination, ListedObject
 
 PAGE = 1000  # keys of one LIST answer
 LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
@@ -25,10 +28,56 @@ def exists_finding(row: MemberRow) -> Finding:
     return Finding("exists", message, row.offset, row.key)
 
 
-def is_unchanged(row: MemberRow, options: Options, destination: Destination, calls: Calls) -> bool:
-    """Say whether the object under the member's key has its size and its CRC-32."""
+def is_member(row: MemberRow, options: Options, destination: Destination, calls: Calls) -> bool:
+    """Say whether the object under the member's key has its size and its CRC-32.
+
+    To be asked of what this run may have written itself, or nobody has a record of.
+    """
     found = calls.paced("head", lambda: destination.head(row.key))
+    return _has_crc(row, options, found)
+
+
+def find_existing(
+    row: MemberRow, options: Options, destination: Destination, calls: Calls
+) -> tuple[StoredObject | None, bool]:
+    """Return what is under the member's key, and whether that is the member as it should be.
+
+    Where an earlier run wrote the member, its ETag decides, not the metadata. An object that was
+    replaced since is written again; it is read where nothing may be overwritten.
+    """
+    found = calls.paced("head", lambda: destination.head(row.key))
+    if found is None or row.written is None:
+        return found, _has_crc(row, options, found)
+    if is_written(row.written, found.etag):
+        return found, True
+    if options.on_conflict is not OnConflict.NEVER:
+        return found, False
+    return found, calls.paced("get", lambda: _reads_as(row, options, destination))
+
+
+def _has_crc(row: MemberRow, options: Options, found: StoredObject | None) -> bool:
+    """Compare size and CRC-32: the store's own, where it keeps one, else the noted one."""
+    if found is not None and found.checksum is not None and options.as_gzip is None:
+        found = found._replace(crc32=found.checksum)
     return stored_as(row, options).is_same(found)
+
+
+def _reads_as(row: MemberRow, options: Options, destination: Destination) -> bool:
+    """Read the object, and compare its content."""
+    content = PlainCrc() if options.as_gzip is None else GzipCrc()
+    size = 0
+    try:
+        for piece in destination.read(row.key):
+            size += len(piece)
+            content.feed(piece)
+    except NotFoundError:
+        return False
+    return stored_as(row, options).is_same(StoredObject(row.key, size, content.crc32))
+
+
+def recorded_etag(row: MemberRow, found: StoredObject | ListedObject) -> str | None:
+    """Return the ETag of an object if it is the one on record."""
+    return found.etag if row.written is not None and is_written(row.written, found.etag) else None
 
 
 def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> bool:
@@ -47,50 +96,75 @@ def find_unchanged(
     destination: Destination,
     calls: Calls,
     threads: int,
-) -> set[int]:
-    """Return the indexes of the members that the destination has as they should be.
+) -> dict[int, str | None]:
+    """Return the members that the destination has as they should be.
 
-    LIST tells the sizes, a thousand keys a request; HEAD is asked only where
-    they agree. Where the members' keys lie far apart among others', the LIST
-    is given up after a few pages, before it costs more than it can save, and
-    HEAD decides for the rest.
+    LIST tells sizes and ETags, a thousand keys a request; HEAD is asked only where the sizes
+    agree and no earlier run recorded what it wrote. Where the members' keys lie far apart
+    among others', the LIST is given up after a few pages, before it costs more than it can
+    save, and HEAD decides for the rest.
+
+    Returns:
+        The ETag on record of each, by the member's index; None: only its metadata speaks for it.
     """
     if not rows:
-        return set()
-    suspects = _same_size(rows, options, destination, calls)
+        return {}
+    unchanged, suspects = _compare_listing(rows, options, destination, calls)
+
+    def ask(row: MemberRow) -> tuple[StoredObject | None, bool]:
+        return find_existing(row, options, destination, calls)
+
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="head") as pool:
-        verdicts = pool.map(lambda row: is_unchanged(row, options, destination, calls), suspects)
-        return {row.index for row, same in zip(suspects, verdicts, strict=True) if same}
+        for row, (found, same) in zip(suspects, pool.map(ask, suspects), strict=True):
+            if found is not None and same:
+                unchanged[row.index] = recorded_etag(row, found)
+    return unchanged
 
 
-def _same_size(
+class _Listed(NamedTuple):
+    """What a listing proves."""
+
+    unchanged: dict[int, str | None]
+    suspects: list[MemberRow]  # to be asked for
+
+
+def _compare_listing(
     rows: Sequence[MemberRow], options: Options, destination: Destination, calls: Calls
-) -> list[MemberRow]:
+) -> _Listed:
     by_key = sorted(rows, key=lambda row: row.key.encode())
     wanted = {row.key: row for row in by_key}
     first, last = by_key[0].key, by_key[-1].key
     allowed = min(2 * len(rows) + 2 * PAGE, len(rows) // LIST_PRICE * PAGE)
     if not allowed:
-        return by_key
+        return _Listed({}, by_key)
 
-    def list_sizes() -> tuple[list[MemberRow], str | None, int]:
-        suspects: list[MemberRow] = []
+    def compare() -> tuple[_Listed, str | None, int]:
+        listed = _Listed({}, [])
         seen = 0
         for found in destination.list_objects(_common_prefix(first, last), first, last):
             seen += 1
             row = wanted.get(found.key)
             if row is not None and stored_size(row, options) == found.size:
-                suspects.append(row)
+                _judge_listed(row, found, options, listed)
             if seen >= allowed:
-                return suspects, found.key, seen
-        return suspects, None, seen
+                return listed, found.key, seen
+        return listed, None, seen
 
-    suspects, given_up_at, seen = calls.run("list", list_sizes)
+    listed, given_up_at, seen = calls.run("list", compare)
     calls.count("list", seen // PAGE)
     if given_up_at is not None:
         beyond = given_up_at.encode()
-        suspects += [row for row in by_key if row.key.encode() > beyond]
-    return suspects
+        listed.suspects.extend(row for row in by_key if row.key.encode() > beyond)
+    return listed
+
+
+def _judge_listed(row: MemberRow, found: ListedObject, options: Options, listed: _Listed) -> None:
+    """Judge an object of the right size; one that was replaced is simply written again."""
+    etag = recorded_etag(row, found)
+    if etag is not None:
+        listed.unchanged[row.index] = etag
+    elif row.written is None or options.on_conflict is OnConflict.NEVER:
+        listed.suspects.append(row)
 
 
 def _common_prefix(first: str, last: str) -> str:

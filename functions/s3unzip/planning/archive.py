@@ -16,6 +16,7 @@ from s3unzip import run_files
 from s3unzip.errors import RejectedError
 from s3unzip.explanations import describe
 from s3unzip.model import (
+    MemberRow,
     Outcome,
     PlanSummary,
     Report,
@@ -26,7 +27,7 @@ from s3unzip.model import (
     run_id,
 )
 from s3unzip.objects.metadata import object_metadata
-from s3unzip.objects.stored import check_form
+from s3unzip.objects.stored import check_form, stored_as
 from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.planning.cutting import TaskCutter, choose_concurrency, order_tasks
 from s3unzip.planning.keys import parse_template
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from s3unzip.context import Context
-    from s3unzip.model import Request, Task
+    from s3unzip.model import Options, Request, Task
     from s3unzip.planning.reading import Reading
+    from s3unzip.runs.written import WrittenObjects
     from s3unzip.stores.calls import Calls
 
 Row = tuple[Any, ...]  # the columns of model.MemberRow
@@ -51,6 +53,7 @@ def make_plan(
     request: Request,
     context: Context,
     judge: Callable[[Reading], None] | None = None,
+    written: WrittenObjects | None = None,
     *,
     probe: bool = True,
 ) -> PlanSummary | Report:
@@ -60,6 +63,7 @@ def make_plan(
         request: what, where to and how.
         context: of this step.
         judge: is given what was read before anything is written; it may raise to end it there.
+        written: what earlier runs wrote; the plan tells the workers, who need not ask by HEAD.
         probe: whether to try the destination, before many workers do.
 
     Raises:
@@ -93,7 +97,7 @@ def make_plan(
     step = Step(run, "plan", context, calls)
     if probe:
         _probe(step, reading)
-    return _write_plan(step, reading, started)
+    return _write_plan(step, reading, started, written)
 
 
 def _reject(
@@ -136,12 +140,14 @@ def _probe(step: Step, reading: Reading) -> None:
     step.calls.run("abort", lambda: step.destination.abort_upload(upload))
 
 
-def _write_plan(step: Step, reading: Reading, started: float) -> PlanSummary:
+def _write_plan(
+    step: Step, reading: Reading, started: float, written: WrittenObjects | None
+) -> PlanSummary:
     run, records, context = step.run, step.records, step.context
     records.write_run(run)
     index = reading.index
     cutter = make_cutter(run, reading, context)
-    records.write_rows(member_lines(reading, cutter))
+    records.write_rows(member_lines(reading, cutter, step.run.options, written))
     tasks = order_tasks(cutter.tasks)
     records.write_tasks(tasks)
     if cutter.scans:
@@ -207,7 +213,12 @@ def make_cutter(request: Request | Run, reading: Reading, context: Context) -> T
     return TaskCutter(context.tuning, reading.amount, copies=copies, inflates=inflates)
 
 
-def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
+def member_lines(
+    reading: Reading,
+    cutter: TaskCutter,
+    options: Options | None = None,
+    written: WrittenObjects | None = None,
+) -> Iterator[bytes]:
     """Yield the rows of the selected members in pieces, cutting tasks on the way.
 
     A `Member` has the columns of a `MemberRow`, its path in place of the key,
@@ -216,6 +227,8 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     """
     key_of = reading.template.key_of()
     rows = _rows(reading, key_of)
+    if written and options is not None:
+        rows = _with_written(rows, written, options)
     encode_row = msgspec.json.Encoder().encode
     position = 0
     while chunk := list(itertools.islice(rows, ROWS_PIECE)):
@@ -227,6 +240,14 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
         lines.append(b"")
         yield b"\n".join(lines)
     cutter.finish(position)
+
+
+def _with_written(rows: Iterator[Row], written: WrittenObjects, options: Options) -> Iterator[Row]:
+    """Yield the rows with what an earlier run wrote under their keys."""
+    for row in rows:
+        member = MemberRow(*row)
+        stored = stored_as(member, options)
+        yield (*row[:12], member.path, written.digest(member.key, stored.size, stored.crc32))
 
 
 def _rows(reading: Reading, key_of: Callable[[str], str]) -> Iterator[Row]:

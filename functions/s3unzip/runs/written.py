@@ -49,6 +49,19 @@ class WrittenObjects:
         """Note one object: its length in bytes, its content's CRC-32, its ETag without quotes."""
         self._known[hash((key, size))] = crc32.to_bytes(4, "big") + _digest(etag)
 
+    def digest(self, key: str, size: int, crc32: int | None) -> bytes | None:
+        """Return the digest of the ETag of what was written, None if nobody knows of it.
+
+        Args:
+            key: of the object.
+            size: its length in bytes.
+            crc32: what its content should have; None: the archive does not tell it.
+        """
+        known = self._known.get(hash((key, size)))
+        if known is None or (crc32 is not None and known[:4] != crc32.to_bytes(4, "big")):
+            return None
+        return known[4:]
+
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
         """Say whether an object is the one that was written.
 
@@ -61,10 +74,13 @@ class WrittenObjects:
         Returns:
             True: it is. False: another one was written. None: nobody knows of such a member.
         """
-        known = self._known.get(hash((key, size)))
-        if known is None or (crc32 is not None and known[:4] != crc32.to_bytes(4, "big")):
-            return None
-        return etag is not None and known[4:] == _digest(etag)
+        known = self.digest(key, size, crc32)
+        return None if known is None else is_written(known, etag)
+
+
+def is_written(digest: bytes, etag: str | None) -> bool:
+    """Say whether an ETag is the one that `WrittenObjects.digest` returned the digest of."""
+    return etag is not None and _digest(etag) == digest
 
 
 def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenObjects:

@@ -18,6 +18,7 @@ from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 
 if TYPE_CHECKING:
     from s3unzip.model import Run
+    from s3unzip.runs.written import WrittenObjects
     from s3unzip.stores.ports import Clock, Progress, Stores
     from tests.zips import Entry
 
@@ -65,9 +66,9 @@ class World:
         """Extract an archive."""
         return self.run_request(self.request(archive, options))
 
-    def run_request(self, request: Request) -> Report:
+    def run_request(self, request: Request, written: WrittenObjects | None = None) -> Report:
         """Extract what a request asks for."""
-        return run_archive(request, self.context, self.pool, lambda _: None)
+        return run_archive(request, self.context, self.pool, lambda _: None, written=written)
 
     def redrive(self, run: str) -> Report:
         """Do what a run left."""

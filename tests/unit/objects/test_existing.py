@@ -42,7 +42,7 @@ def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
     if place < ROWS - 1:
         bucket.delete([gone])
     found = find_unchanged(rows, Options(), bucket, calls, threads=2)
-    assert found == {row.index for row in rows if row.key in bucket.objects}
+    assert set(found) == {row.index for row in rows if row.key in bucket.objects}
     assert calls.requests.head == ROWS  # each member once, also the one that is not there
 
 
@@ -55,5 +55,5 @@ def test_the_last_key_listed_is_not_asked_for_twice() -> None:
     rows = [row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
     calls = Calls(ManualClock(), 60.0, 4)
     found = find_unchanged(rows, Options(), bucket, calls, threads=2)
-    assert found == set(range(ROWS - 1))
+    assert set(found) == set(range(ROWS - 1))
     assert calls.requests.head == ROWS

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from s3unzip.local.forkserver import ForkServer
     from s3unzip.local.runner import Pool
     from s3unzip.model import Location, PlanSummary, Report, Run
+    from s3unzip.runs.written import WrittenObjects
     from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.ports import Stores
 
 Conflict = Annotated[
     OnConflict, typer.Option("--on-conflict", help="What to do where DEST has the key.")
@@ -145,9 +147,9 @@ def _run(
 
     with locks:
         with display:
-            report = run_archive(
-                request, context, make_pool, planned, judge_selection(request.options)
-            )
+            written = _read_written(request, context.stores)
+            judge = judge_selection(request.options)
+            report = run_archive(request, context, make_pool, planned, judge, written)
         if json:
             sys.stdout.write(encode(report).decode() + "\n")
         if not quiet:
@@ -156,6 +158,18 @@ def _run(
             return report.verdict.exit_code
         below = _run_nested(report, context, make_pool, admit, quiet=quiet, json=json)
         return report.verdict.exit_code or below
+
+
+def _read_written(request: Request, stores: Stores) -> WrittenObjects | None:
+    """Return what this machine's runs wrote, where the run asks what is there already."""
+    from s3unzip.cli.home import runs_of
+    from s3unzip.runs.records import RunRecords
+    from s3unzip.runs.written import read_written
+
+    if request.options.on_conflict is OnConflict.OVERWRITE:
+        return None
+    names = runs_of(runs_home(), request.source)
+    return read_written((RunRecords.open(stores, name) for name in names), request.destination)
 
 
 def _run_nested(

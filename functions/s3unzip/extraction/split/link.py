@@ -15,7 +15,7 @@ from s3unzip import deflate
 from s3unzip.errors import ArchiveError, Finding, MemberError, RunStoppedError, SourceChangedError
 from s3unzip.extraction.member import open_data
 from s3unzip.model import Link, OnConflict, Outcome, SliceParts, Status, TaskKind, Verdict
-from s3unzip.objects.existing import exists_finding
+from s3unzip.objects.existing import exists_finding, find_existing, recorded_etag
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.part_writer import choose_part_size
 from s3unzip.objects.upload_registry import begin_upload
@@ -126,11 +126,12 @@ def _outcome_without_link(step: Step, row: MemberRow) -> Outcome | None:
     rule = step.run.options.on_conflict
     if rule is OnConflict.OVERWRITE:
         return None
-    found = step.calls.run("head", lambda: step.destination.head(row.key))
+    found, same = find_existing(row, step.run.options, step.destination, step.calls)
     if found is None:
         return None
-    if (found.size, found.crc32) == (row.size, row.crc32):
-        return Outcome(row.index, row.key, Status.UNCHANGED, row.size, row.crc32)
+    if same:
+        etag = recorded_etag(row, found)
+        return Outcome(row.index, row.key, Status.UNCHANGED, row.size, row.crc32, etag=etag)
     if rule is OnConflict.NEVER:
         return Outcome.failed(row.index, row.key, exists_finding(row))
     return None

@@ -19,7 +19,7 @@ from s3unzip.errors import (
 from s3unzip.extraction.member import read_pieces
 from s3unzip.extraction.upload import complete_once
 from s3unzip.model import Outcome, Status, Task, TaskKind, TaskReport
-from s3unzip.objects.existing import exists_finding, is_unchanged
+from s3unzip.objects.existing import exists_finding, is_member
 from s3unzip.objects.part_writer import (
     PartPlace,
     PartWriter,
@@ -172,7 +172,7 @@ def _complete_slices(
     except ConflictError:
         outcome = Outcome.failed(row.index, row.key, exists_finding(row))
     except NotFoundError:  # an earlier settling completed it, or somebody aborted it
-        same = is_unchanged(row, step.run.options, step.destination, step.calls)
+        same = is_member(row, step.run.options, step.destination, step.calls)
         return right_outcome(row) if same else None
     except RUN_FAULTS:
         raise
