@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError
+from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Tail, Upload
 
@@ -152,6 +152,8 @@ class MemoryBucket:
                     raise AssertionError(
                         f"part {part.number} has {part.size} bytes: EntityTooSmall"
                     )
+            if any(part.number not in pending.parts for part in parts):
+                raise StorageError(f"{upload.key}: a part is not of this upload: InvalidPart")
             body = b"".join(pending.parts[part.number][1] for part in parts)
             del self.pending[upload.upload_id]
             stored = self.objects[upload.key] = Stored(body, pending.facts, _etag(body))

@@ -13,6 +13,7 @@ SCAN = "scan.jsonl"  # model.ScanTask, one a line
 REDO = "redo.jsonl"  # model.Task: what the last report found unfinished
 RESCAN = "rescan.jsonl"  # model.ScanTask: the scans without a report, one a line
 FAILED = "failed.json"  # how an execution ended that did not end well
+REFUSED = "refused.json"  # aws_lambda.refusals.Refusal: its event is sent
 STOP = "stop.json"  # model.Stop: why no further task may begin
 REPORT = "report.json"  # model.Report
 PAGE = "report.html"

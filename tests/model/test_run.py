@@ -50,7 +50,7 @@ def test_a_right_run_is_taken() -> None:
     model = _model()
     _extracted(model)
     _announce(model, "COMPLETED", extracted=1)
-    model.all_quiet({GOOD.key: GOOD.body}, {}, faults=0)
+    model.all_quiet({GOOD.key: GOOD.body}, {}, calm=True)
     assert model.violations == []
 
 
@@ -100,25 +100,25 @@ def _said_otherwise(model: Model) -> None:
 
 def _silent(model: Model) -> None:
     _extracted(model)
-    model.all_quiet({GOOD.key: GOOD.body}, {}, faults=0)
+    model.all_quiet({GOOD.key: GOOD.body}, {}, calm=True)
 
 
 def _said_twice(model: Model) -> None:
     _extracted(model)
     for _ in range(2):
         _announce(model, "COMPLETED", extracted=1)
-    model.all_quiet({GOOD.key: GOOD.body}, {}, faults=0)
+    model.all_quiet({GOOD.key: GOOD.body}, {}, calm=True)
 
 
 def _upload_left(model: Model) -> None:
     model.upload_begun("upload-1", RUN)
     _extracted(model)
     _announce(model, "COMPLETED", extracted=1)
-    model.all_quiet({GOOD.key: GOOD.body}, {"upload-1": RUN}, faults=0)
+    model.all_quiet({GOOD.key: GOOD.body}, {"upload-1": RUN}, calm=True)
 
 
 def _never_done(model: Model) -> None:
-    model.all_quiet({}, {}, faults=3)
+    model.all_quiet({}, {}, calm=False)
 
 
 def _two_pins(model: Model) -> None:

@@ -40,7 +40,7 @@ class Recipe:
     streams: int = 0
     copies: int = 0
     split_copies: int = 0
-    damaged: bool = False  # one small member's data is not what the directory says
+    damaged: str = ""  # the member, small or large, whose data is not what the directory says
     refused: bool = False  # one member's name cannot be a key
     broken: bool = False  # the index cannot be read
 
@@ -53,10 +53,24 @@ def choose_recipe(rng: random.Random, version: int) -> Recipe:
         streams=rng.choice((0, 0, 1)),
         copies=rng.choice((0, 0, 1)),
         split_copies=rng.choice((0, 0, 1)),
-        damaged=rng.random() < 0.2,
+        damaged=rng.choice(("small", "stream", "copy")) if rng.random() < 0.25 else "",
         refused=rng.random() < 0.1,
         broken=rng.random() < 0.03,
     )
+
+
+def older_objects(rng: random.Random, facts: ArchiveFacts) -> dict[str, bytes]:
+    """Return objects that lie at the destination before any run.
+
+    Some have other bytes than the member, of the same size or not; some have the very same bytes.
+    """
+    found: dict[str, bytes] = {}
+    for member in facts.members:
+        if not member.right or rng.random() < 0.7:
+            continue
+        changed = bytes(byte ^ 1 for byte in member.body)
+        found[member.key] = rng.choice((member.body, changed, b"older"))
+    return found
 
 
 @lru_cache(maxsize=512)
@@ -71,10 +85,10 @@ def make_archive(recipe: Recipe) -> tuple[bytes, ArchiveFacts]:
             info = zipfile.ZipInfo(name, (2024, 1, 2, 3, 4, 6))
             info.compress_type = method
             archive.writestr(info, body)
-            right = name not in {"damaged", "../refused"}
+            right = not name.startswith(("damaged", ".."))
             members.append(MemberFacts(PREFIX + name, body, right=right))
-            if name == "damaged":
-                damaged = info.header_offset + 30 + len(name)
+            if name.startswith("damaged"):
+                damaged = info.header_offset + 30 + len(name) + info.compress_size // 2
     data = bytearray(raw.getvalue())
     if damaged >= 0:
         data[damaged] ^= 0xFF
@@ -90,11 +104,15 @@ def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:
         (f"small-{n}", f"{recipe.version} {n} ".encode() * (10 + 3 * n), (stored, deflated)[n % 2])
         for n in range(recipe.small)
     ]
-    if recipe.damaged:
-        members.insert(len(members) // 2, ("damaged", rng.randbytes(40), stored))
+    if recipe.damaged == "small":
+        members.insert(len(members) // 2, ("damaged-small", rng.randbytes(40), stored))
+    elif recipe.damaged == "stream":
+        members.append(("damaged-stream", rng.randbytes(1_900), stored))
+    elif recipe.damaged == "copy":
+        members.append(("damaged-copy", rng.randbytes(2_100), stored))
     if recipe.refused:
         members.append(("../refused", b"refused", stored))
-    members += [(f"stream-{n}", rng.randbytes(1_600), deflated) for n in range(recipe.streams)]
+    members += [(f"stream-{n}", rng.randbytes(5_300), deflated) for n in range(recipe.streams)]
     members += [(f"copy-{n}", rng.randbytes(2_300), stored) for n in range(recipe.copies)]
     members += [(f"split-{n}", rng.randbytes(6_000), stored) for n in range(recipe.split_copies)]
     return members

@@ -81,6 +81,12 @@ class FaultPlan:
         self.injected.append(f"{fault} {call}")
         return True
 
+    @property
+    def calm(self) -> bool:
+        """Whether nothing happened that may repeat work: no call and no message was in vain."""
+        repeated = ("throttle", "refuse", "busy", "twice message", "twice delete message")
+        return all(fault.startswith(repeated) for fault in self.injected)
+
     def delay(self) -> float:
         """Return how long a slow call takes, in seconds."""
         return self.rng.choice(DELAYS)

@@ -109,6 +109,10 @@ class Invoked:
         self._ended.wait(self._until - self._scheduler.now)
         if not self._ended.is_set():
             self._error = "Sandbox.Timedout"
+            self._world.note(f"{self.process.name}: killed at its limit")
+            slow = any(fault.startswith(Fault.DELAY) for fault in self._world.faults.injected)
+            if not slow:
+                self._world.model.killed_at_limit(self.process.name)
             self._scheduler.kill(self.process)
             self._ended.set()
 

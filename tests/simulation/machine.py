@@ -81,6 +81,7 @@ class Execution:
                 caught = _catch(one, error)
                 if caught is None:
                     self._world.note(f"{self.state} failed: {error.name}")
+                    self._world.model.execution_failed(self.name)
                     return "FAILED"
                 self.state = caught
             self._children = None
@@ -142,8 +143,10 @@ class Execution:
     def _read_items(self, state: Json) -> Children:
         key = look(state["ItemReader"]["Parameters"]["Key.$"], self._data)
         _, run, name = key.split("/")
-        lines = self._world.records[run][name].splitlines()
-        return Children([json.loads(line) for line in lines])
+        lines = self._world.records[run].get(name)
+        if lines is None:
+            raise NamedError("States.ItemReaderFailed")
+        return Children([json.loads(line) for line in lines.splitlines()])
 
     def _child(self, state: Json, item: Any) -> bool:
         """Run one child workflow; return whether it succeeded."""

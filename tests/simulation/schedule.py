@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from s3unzip.aws_lambda import environment, telemetry
 from s3unzip.model import Options, encode
 from s3unzip.settings import Variable
 from s3unzip.stores.ports import ObjectFacts
 from tests.model.run import NEVER, OVERWRITE, SKIP_UNCHANGED, Model, ViolationError
-from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive
+from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive, older_objects
 from tests.simulation.faults import FaultPlan
 from tests.simulation.scheduler import Process, Scheduler, StuckError
 from tests.simulation.services import MACHINE, Services
@@ -53,13 +55,18 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     Raises:
         FailedScheduleError: the model was violated, or the schedule never ended.
     """
+    gc.disable()  # a generator that is closed at a random moment would take a step
     rng = random.Random(seed)
     scheduler = Scheduler(rng)
     faults = FaultPlan.choose(rng, skipped)
     rule = rng.choice((OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER))
-    world = World(scheduler, faults, Model(rule, {}))
-    services = Services(world)
     versions = [choose_recipe(rng, version) for version in range(3)]
+    older = older_objects(rng, make_archive(versions[0])[1]) if rng.random() < 0.3 else {}
+    world = World(scheduler, faults, Model(rule, older))
+    for key, body in older.items():
+        metadata = {"zip-crc32": f"{crc32(body):08x}", "s3unzip-run": "older"}
+        world.members.put(key, body, ObjectFacts("text/plain", metadata), if_absent=False)
+    services = Services(world)
     try:
         with substituted(scheduler), _deployed(world, services, rule):
             _put_archives(world, services, versions)
@@ -71,11 +78,14 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
         }
         if world.model.violations:
             raise world.model.violations[0]
-        world.model.all_quiet(stored, uploads, len(faults.injected))
+        world.model.all_quiet(stored, uploads, calm=faults.calm)
     except (ViolationError, StuckError) as error:
         told = _describe(seed, error, world, rule, versions)
         sentence = str(error).split(" -- ", 1)[0]
         raise FailedScheduleError(told, sentence, faults.number) from error
+    finally:
+        scheduler.close()
+        gc.enable()
     return Ended(seed, scheduler.steps, tuple(faults.injected), tuple(world.trace))
 
 

@@ -60,11 +60,14 @@ class Scheduler:
         self._hub = getcurrent()
         self._ready: list[Fiber] = []
         self._timers: list[tuple[float, int, Fiber]] = []
+        self._processes: list[Process] = []
         self._numbers = itertools.count(1)
 
     def spawn(self, process: Process, target: Callable[[], Any]) -> Fiber:
         """Begin a fiber of `process`; it is ready, and runs when the generator picks it."""
         fiber = Fiber(process, partial(_run_until_killed, target), self._hub)
+        if not process.fibers:
+            self._processes.append(process)
         process.fibers.append(fiber)
         self._ready.append(fiber)
         return fiber
@@ -136,6 +139,17 @@ class Scheduler:
                 fiber.parent = getcurrent()
                 fiber.throw(ProcessDiedError())
         mine.clear()
+
+    def close(self) -> None:
+        """Kill what still waits, so that nothing of this schedule runs in a later one."""
+        for process in self._processes:
+            self.kill(process)
+        self._processes.clear()
+
+    def is_over(self) -> bool:
+        """Say whether the caller is cleaned up: its process is dead, or the schedule has ended."""
+        fiber = getcurrent()
+        return not isinstance(fiber, Fiber) or not fiber.process.alive
 
     def current(self) -> Fiber:
         """Return the fiber that runs.

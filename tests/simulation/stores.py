@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.memory import MemoryArchive, MemoryBucket
     from tests.simulation.world import World
 
-READ, WRITE, WORK = "GetObject", "PutObject", "work"
+READ, WRITE, DROP, WORK = "GetObject", "PutObject", "AbortMultipartUpload", "work"
 RETRY_SECONDS = 60.0
 T = TypeVar("T")
 
@@ -154,12 +154,12 @@ class SimulatedDestination:
     def abort_upload(self, upload: Upload) -> None:
         """Drop an upload."""
         bucket = self._bucket
-        self._world.call(f"abort {upload.upload_id}", WRITE, lambda: bucket.abort_upload(upload))
+        self._world.call(f"abort {upload.upload_id}", DROP, lambda: bucket.abort_upload(upload))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield incomplete uploads."""
         bucket = self._bucket
-        yield from self._world.call("list uploads", READ, lambda: list(bucket.uploads(prefix)))
+        yield from self._world.call("list uploads", DROP, lambda: list(bucket.uploads(prefix)))
 
     def parts(self, upload: Upload) -> Sequence[Part]:
         """Return the parts of an upload."""
@@ -216,7 +216,13 @@ class SimulatedWork:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects."""
-        self._call("put", f"delete {names}", lambda: self._memory.delete(names))
+
+        def effect() -> None:
+            self._memory.delete(names)
+            if "stop.json" in names:
+                self._world.model.stop_changed(self._run, there=False)
+
+        self._call("put", f"delete {names}", effect)
 
     def _call(self, kind: Kind, name: str, effect: Callable[[], T]) -> T:
         return self._calls.run(kind, lambda: self._world.call(name, WORK, effect))
@@ -229,6 +235,8 @@ class SimulatedWork:
         elif name.startswith("outcomes/"):
             lines = [json.loads(line) for line in data.splitlines()]
             model.outcomes_recorded(self._run, lines[0]["task"], lines)
+        elif name == "stop.json":
+            model.stop_changed(self._run, there=True)
         elif name == "report.json":
             model.report_written(self._run, json.loads(data))
 

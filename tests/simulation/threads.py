@@ -155,8 +155,8 @@ class Thread:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end."""
-        self._scheduler.current()
-        self._ended.wait(timeout)
+        if not self._scheduler.is_over():
+            self._ended.wait(timeout)
 
     def _run(self) -> None:
         try:
@@ -261,7 +261,7 @@ class ThreadPoolExecutor:
         if cancel_futures:
             while self._waiting:
                 self._waiting.popleft().cancel()
-        if wait:
+        if wait and not self._scheduler.is_over():
             self._idle.wait()
 
     def __enter__(self) -> Self:

@@ -3,13 +3,23 @@
 They have a report and no execution, and reports cannot be listed by time. An
 empty object a refusal, ``runs/-refused/<time, counted down>-<run>``, can: the
 latest comes first. No run's id begins with a dash.
+
+A refused run has no execution that would say that it is known. So its last
+object, ``refused.json``, says which event it answered: that event again is a
+repetition, but the same archive put again is refused anew, maybe by another
+budget or version.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from s3unzip import run_files
 from s3unzip.aws_lambda.timeline import entry_name, list_entries
+from s3unzip.errors import NotFoundError
+from s3unzip.model import decode, encode
 from s3unzip.runs.watch import RunEntry
 
 if TYPE_CHECKING:
@@ -17,10 +27,34 @@ if TYPE_CHECKING:
 
     from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.context import Context
-    from s3unzip.model import Location, Report
+    from s3unzip.model import Location, Report, Request
 
 FOLDER = "-refused"
 REFUSED = "REFUSED"
+
+
+class Refusal(Struct, frozen=True):
+    """``refused.json``: what a refused run answered."""
+
+    event_time: float | None  # Unix seconds: when the archive was put
+
+
+def is_refused(request: Request, run: str, context: Context) -> bool:
+    """Say whether this very event was answered: its archive refused, and the run's event sent."""
+    if request.event_time is None:
+        return False
+    try:
+        data = context.stores.run_store(run, context.calls()).read(run_files.REFUSED)
+    except NotFoundError:
+        return False
+    return decode(data, Refusal).event_time == request.event_time
+
+
+def close_refusal(report: Report, context: Context) -> None:
+    """Note that the event of a refused run was sent; the last thing that is done for it."""
+    refusal = Refusal(report.event_time)
+    store = context.stores.run_store(report.run, context.calls())
+    store.write(run_files.REFUSED, [encode(refusal)])
 
 
 def note_refusal(worker: LambdaConfig, report: Report, context: Context) -> None:

@@ -37,6 +37,7 @@ from s3unzip.reporting.page_writer import (
 from s3unzip.reporting.retry import read_retries
 from s3unzip.reporting.tally import Tally
 from s3unzip.runs.step import Step
+from s3unzip.runs.stop import RUN_FAULTS, stop_for
 from s3unzip.stores.ports import ObjectFacts
 
 if TYPE_CHECKING:
@@ -69,10 +70,10 @@ def settle(run: Run, context: Context) -> Settled:
         tally.add(outcome, run_files.INDEX_TASK)
     left = _tally_tasks(step, tally, plan.look(records.tasks()))
     if not changed:
-        left = _tally_split(step, tally, plan.split, left)
-    _tally_retries(retries, tally)
+        left, met = _try_split(step, tally, plan.split, left)
+        stop = met or stop
+    left += _tally_retries(retries, tally)
     tally.add_scans(records.scan_reports() if summary.scans else [])
-    left += retries.left
     if left and not changed:
         records.write_redo(left)
     else:
@@ -121,11 +122,28 @@ def _tally_tasks(step: Step, tally: Tally, tasks: Iterable[Task]) -> list[Task]:
     return left
 
 
-def _tally_retries(retries: Retries, tally: Tally) -> None:
+def _tally_retries(retries: Retries, tally: Tally) -> list[Task]:
+    """Add what the retries came to; return their tasks that are not complete."""
     for report in retries.reports:
         tally.add_task(report)
     for task, outcome in retries.outcomes.values():
         tally.add_last(outcome, task)
+    return retries.left
+
+
+def _try_split(
+    step: Step, tally: Tally, split: list[Task], left: list[Task]
+) -> tuple[list[Task], Stop | None]:
+    """Do `_tally_split`; where it meets what stops the run, the split members are left.
+
+    The report must be written and name what was met, so it is not raised.
+    """
+    try:
+        return _tally_split(step, tally, split, left), None
+    except RUN_FAULTS as fault:
+        stop = stop_for(fault)
+        step.records.write_stop(stop)
+        return left + [task for task in split if task not in left], stop
 
 
 def _tally_split(step: Step, tally: Tally, split: list[Task], left: list[Task]) -> list[Task]:

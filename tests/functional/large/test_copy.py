@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.errors import StorageError
+from s3unzip.errors import AccessDeniedError, StorageError
 from s3unzip.model import Part
 from tests import zips
 from tests.functional.large.world import KEY, WHOLE, World
@@ -173,3 +173,26 @@ def test_a_copy_that_cannot_be_completed_is_streamed(
     report = world.run(ARCHIVE)
     world.assert_clean(report, **{"s.bin": CONTENT})
     assert report.requests.part > 0
+
+
+class DenyingCompletes(MemoryBucket):
+    """Takes parts, and refuses Complete until the right is granted."""
+
+    granted = False
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
+        """Refuse what the right is missing for."""
+        if not self.granted:
+            raise AccessDeniedError("CompleteMultipartUpload: s3:PutObject is missing")
+        return super().complete_upload(upload, parts, if_absent=if_absent)
+
+
+def test_a_right_that_is_missing_while_settling_is_in_the_report() -> None:
+    """The run ends with a report that names the right, and a redrive completes the member."""
+    bucket = DenyingCompletes()
+    world = world_with(bucket, SPLIT)
+    report = world.run(ARCHIVE)
+    assert (report.verdict, report.reason) == ("FAILED", "access-denied")
+    assert "s3:PutObject" in (report.message or "")
+    bucket.granted = True
+    world.assert_clean(world.redrive(report.run), **{"s.bin": CONTENT})

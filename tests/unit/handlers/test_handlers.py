@@ -103,6 +103,22 @@ def test_a_rejected_archive(deploy: Callable[..., Functions], account: Account) 
     assert noted.endswith(event["detail"]["run"])
 
 
+def test_a_rejected_archive_is_announced_once_an_event(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """The same event twice is one refusal; the archive put again is refused again."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("bad.zip", b"no archive at all")
+    event = object_created("bad.zip")
+    functions.plan(event, event)
+    functions.plan(event)
+    assert len(account.receive(heard)) == 1
+    assert len(account.objects("work", "runs/-refused/")) == 1
+    functions.plan({**event, "time": "2026-01-02T00:00:01Z"})
+    assert len(account.receive(heard)) == 1
+
+
 @pytest.mark.parametrize(("limit", "started"), [("0.0000001", False), ("1000", True), ("", True)])
 def test_the_cost_limit(
     deploy: Callable[..., Functions], account: Account, limit: str, *, started: bool

@@ -9,7 +9,7 @@ from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce
 from s3unzip.aws_lambda.executions import is_started, start_execution
 from s3unzip.aws_lambda.intake.direct_run import run_direct
-from s3unzip.aws_lambda.refusals import note_refusal
+from s3unzip.aws_lambda.refusals import close_refusal, is_refused, note_refusal
 from s3unzip.aws_lambda.telemetry import follow, logger, record_archive, record_plan
 from s3unzip.direct.plan import plan_direct
 from s3unzip.errors import NotFoundError, SourceChangedError
@@ -73,6 +73,9 @@ def _plan_archive(request: Request, pin: Pin, context: Context, *, lost: bool = 
     if is_started(open_client("stepfunctions"), config, run):  # its plan must stay as it is
         logger.info("run is known", run=run)
         return
+    if is_refused(request, run, context):
+        logger.info("run was refused", run=run)
+        return
     plan = (_read_plan(run, context) if lost else None) or make_plan(request, context)
     record_plan(plan, request)
     outcome = plan if isinstance(plan, Report) else refuse_cost(config, plan, context) or plan
@@ -97,3 +100,4 @@ def _refuse(report: Report, config: LambdaConfig, context: Context) -> None:
     record_archive(report)
     note_refusal(config, report, context)
     announce(open_client("events"), config, report)
+    close_refusal(report, context)
