@@ -27,13 +27,16 @@ bootstrap synth diff deploy put unprotect destroy: .venv/bin/cdk  ## ENV=dev; do
 cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 	@.venv/bin/cdk --version
 
-test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests
-	$(RUN) pytest -n 2 --dist loadscope
+# One process more than two cores have: some tests wait for a clock or for a server.
+TESTS := pytest -n $(or $(JOBS),3) --dist loadscope
 
-coverage: .venv/ready  ## branches of the control plane that its tests run, without the embedded AWS
-	$(RUN) pytest tests/unit/aws_lambda tests/unit/handlers tests/unit/operate \
-		tests/contract/test_deployed_runs.py --cov --cov-report=json:build/coverage.json
-	$(RUN) python -m tests.branches build/coverage.json
+test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests
+	$(RUN) $(TESTS)
+
+coverage: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## RECORD=1: all tests, and the branches that they take
+	@mkdir -p build/coverage
+	$(RUN) $(TESTS) --cov --cov-report=json:build/coverage.json
+	$(RUN) python -m tools.branches build/coverage.json $(if $(RECORD),--record)
 
 check: .venv/ready  ## format, lint, types, layers, docs, and the figures of the structure
 	$(RUN) ruff format --check

@@ -27,8 +27,11 @@ BIRTHS = [
 ]
 
 
-def run(birth: str, *lines: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that has one thread, or two, to its end and to that of all that it started."""
+def run(birth: str, *lines: str, **env: str | None) -> subprocess.CompletedProcess[str]:
+    """Run a program that has one thread, or two, to its end and to that of all that it started.
+
+    Variables of `env` that are None are taken away.
+    """
     code = [
         "import os, signal, sys, threading, time",
         "from s3unzip.local.forkserver import ForkServer",
@@ -41,7 +44,7 @@ def run(birth: str, *lines: str, **env: str) -> subprocess.CompletedProcess[str]
     ]
     return subprocess.run(
         [sys.executable, "-c", "\n".join(code)],
-        env={**os.environ, **env},
+        env={name: value for name, value in (os.environ | env).items() if value is not None},
         capture_output=True,  # which ends when the last of them has closed its output
         text=True,
         timeout=60,
@@ -49,7 +52,7 @@ def run(birth: str, *lines: str, **env: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def run_program(birth: str, *lines: str, **env: str) -> str:
+def run_program(birth: str, *lines: str, **env: str | None) -> str:
     """Run such a program, which must end well and without a word of errors; return its output."""
     done = run(birth, *lines, **env)
     assert (done.returncode, done.stderr) == (0, "")
@@ -281,5 +284,6 @@ def test_a_full_process_table_is_named() -> None:
         "    resource.prlimit(server.pid, resource.RLIMIT_NPROC, (0, 0))",
         "    try: server.start(test.echo)",
         "    except ServiceFaultError as error: print(error)",
+        COVERAGE_PROCESS_CONFIG=None,  # another user cannot write what `make coverage` collects
     )
     assert printed.startswith("no worker process can be started: Resource temporarily")

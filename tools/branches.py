@@ -1,0 +1,116 @@
+"""``python -m tools.branches FILE``: the share of branches that the tests take, and its limit.
+
+FILE is what ``coverage json`` writes. Coverage's own limit is on statements and branches together,
+which would hide branches that no test takes. The limit holds for all product code together, and
+for each package of the control plane, whose tests need no embedded AWS.
+
+``--record`` keeps the total in ``tools/records/branches.json``, from where ``make check`` has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tools.structure import RECORDS, ROOT
+
+MIN_SHARE = 0.9
+PACKAGE_DEPTH = 3  # functions/s3unzip/handlers
+CONTROL_PLANE = tuple(f"functions/s3unzip/{name}" for name in ("aws_lambda", "handlers", "operate"))
+RECORD = RECORDS / "branches.json"
+
+Counts = dict[str, tuple[int, int]]  # branches taken, and all, by package
+
+
+def count_branches(report: dict[str, Any]) -> Counts:
+    """Return how many branches of each package were taken, and how many it has."""
+    taken: Counter[str] = Counter()
+    every: Counter[str] = Counter()
+    for name, file in report["files"].items():
+        parts = Path(name).parts
+        package = "/".join(parts[: min(PACKAGE_DEPTH, len(parts) - 1)])
+        taken[package] += file["summary"]["covered_branches"]
+        every[package] += file["summary"]["num_branches"]
+    return {package: (taken[package], every[package]) for package in sorted(every)}
+
+
+def add(counts: Counts) -> tuple[int, int]:
+    """Return the sums over all packages."""
+    return sum(taken for taken, _ in counts.values()), sum(every for _, every in counts.values())
+
+
+def find_low(counts: Counts) -> list[str]:
+    """Return a sentence for each limit that is not reached."""
+    taken, every = add(counts)
+    if not every:
+        return ["no branch was measured"]
+    low = []
+    if taken / every < MIN_SHARE:
+        low.append(f"all product code: {taken / every:.1%} of branches, at least {MIN_SHARE:.0%}")
+    for package in CONTROL_PLANE:
+        taken, every = counts.get(package, (0, 0))
+        if not every or taken / every < MIN_SHARE:
+            share = taken / every if every else 0.0
+            low.append(f"{package}: {share:.1%} of branches, at least {MIN_SHARE:.0%}")
+    return low
+
+
+def list_missing(report: dict[str, Any]) -> list[str]:
+    """Return a line for each file with branches that were not taken, those as from->to."""
+    lines = []
+    for name, file in sorted(report["files"].items()):
+        branches = ", ".join(f"{start}->{end}" for start, end in file["missing_branches"])
+        summary = file["summary"]
+        share = f"{summary['covered_branches']}/{summary['num_branches']}"
+        if branches:
+            lines.append(f"{name:56} {share:>8}  {branches}")
+    return lines
+
+
+def write_record(counts: Counts, commit: str, path: Path = RECORD) -> None:
+    """Write the total, and the commit that it is of."""
+    taken, every = add(counts)
+    record = {"written_by": "make coverage RECORD=1", "run": taken, "every": every}
+    path.write_text(json.dumps(record | {"commit": commit}, indent=1) + "\n", encoding="utf-8")
+
+
+def read_commit() -> str:
+    """Return the short name of the commit that is checked out.
+
+    Raises:
+        subprocess.CalledProcessError: this is no checkout.
+    """
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - fixed arguments
+
+
+def main() -> int:
+    """Print what is missing and the shares; return 1 where a limit is not reached."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--record", action="store_true")
+    arguments = parser.parse_args()
+    report: dict[str, Any] = json.loads(arguments.file.read_text(encoding="utf-8"))
+    counts = count_branches(report)
+    lines = list_missing(report)
+    for package, (taken, every) in counts.items():
+        if every:
+            lines.append(f"{package}: {taken} of {every} branches, {taken / every:.1%}")
+    taken, every = add(counts)
+    if every:
+        lines.append(f"all product code: {taken:,} of {every:,} branches, {taken / every:.1%}")
+    low = find_low(counts)
+    lines += [f"error: {line}" for line in low]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    if arguments.record:
+        write_record(counts, read_commit())
+    return 1 if low else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
