@@ -113,12 +113,12 @@ class _Finder(ast.NodeVisitor):
         """Add the mutants of `node`, then of what is in it."""
         if _is_skipped(node):
             return
-        # Numbers outside of functions are tables and defaults: a test of each would repeat them.
-        if self._functions or not isinstance(node, ast.Constant):
+        # What stands outside of functions are tables: a test of each value would repeat it.
+        if self._functions:
             for new in _changed(node):
                 self._add(node, new)
-        if isinstance(node, ast.If | ast.While | ast.IfExp):
-            self._turn(node.test)
+            if isinstance(node, ast.If | ast.While | ast.IfExp):
+                self._turn(node.test)
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             function = not isinstance(node, ast.ClassDef)
             self._functions += function
@@ -166,7 +166,7 @@ def _is_skipped(node: ast.AST) -> bool:
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
-        case ast.Assign(targets=[ast.Name(id="__all__")]):
+        case ast.keyword(arg="strict"):  # of zip: it guards against what does not happen
             return True
     return False
 

@@ -149,6 +149,10 @@ def test_fields() -> None:
         (0x0021, 0, 315_532_800),
         (0, 0, None),
         (0x5C8F, 0xFFFF, None),
+        (0x0021, 23 << 11 | 59 << 5 | 29, 315_532_800 + 86_398),  # the last of a day
+        (0x0021, 24 << 11, None),
+        (0x0021, 60 << 5, None),
+        (0x0021, 30, None),
         (0x5C9F, 0x6C3D, None),
     ],
 )

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from s3unzip.errors import RejectedError
-from s3unzip.zipformat import ByteRange, DirectoryLocation, Policy, drive, locate_directory
+from s3unzip.zipformat import (
+    ByteRange,
+    DirectoryLocation,
+    Limits,
+    Policy,
+    drive,
+    locate_directory,
+)
 from tests.zips import Entry, Shape, build
 
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]
@@ -80,3 +87,34 @@ def test_lenient_trailing_bytes() -> None:
     )
     assert location.entries == 2
     assert [finding.code for finding in location.warnings] == ["trailing-data"]
+
+
+def code_of(raw: bytes, policy: Policy | None = None) -> tuple[str, int | None]:
+    """Return code and offset of why no directory is located."""
+    with pytest.raises(RejectedError) as caught:
+        drive(locate_directory(raw, len(raw), policy or Policy()), lambda _: b"")
+    return caught.value.finding.code, caught.value.finding.offset
+
+
+def test_two_end_records_are_refused_at_the_first() -> None:
+    """The offset is that of the first in the archive, however short the tail."""
+    inner = build()
+    raw = b"x" * 100 + build(shape=Shape(comment=inner))
+    assert code_of(raw) == ("multiple-eocd", 100)
+
+
+def test_too_many_members_are_refused_before_they_are_read() -> None:
+    """The declared count is enough."""
+    raw = build(*MANY[:3])
+    few = Policy(limits=Limits(members=2))
+    assert code_of(raw, few) == ("too-many-entries", None)
+    location = drive(
+        locate_directory(raw, len(raw), Policy(limits=Limits(members=3))), lambda _: b""
+    )
+    assert location.entries == 3
+
+
+def test_an_empty_archive_has_an_empty_directory() -> None:
+    """A directory without members that has bytes, and does not end at its end record, is a gap."""
+    raw = bytes(30) + build(shape=Shape(eocd={"directory_size": 10, "directory_offset": 5}))
+    assert code_of(raw)[0] == "gap-before-eocd"
