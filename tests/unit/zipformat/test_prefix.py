@@ -15,7 +15,7 @@ NAME = b"name"
 
 def local_header(**changes: int) -> bytes:
     """Return a local header with a name, as small as can be."""
-    values = {
+    values: dict[str, int | bytes] = {
         **dict.fromkeys(LOCAL, 0),
         "signature": b"PK\x03\x04",
         "needed": 20,

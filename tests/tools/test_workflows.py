@@ -1,0 +1,73 @@
+"""The hosted workflows: few rights, pinned actions, the versions that the package supports."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # cfn-lint brings it, without stubs
+
+from tests.docs.commands import ROOT
+
+FOLDER = ROOT / ".github" / "workflows"
+WORKFLOWS = sorted(FOLDER.glob("*.yml"))
+PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$")
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return a workflow."""
+    found: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("name", [path.name for path in WORKFLOWS])
+def test_a_workflow_has_no_more_rights_than_it_says(name: str) -> None:
+    """Nothing by default; each job lists its rights and has a time limit."""
+    workflow = read(name)
+    assert workflow["permissions"] == {}
+    for job in workflow["jobs"].values():
+        assert job["permissions"]
+        assert job["permissions"].keys() <= {
+            "contents",
+            "id-token",
+            "attestations",
+            "pages",
+        }
+        assert job["timeout-minutes"] <= 60
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(path: Any) -> None:
+    """A tag can be moved, a commit cannot; the version stands behind it for Dependabot."""
+    used = [line for line in path.read_text().splitlines() if "uses:" in line]
+    assert used
+    assert [line for line in used if not PINNED.search(line)] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_checkout_keeps_no_credentials(path: Any) -> None:
+    """Later steps run code of dependencies."""
+    for job in yaml.safe_load(path.read_text())["jobs"].values():
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_every_python_that_is_declared_is_tested() -> None:
+    """The classifiers of the package are the versions of the matrix, and no tool may be missing."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    versions = [one.rpartition(" ")[2] for one in declared if re.search(r":: 3\.\d+$", one)]
+    job = read("ci.yml")["jobs"]["test"]
+    assert job["strategy"]["matrix"]["python"] == versions
+    assert any(step.get("env", {}).get("S3UNZIP_REQUIRE_TOOLS") == "1" for step in job["steps"])
+
+
+def test_a_release_is_attested_and_published_without_a_token() -> None:
+    """Only the job that publishes may ask for an identity of the index, and no secret is used."""
+    jobs = read("release.yml")["jobs"]
+    assert jobs["build"]["permissions"]["attestations"] == "write"
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert jobs["publish"]["environment"]["name"] == "pypi"
+    assert "secrets." not in (FOLDER / "release.yml").read_text()
