@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from docs import pages
+from docs.python_api import make_api
 from docs.schemas import event_schema, schema_of, written
 from docs.sources import ROOT
 from s3unzip import model
@@ -37,6 +38,7 @@ def make_pages() -> dict[str, str]:
         "checks.md": pages.make_checks(),
         "metrics.md": pages.make_metrics(),
         "events.md": pages.make_events(),
+        "api.md": make_api(),
     }
     schemas = {
         "report.schema.json": schema_of("report.json", [model.Report]),

@@ -38,9 +38,11 @@ def finding_codes() -> set[str]:
 
 
 def host_variables() -> set[str]:
-    """Return the environment variables that the command line itself reads."""
+    """Return the environment variables that a run on one machine reads."""
     found = {"AWS_ENDPOINT_URL", "NO_COLOR", "FORCE_COLOR"}  # read by Typer and by Rich
-    for file in (ROOT / "functions" / "s3unzip" / "cli").rglob("*.py"):
+    package = ROOT / "functions" / "s3unzip"
+    folders = (package / name for name in ("cli", "local", "stores"))
+    for file in (file for folder in folders for file in folder.rglob("*.py")):
         tree = ast.parse(file.read_text())
         names = dict(_text_constants(tree))
         for node in ast.walk(tree):

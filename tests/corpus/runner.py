@@ -2,13 +2,14 @@
 
 ``python -m tests.corpus.runner`` prints every archive whose outcome or members
 differ from the labels. What runs is one function, archive bytes to `Result`,
-so the same comparison serves the core and the whole pipeline.
+so the same comparison serves the public API, the core and the whole pipeline.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import sys
 import tomllib
@@ -17,29 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import s3unzip
 from s3unzip.errors import MemberError, RejectedError
-from s3unzip.zipformat import (
-    CentralHeader,
-    DirectoryReader,
-    Index,
-    Member,
-    MemberDecoder,
-    NeedMoreBytes,
-    OpenedMember,
-    Policy,
-    close_member,
-    decode_whole,
-    drive,
-    finalize_index,
-    inspect_prefix,
-    locate_directory,
-    open_member,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from s3unzip.errors import Finding
+    from s3unzip import Options
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT.parent / "shared" / "corpus"
@@ -135,120 +120,32 @@ def read_labels() -> list[LabelledArchive]:
         ]
 
 
-def read_differences() -> dict[str, str]:
-    """Return the known differences: archive path to reason."""
-    known: dict[str, str] = tomllib.loads(DIFFERENCES.read_text("utf-8"))["differences"]
-    return known
+def read_differences(*, alone: bool = False) -> dict[str, str]:
+    """Return the known differences: archive path to reason.
 
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """How finely input is cut: bytes at a time, None for all at once."""
-
-    length: int | None = None
-
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Cut `data`."""
-        step = self.length or max(1, len(data))
-        return (data[start : start + step] for start in range(0, len(data), step))
-
-
-def read_index(raw: bytes, policy: Policy, cut: Cut) -> Index:
-    """Read and settle an archive's index; keys are paths.
-
-    Raises:
-        RejectedError: the archive is refused.
+    Args:
+        alone: whether each member was read without the others, as `extract` does here.
     """
-    tail = raw[-(cut.length or 1 << 17) :]
-    location = drive(
-        locate_directory(tail, len(raw), policy), lambda want: raw[want.start : want.stop]
-    )
-    reader = DirectoryReader(location, policy)
-    headers: list[CentralHeader] = []
-    for piece in cut.pieces(raw[location.start : location.stop]):
-        headers += reader.feed(piece)
-    reader.finish()
-    index = finalize_index(headers, location, policy, str)
-    before = inspect_prefix(tail, location, index.first)
-    for finding in drive(before, lambda want: raw[want.start : want.stop]):
-        index.warnings.add(finding)
-    return index
+    tables: dict[str, dict[str, str]] = tomllib.loads(DIFFERENCES.read_text("utf-8"))
+    return tables["differences"] | (tables["alone"] if alone else {})
 
 
-def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMember:
-    """Open a member, giving its header as many bytes as it asks for."""
-    length = cut.length or 1 << 17
-    while True:
-        head = raw[member.offset : min(member.stop, member.offset + length)]
-        opened = open_member(member, head, policy)
-        if not isinstance(opened, NeedMoreBytes):
-            return opened
-        assert opened.length > length
-        length = opened.length
-
-
-def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
-    """Return a member's content and warnings.
-
-    Raises:
-        MemberError: it cannot be extracted.
-    """
-    content, warnings, _ = extract_up_to(raw, member, member.stop, policy, cut)
-    return content, warnings
-
-
-def extract_up_to(
-    raw: bytes, member: Member, bound: int, policy: Policy, cut: Cut
-) -> tuple[bytes, set[str], int]:
-    """Return a member's content and warnings, and where it ends; it may not pass `bound`.
-
-    Raises:
-        MemberError: it cannot be extracted.
-    """
-    own_stop, member = member.stop, member._replace(stop=bound)
-    opened = open_at(raw, member, policy, cut)
-    start = member.offset + opened.data_start
-    stop = start + member.compressed_size
-    warnings = {finding.code for finding in opened.warnings}
-    warnings |= {w.code for w in close_member(member, opened, raw[stop:own_stop], policy)}
-    if cut.length is None:
-        odd: list[Finding] = []
-        content = bytes(decode_whole(member, raw[start:stop], policy, opened, odd))
-        return content, warnings | {finding.code for finding in odd}, stop
-    decoder = MemberDecoder(member, policy, opened)
-    content = b"".join(
-        bytes(piece) for part in cut.pieces(raw[start:stop]) for piece in decoder.feed(part)
-    )
-    decoder.finish()
-    return content, warnings | {finding.code for finding in decoder.warnings}, stop
-
-
-def extract(raw: bytes, policy: Policy | None = None, cut: Cut | None = None) -> Result:
-    """Extract an archive in memory through the core."""
-    policy, cut = policy or Policy(), cut or Cut()
+def extract(raw: bytes, options: Options | None = None, password: bytes | None = None) -> Result:
+    """Read every member of an archive in memory through the public API."""
     try:
-        index = read_index(raw, policy, cut)
+        archive = s3unzip.open_archive(io.BytesIO(raw), options, password=password)
     except RejectedError as error:
         return Result(error.finding.code)
-    results = {f.index: MemberResult(f.finding.code) for f in index.failures}
-    warnings = set(index.warnings.counts)
-    reach = 0  # where the member before ends: only local headers can tell
-    members = list(index.members)
-    for place, member in enumerate(members):
-        if member.offset < reach:
-            results[member.index] = MemberResult("overlap")
-            continue
-        bound = members[-1].stop if place + 1 < len(members) else member.stop
-        try:
-            content, noted, reach = extract_up_to(raw, member, bound, policy, cut)
-        except MemberError as error:
-            results[member.index] = MemberResult(error.finding.code)
-        else:
-            warnings |= noted
-            results[member.index] = MemberResult(
-                None, member.path, len(content), hashlib.sha256(content).hexdigest()
-            )
-    return Result(None, results, frozenset(warnings))
+    results = {member.index: _read_member(member) for member in archive}
+    return Result(None, results, frozenset(archive.warnings))
+
+
+def _read_member(member: s3unzip.ArchiveMember) -> MemberResult:
+    try:
+        content = member.read()
+    except MemberError as error:
+        return MemberResult(error.finding.code)
+    return MemberResult(None, member.name, len(content), hashlib.sha256(content).hexdigest())
 
 
 def compare(label: LabelledArchive, result: Result) -> list[str]:
@@ -302,7 +199,7 @@ def compare_codes(label: LabelledArchive, result: Result) -> list[str]:
 
 def main(run: Callable[[bytes], Result] = extract) -> int:
     """Print the table; return 1 if an archive differs that is not listed as known."""
-    known, labels = read_differences(), read_labels()
+    known, labels = read_differences(alone=run is extract), read_labels()
     outcomes: Counter[tuple[str, str]] = Counter()
     unknown = 0
     for label in labels:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.corpus import core
+from tests.corpus.core import Cut
 from tests.corpus.runner import (
     CORPUS,
-    Cut,
     LabelledArchive,
     compare,
     extract,
@@ -30,8 +31,15 @@ def by_path(label: LabelledArchive) -> str:
 @pytest.mark.parametrize("label", LABELS, ids=by_path)
 def test_as_labelled(label: LabelledArchive) -> None:
     """Outcome, keys, sizes and contents are the labelled ones, or the difference is listed."""
-    lines = compare(label, extract(label.read()))
+    lines = compare(label, core.extract(label.read()))
     assert bool(lines) == (label.path in read_differences()), lines
+
+
+@pytest.mark.parametrize("label", LABELS, ids=by_path)
+def test_public_api_as_labelled(label: LabelledArchive) -> None:
+    """Members read one by one through `open_archive` are the labelled ones, too."""
+    lines = compare(label, extract(label.read()))
+    assert bool(lines) == (label.path in read_differences(alone=True)), lines
 
 
 @pytest.mark.parametrize("length", [1, 13])
@@ -41,4 +49,4 @@ def test_cut(label: LabelledArchive, length: int) -> None:
     raw = label.read()
     if len(raw) > SMALL:
         raw = raw[-SMALL:]
-    assert extract(raw, cut=Cut(length)) == extract(raw)
+    assert core.extract(raw, cut=Cut(length)) == core.extract(raw)

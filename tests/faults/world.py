@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import SourceChangedError
 from s3unzip.local.clock import LocalClock
-from s3unzip.local.forkserver import ForkServer
 from s3unzip.local.pool import SerialPool, WorkerPool
+from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.model import Location, Options, PlanSummary, Request, Verdict, decode
 from tests.faults.archives import PREFIX, TUNING

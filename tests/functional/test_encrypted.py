@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from s3unzip.api.archive import open_in
 from s3unzip.model import OnConflict, Options, Verdict
-from s3unzip.preview import read_members, resolve_listing
 from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
@@ -143,12 +143,11 @@ def test_verify(seal: Callable[[Entry, bytes], Entry], *, deep: bool) -> None:
 def test_cat_and_ls() -> None:
     """One member is read and the listing names the method below the encryption."""
     bench = opening()
-    request = bench.request(
-        archive(seal_aes), Options(names=("large.bin",), key_template="{member}")
-    )
-    assert b"".join(read_members(request, bench.context)) == LARGE
-    listing = resolve_listing(request, bench.context)
-    assert [member.problem for member in listing.members] == [None]
+    request = bench.request(archive(seal_aes), Options(names=("large.bin",)))
+    source = bench.stores.source(request.source)
+    opened = open_in(bench.context, source, request.source, request.options)
+    assert opened.member("large.bin").read() == LARGE
+    assert [member.problem for member in opened] == [None]
 
 
 @pytest.mark.parametrize("password", [SECRET, SECRET + b"?"])

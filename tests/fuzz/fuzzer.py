@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import ArchiveError, RejectedError
 from s3unzip.zipformat import Limits, Member, MemberDecoder, Policy, decode_whole
-from tests.corpus.runner import CORPUS, Cut, extract_member, read_index
+from tests.corpus.core import Cut, extract_member, read_index
+from tests.corpus.runner import CORPUS
 from tests.fuzz.boundary import run_boundary
 from tests.fuzz.mutations import mutate
 from tests.zips import (

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+import s3unzip
 import s3unzip.deflate
 import s3unzip.zipformat
 
-PACKAGES = [s3unzip.deflate, s3unzip.zipformat]
+PACKAGES = [s3unzip, s3unzip.deflate, s3unzip.zipformat]
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -39,3 +40,15 @@ def test_unknown_name_is_an_attribute_error() -> None:
     """A name that a core does not have is refused as with any module."""
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
         s3unzip.zipformat.no_such_name  # type: ignore[attr-defined]  # noqa: B018 - as said
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    """`import s3unzip` costs two small modules; the public names come when they are used."""
+    loaded = {name for name in loaded_by("import s3unzip") if name.startswith("s3unzip")}
+    assert loaded == {"s3unzip", "s3unzip.lazy"}
+
+
+def test_listing_needs_no_aws() -> None:
+    """`open_archive` of a file loads neither boto3 nor obstore, nor the worker processes."""
+    loaded = loaded_by("import s3unzip; s3unzip.open_archive")
+    assert not loaded & {"boto3", "obstore", "numpy", "typer", "s3unzip.local.pool"}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from s3unzip.errors import UsageError
-from s3unzip.forecast import Latency, Platform, aws, local
-
-LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store in the same house
+from s3unzip.forecast import Platform, aws, local
+from s3unzip.local.machine import LOCAL_PUT
 
 
 def choose_platform(

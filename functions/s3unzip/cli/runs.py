@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from s3unzip.cli.home import known_runs, runs_of
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.stores.home import known_runs, runs_of_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,7 @@ class LocalRuns:
 
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of archives named like `source`, the earliest first."""
-        return runs_of(self._home, source)
+        return runs_of_archive(self._home, source)
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""

@@ -16,8 +16,8 @@ from multiprocessing import connection as connections
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError
-from s3unzip.local.forkserver import ForkServer
-from s3unzip.local.processors import available_processors
+from s3unzip.local.processes.forkserver import ForkServer
+from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.waiting import Waiting
 from s3unzip.local.worker import Counts, Done, Failed, PipeProgress, do_job, serve
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
-    from s3unzip.local.forkserver import Child
+    from s3unzip.local.processes.forkserver import Child
     from s3unzip.local.worker import Job, Word
     from s3unzip.model import Run
     from s3unzip.stores.ports import Progress

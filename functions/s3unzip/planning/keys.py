@@ -60,6 +60,9 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + re.sub(r"/{2,}", "/", rest).lstrip("/") + self.ending
 
 
+PATHS = KeyTemplate("", "{member}", {})  # each member's key is its path
+
+
 def marker_key(prefix: str) -> str:
     """Return the key of the completion marker of a run with this key prefix."""
     return prefix + MARKER

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from s3unzip.errors import UsageError
+from s3unzip.stores.home import runs_home
 from s3unzip.stores.web.access import WebAccess
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class StoreConfig(Struct, frozen=True):
     """How stores are reached; without a secret: credentials come from boto3's chain."""
 
-    work: Location  # runs are kept below it: a folder, or an S3 prefix ending in "/"
+    # Runs are kept below it: a folder, or an S3 prefix that ends in "/".
+    work: Location = field(default_factory=runs_home)
     endpoint_url: str | None = None  # of S3; None: AWS, or AWS_ENDPOINT_URL
     region: str | None = None
     profile: str | None = None

@@ -1,11 +1,22 @@
 """The ZIP core: bytes in, values out. It does no I/O and knows no object store.
 
-Planning: `locate_directory` finds the central directory, a `DirectoryReader`
-reads its headers, `finalize_index` (or an `IndexBuilder`) makes an `Index` of them,
-`inspect_prefix` looks at what is before all that the index lists.
-Extracting: `open_member`, then `decode_whole` or a `MemberDecoder`, then
-`close_member`. What is refused and why is in `CHECKS`; what a run tolerates, in
-its `Policy`.
+To plan, `locate_directory` finds the central directory, a `DirectoryReader` reads its headers,
+`finalize_index` (or an `IndexBuilder`) makes an `Index` of them, and `inspect_prefix` checks the
+bytes before the first member. To extract, call `open_member`, then `decode_whole` or a
+`MemberDecoder`, then `close_member`. `CHECKS` lists what is refused and why. `Policy` says what a
+run tolerates. All errors are below `ZipFormatError`.
+
+A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent its
+bytes. `drive` runs it with a function that reads a range:
+
+>>> from s3unzip import zipformat
+>>> raw = bytes.fromhex("504b0506") + bytes(18)  # an archive without members
+>>> reads = zipformat.locate_directory(raw, len(raw), zipformat.Policy())
+>>> location = zipformat.drive(reads, lambda want: raw[want.start : want.stop])
+>>> location.entries
+0
+
+Names are loaded when they are first used.
 """
 
 from __future__ import annotations

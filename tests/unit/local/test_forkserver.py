@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.local.forkserver import MAX_RESTARTS, Child, ForkServer
+from s3unzip.local.processes.forkserver import MAX_RESTARTS, Child, ForkServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def run(birth: str, *lines: str, **env: str | None) -> subprocess.CompletedProce
     """
     code = [
         "import os, signal, sys, threading, time",
-        "from s3unzip.local.forkserver import ForkServer",
+        "from s3unzip.local.processes.forkserver import ForkServer",
         "from tests.unit.local import test_forkserver as test",
         # A job in the background of a shell begins with Ctrl-C ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)",

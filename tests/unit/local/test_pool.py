@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from s3unzip.cli.contexts import open_context
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.clock import LocalClock
+from s3unzip.local.contexts import open_context
 from s3unzip.local.pool import LOST_ATTEMPTS, WorkerPool
-from s3unzip.local.processors import available_processors
+from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.model import Request, Task, TaskKind, Verdict
 from s3unzip.settings import make_tuning

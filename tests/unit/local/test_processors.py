@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pytest
 
-from s3unzip.local.forkserver import ForkServer
-from s3unzip.local.processors import (
+from s3unzip.local.processes.forkserver import ForkServer
+from s3unzip.local.processes.processors import (
     available_processors,
     has_one_thread,
     keep_to,

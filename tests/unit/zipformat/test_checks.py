@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from msgspec import structs
 
 from s3unzip.zipformat import CHECKS, Action, Limits, Policy
-from tests.corpus.runner import Result, extract
+from tests.corpus.core import extract
 from tests.encrypting import aes_extra, seal_aes, seal_zipcrypto
 from tests.zips import (
     BZIP2,
@@ -25,6 +25,9 @@ from tests.zips import (
     unicode_path,
     zip64_extra,
 )
+
+if TYPE_CHECKING:
+    from tests.corpus.runner import Result
 
 TEXT = b"hello, hello, hello, hello, archive"
 A, B = Entry("a.txt", TEXT), Entry("b.txt", TEXT, DEFLATE)

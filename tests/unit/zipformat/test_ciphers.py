@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from s3unzip.zipformat import Policy, declares_crc, with_known_crc
 from s3unzip.zipformat.coding import AesCoding, aes_coding, compression_of
-from tests.corpus.runner import CORPUS, Cut, Result, extract
+from tests.corpus.core import Cut, extract
+from tests.corpus.runner import CORPUS, Result
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.zips import DEFLATE, METHODS, STORED, Entry, build
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s3unzip.zipformat import Index, Policy
-from tests.corpus.runner import Cut, extract, extract_member, read_index
+from tests.corpus.core import Cut, extract, extract_member, read_index
 from tests.zips import DESCRIPTORS, METHODS, Entry, Shape, build
 
 NAMES = st.from_regex(r"[a-z\u00e9\u4e00]{1,8}(/[a-zA-Z0-9_.-]{0,7}[a-z0-9]){0,3}", fullmatch=True)

@@ -23,7 +23,7 @@ from s3unzip.zipformat import (
 )
 from s3unzip.zipformat.directory.names import has_long_marks
 from s3unzip.zipformat.policy import MIB
-from tests.corpus.runner import Cut, read_index
+from tests.corpus.core import Cut, read_index
 from tests.zips import Entry, Shape, build
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from s3unzip.zipformat import (
     close_member,
     open_member,
 )
-from tests.corpus.runner import Cut, read_index
+from tests.corpus.core import Cut, read_index
 from tests.zips import DESCRIPTORS, Entry, build, extra, unicode_path, zip64_extra
 
 

@@ -13,19 +13,15 @@ from msgspec import Struct
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
-from s3unzip.cli.selecting import judge_selection
 from s3unzip.cli.terminal.figures import printable_name
+from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
-from s3unzip.local.clock import LocalClock
-from s3unzip.model import Location, Request, encode
-from s3unzip.stores.locations import parse_source
+from s3unzip.model import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from s3unzip.context import Context
-    from s3unzip.preview import Listed
-    from s3unzip.stores.factory import StoreConfig
+    from s3unzip import Archive, ArchiveMember
 
 NOT_TEXT = (".zip", ".gz", ".png", ".jpg", ".exe")
 
@@ -49,19 +45,17 @@ def list_members(
 ) -> int:
     """List an archive's members; reads only its directory."""
     from s3unzip.cli.terminal.output import print_reasons
-    from s3unzip.preview import resolve_listing
 
-    request = preview_request(source, selection.with_members(members or []), reading)
-    context = make_context(connection.config(), reading)
-    listing = resolve_listing(request, context, judge_selection(request.options))
+    archive = _open(source, selection.with_members(members or []), reading, connection)
     if json:
-        for member in listing.members:
+        for member in archive:
             sys.stdout.write(encode(_describe(member)).decode() + "\n")
     else:
-        _print_table(listing.members)
+        _print_table(archive)
         sys.stdout.flush()
-        print_reasons(Counter(failure.finding.code for failure in listing.failures))
-    return 1 if listing.failures else 0
+        if archive.refused:
+            print_reasons(Counter(member.problem.code for member in archive if member.problem))
+    return 1 if archive.refused else 0
 
 
 def print_members(
@@ -74,33 +68,44 @@ def print_members(
     connection: SourceConnection,
 ) -> int:
     """Write members to stdout, checked; reads only their ranges."""
-    from s3unzip.preview import read_members
-
-    request = preview_request(source, o.Selection().with_members(members), reading)
-    context = make_context(connection.config(), reading)
+    selection = o.Selection().with_members(members)
+    archive = _open(source, selection, reading, connection)
     if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in members):
         raise UsageError(f"{members[0]}: not text; redirect it: s3unzip cat ... > file")
-    for piece in read_members(request, context, judge_selection(request.options)):
-        sys.stdout.buffer.write(piece)
+    # A refused member raises here, before the first byte is written.
+    contents = [member.stream() for member in _in_order_of_globs(archive, selection)]
+    for content in contents:
+        for piece in content:
+            sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     return 0
 
 
-def preview_request(source: str, selection: o.Selection, reading: o.Reading) -> Request:
-    """Return a request that reads `source` and writes nowhere."""
-    options = o.make_options(selection, o.Layout(key_template="{member}"), reading)
-    return Request(parse_source(source), Location("file", "", "/"), options)
+def _open(
+    source: str, selection: o.Selection, reading: o.Reading, connection: SourceConnection
+) -> Archive:
+    import s3unzip
+
+    return s3unzip.open_archive(
+        source,
+        o.make_options(selection, o.Layout(), reading),
+        password=reading.read(),
+        stores=connection.config(),
+        warn=warn,
+    )
 
 
-def make_context(
-    config: StoreConfig, reading: o.Reading, destination: Location | None = None
-) -> Context:
-    """Return a context of this process."""
-    from s3unzip.context import Context
-    from s3unzip.stores.factory import open_stores
+def _in_order_of_globs(archive: Archive, selection: o.Selection) -> list[ArchiveMember]:
+    """Return members in the order of the globs, and of the directory within one glob."""
+    from s3unzip.planning.selection import compile_glob
 
-    policy = reading.policy(destination)
-    return Context(stores=open_stores(config), clock=LocalClock(), policy=policy)
+    patterns = [compile_glob(pattern) for pattern in selection.include or ()]
+
+    def place(member: ArchiveMember) -> int:
+        fits = (at for at, pattern in enumerate(patterns) if pattern.match(member.name))
+        return next(fits, 0)
+
+    return sorted(archive, key=place)
 
 
 class ListedMember(Struct, frozen=True, omit_defaults=True):
@@ -117,29 +122,26 @@ class ListedMember(Struct, frozen=True, omit_defaults=True):
     message: str | None = None  # what was found, in words
 
 
-def _describe(member: Listed) -> ListedMember:
+def _describe(member: ArchiveMember) -> ListedMember:
     from s3unzip.explanations import describe
-    from s3unzip.zipformat.methods import name_method
 
-    sizes = member.path, member.size, member.compressed_size
+    sizes = member.name, member.size, member.compressed_size
     problem = member.problem
     if problem is not None:
         words = describe(problem.code, problem.message)
         return ListedMember(*sizes, problem=problem.code, message=words)
-    method, crc32 = name_method(member.method), f"{member.crc32:08x}"
+    method, crc32 = member.method, f"{member.crc32:08x}"
     return ListedMember(*sizes, method, crc32, member.mtime, member.offset)
 
 
-def _print_table(members: Iterable[Listed]) -> None:
-    from s3unzip.zipformat.methods import name_method
-
+def _print_table(members: Iterable[ArchiveMember]) -> None:
     write = sys.stdout.write
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
     write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
     count = size = compressed = 0
     for member in members:
         count += 1
-        name = printable_name(member.path)
+        name = printable_name(member.name)
         if member.problem is not None:
             write(f"{member.size:8}  {'refused':8} {member.compressed_size:9} {'':4} ")
             write(f"{'':10} {'':5} {'':8}  {name}  [{member.problem.code}]\n")
@@ -151,7 +153,7 @@ def _print_table(members: Iterable[Listed]) -> None:
             if member.mtime is None
             else f"{datetime.fromtimestamp(member.mtime, UTC):%Y-%m-%d %H:%M}"
         )
-        method = name_method(member.method)
+        method = member.method
         write(
             f"{member.size:8}  {method:8} {member.compressed_size:9} "
             f"{_saved(member.size, member.compressed_size):4} "

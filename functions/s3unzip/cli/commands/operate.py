@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec.structs import replace
 
 from s3unzip import run_files
-from s3unzip.cli.commands.run import local_platform
-from s3unzip.cli.home import runs_home
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection, RunConnection
 from s3unzip.cli.options.groups import with_groups
@@ -21,13 +17,14 @@ from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.figures import show_seconds
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import PlanSummary, Status, encode
+from s3unzip.stores.home import runs_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s3unzip.cli.runs import Runs
     from s3unzip.context import Context
-    from s3unzip.model import Report, Run
+    from s3unzip.model import Report
     from s3unzip.runs.watch import RunEntry
     from s3unzip.stores.factory import StoreConfig
 
@@ -225,36 +222,25 @@ class LocalRerun:
 
     def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
         """Find the run, act, print the report; return the exit code."""
-        from s3unzip.cli.contexts import open_context, worker_modules
+        from s3unzip.api.policy import make_policy
         from s3unzip.cli.runs import open_runs
         from s3unzip.cli.terminal.output import print_report
         from s3unzip.cli.terminal.progress import RunDisplay
-        from s3unzip.local.clock import LocalClock
-        from s3unzip.local.forkserver import ForkServer
-        from s3unzip.local.locking import lock_run
-        from s3unzip.local.pool import WorkerPool
+        from s3unzip.local.machine import Machine, Setup
 
         runs = open_runs(None, self._config)
         summary = read_summary(runs.find(name), runs)
         options = summary.run.options
         if options.password_ref is not None and self._password is None:
             raise UsageError(f"{summary.run.id} was started with a password: give --password-file")
-        policy = o.policy_of(options, self._password)
-        program = partial(open_context, self._config, policy, self._tuning)
-        patient = replace(self._config, check_reachable=False)
-        worker = partial(open_context, patient, policy, self._tuning)
         run = summary.run
+        policy = make_policy(options, self._password, run.destination)
+        setup = Setup(self._config, policy, self._tuning, self._processes)
         display = RunDisplay()
         display.planned(summary)
-        platform = local_platform(self._config, run.destination, self._processes)
-        context = replace(program(LocalClock(), display), platform=platform)
-        modules = worker_modules(self._config.work, run.source, run.destination)
-        with lock_run(self._config.work.key, run.id), ForkServer(modules) as server, display:
-
-            def make_pool(run: Run) -> WorkerPool:
-                return WorkerPool(run, self._processes, worker, display, server)
-
-            report = act(summary, context, make_pool)
+        with Machine(setup, run.source, run.destination, display) as machine, display:
+            machine.lock(run.id)
+            report = act(summary, machine.context, machine.make_pool)
         if json:
             sys.stdout.write(encode(report).decode() + "\n")
         print_report(report)

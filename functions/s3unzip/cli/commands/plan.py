@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from msgspec.structs import replace
 
-from s3unzip.cli.commands.archive import make_context
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
-from s3unzip.cli.selecting import check
+from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
 from s3unzip.model import Options, Request
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -56,7 +55,11 @@ def plan_command(
     json: o.Json = False,
 ) -> int:
     """Forecast a run: its work, time and cost; nothing is written."""
+    from s3unzip.api.policy import make_policy
+    from s3unzip.context import Context
     from s3unzip.forecast import check_budget, make_forecast
+    from s3unzip.local.clock import LocalClock
+    from s3unzip.stores.factory import open_stores
 
     config = connection.config()
     deployed = None if env is None else _deployed(env, on, config)
@@ -71,7 +74,8 @@ def plan_command(
     )
     chosen = o.make_options(selection, layout, reading, as_gzip=as_gzip or ruled.as_gzip)
     site = _choose_site(deployed, dest, on, power)
-    context = replace(make_context(config, reading, site.target), tuning=site.tuning)
+    policy = make_policy(chosen, reading.read(), site.target)
+    context = Context(open_stores(config), LocalClock(), policy, site.tuning)
     request = Request(parse_source(source), site.target, chosen)
     forecast = make_forecast(_workload(request, context), site.platform, site.tuning)
     _show_forecast(forecast, json=json)
@@ -127,11 +131,12 @@ def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
 
 
 def _workload(request: Request, context: Context) -> Workload:
+    from s3unzip.api.selection import judge_selection
     from s3unzip.forecast import count_sizes, make_workload
     from s3unzip.planning.archive import preview_plan
 
     preview = preview_plan(request, context)
-    check(preview.reading, request.options)
+    judge_selection(request.options, warn)(preview.reading)
     sizes = count_sizes(member.size for member in preview.reading.selected)
     return make_workload(preview.tasks, context.tuning, title=str(request.source), sizes=sizes)
 

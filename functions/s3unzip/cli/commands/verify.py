@@ -11,24 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec.structs import replace
 
-from s3unzip.cli.commands.archive import make_context
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
-from s3unzip.cli.selecting import judge_selection
 from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
+from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
-from s3unzip.model import Request, Verdict, encode
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.model import Verdict, encode
+from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from typing import TextIO
 
-    from s3unzip.runs.written import WrittenObjects
+    from s3unzip.runs.records import RunRecords
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.verification.results import Judged, Verification
 
@@ -94,21 +92,24 @@ def verify_command(
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    from s3unzip.verification.archive import Effort, verify_objects
+    import s3unzip
 
-    chosen = o.make_options(selection, layout, reading, as_gzip=as_gzip)
-    request = Request(parse_source(source), parse_destination(dest), chosen)
-    config = connection.config(connections=at_once)
     seen = _Seen()
-    context = replace(make_context(config, reading, request.destination), progress=seen)
+    config = connection.config()
     with seen.shown(), _lines_to(objects) as each:
-        found = verify_objects(
-            request,
-            context,
-            Effort(at_once, listed, deep=deep),
-            _read_written(request, env, config) if records and not deep else None,
-            each,
-            judge_selection(chosen),
+        found = s3unzip.verify(
+            source,
+            dest,
+            o.make_options(selection, layout, reading, as_gzip=as_gzip),
+            deep=deep,
+            records=_records(source, env, config) if records else (),
+            at_once=at_once,
+            max_listed=listed,
+            each=each,
+            password=reading.read(),
+            stores=config,
+            progress=seen,
+            warn=warn,
         )
     if json:
         sys.stdout.write(encode(found).decode() + "\n")
@@ -117,13 +118,14 @@ def verify_command(
     return found.verdict.exit_code
 
 
-def _read_written(request: Request, env: str | None, config: StoreConfig) -> WrittenObjects:
-    from s3unzip.cli.runs import open_runs
-    from s3unzip.runs.written import read_written
+def _records(source: str, env: str | None, config: StoreConfig) -> Iterator[RunRecords] | None:
+    """Return the records of an environment's runs of the archive; None: those of this machine."""
+    if env is None:
+        return None
+    from s3unzip.cli.runs import open_deployed
 
-    runs = open_runs(env, config)
-    records = (runs.records(run) for run in runs.of_archive(request.source))
-    return read_written(records, request.destination)
+    runs = open_deployed(env, config)
+    return (runs.records(run) for run in runs.of_archive(parse_source(source)))
 
 
 @contextmanager

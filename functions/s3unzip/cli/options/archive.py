@@ -18,8 +18,6 @@ from s3unzip.model import GzipForm, Options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s3unzip.model import Location
-    from s3unzip.zipformat import Policy
 
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - a name
 
@@ -162,39 +160,6 @@ class Reading(Password):
         str | None,
         typer.Option("--encoding", help="Of names that are neither ASCII nor marked as UTF-8."),
     ] = None
-
-    def policy(self, destination: Location | None = None) -> Policy:
-        """Return the policy that these options ask for; see `policy_of`."""
-        options = Options(lenient=self.lenient, encoding=self.encoding)
-        return policy_of(options, self.read(), destination)
-
-
-def policy_of(
-    options: Options, password: bytes | None = None, destination: Location | None = None
-) -> Policy:
-    """Return the policy that a run's options ask for.
-
-    Where `destination` is a folder, its own path does not count in the limit of keys.
-
-    Raises:
-        UsageError: an encoding that Python does not know.
-    """
-    from msgspec.structs import replace as replace_fields
-
-    from s3unzip.zipformat import Limits, Policy
-
-    if options.encoding is not None:
-        try:
-            "".encode(options.encoding)
-        except LookupError as error:
-            raise UsageError(f"--encoding {options.encoding}: Python knows no such one") from error
-    limits = Limits()
-    if destination is not None and destination.scheme == "file":
-        way = len(os.fsencode(destination.key))
-        limits = replace_fields(limits, key_bytes=limits.key_bytes + way)
-    return Policy(
-        lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
-    )
 
 
 def make_options(

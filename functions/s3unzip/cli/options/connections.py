@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import typer
 from msgspec.structs import replace
 
-from s3unzip.cli.home import runs_home
 from s3unzip.cli.options.messages import OptionGroup
 from s3unzip.errors import UsageError
+from s3unzip.stores.home import runs_home
 
 if TYPE_CHECKING:
     from s3unzip.model import Location

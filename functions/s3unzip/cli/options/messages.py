@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from s3unzip.cli.options.logs import LOG_LEVEL, start_logging
+from s3unzip.local.logs import LOG_LEVEL, start_logging
 
 
 class LogLevel(StrEnum):

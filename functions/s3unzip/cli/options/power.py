@@ -36,7 +36,7 @@ class Power(OptionGroup):
     @property
     def processes(self) -> int:
         """Worker processes of a run on this machine."""
-        from s3unzip.local.processors import available_processors
+        from s3unzip.local.processes.processors import available_processors
 
         return self.workers or len(available_processors())
 

@@ -75,6 +75,10 @@ class RunDisplay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Remove the display from the terminal."""
         if self._live is not None:
             self._live.stop()
 

@@ -1,15 +1,14 @@
-"""The context of a process of the command line: the one started, and its workers.
+"""The context of each process of a run on this machine: the program and its workers.
 
-Apart from the commands, for a worker process must not import what reads a
-command line.
+A module of its own, so that a worker process imports little.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.options.logs import start_logging
 from s3unzip.context import Context
+from s3unzip.local.logs import start_logging
 from s3unzip.stores.factory import open_stores
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def open_context(
 
 def worker_modules(*locations: Location) -> list[str]:
     """Return what workers import to work on `locations`, heaviest last."""
-    modules = ["s3unzip.local.worker", "s3unzip.cli.contexts"]
+    modules = ["s3unzip.local.worker", "s3unzip.local.contexts"]
     if any(location.scheme == "s3" for location in locations):
         modules.append("s3unzip.stores.s3.stores")
     return modules

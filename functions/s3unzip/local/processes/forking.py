@@ -21,7 +21,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NoReturn
 
-from s3unzip.local.parent import die_with_parent
+from s3unzip.local.processes.parent import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

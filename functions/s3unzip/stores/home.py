@@ -30,7 +30,7 @@ def known_runs(home: Location) -> list[str]:
     return [entry.name for entry in sorted(found, key=lambda e: e.stat().st_mtime, reverse=True)]
 
 
-def runs_of(home: Location, source: Location) -> list[str]:
-    """Return the ids of the runs of archives named like `source`, the earliest first."""
+def runs_of_archive(home: Location, source: Location) -> list[str]:
+    """Return the ids of the runs below `home` that may be of `source`, the earliest first."""
     begin = f"{run_stem(source)}-"
     return [run for run in reversed(known_runs(home)) if run.startswith(begin)]

@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.local import forking
-from s3unzip.local.forking import ANSWER, DEAF_TO, REQUEST, exit_after, serve
-from s3unzip.local.processors import has_one_thread
+from s3unzip.local.processes import forking
+from s3unzip.local.processes.forking import ANSWER, DEAF_TO, REQUEST, exit_after, serve
+from s3unzip.local.processes.processors import has_one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,0 +1,158 @@
+"""Extract an archive on this machine.
+
+>>> import tempfile, zipfile
+>>> from pathlib import Path
+>>> import s3unzip
+>>> folder = tempfile.TemporaryDirectory()
+>>> path = Path(folder.name, "a.zip")
+>>> with zipfile.ZipFile(path, "w") as new:
+...     new.writestr("hello.txt", "hello")
+>>> report = s3unzip.extract(path, folder.name, s3unzip.Options(key_template="out/{member}"))
+>>> report.verdict.value, report.extracted, report.failed
+('COMPLETED', 1, 0)
+>>> Path(folder.name, "out", "hello.txt").read_text()
+'hello'
+>>> folder.cleanup()
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from s3unzip.api.policy import make_policy
+from s3unzip.api.records import read_local_records
+from s3unzip.api.selection import judge_selection
+from s3unzip.errors import UsageError
+from s3unzip.local.machine import Machine, Setup
+from s3unzip.local.nesting import run_nested
+from s3unzip.local.processes.processors import available_processors
+from s3unzip.local.runner import run_archive
+from s3unzip.model import OnConflict, Options, Request
+from s3unzip.settings import make_tuning
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.locations import parse_destination, parse_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from s3unzip.model import NestedRun, PlanSummary, Report
+    from s3unzip.planning.reading import Reading
+    from s3unzip.settings import Tuning
+    from s3unzip.zipformat import Policy
+
+
+class Progress:
+    """Told of what happens in a run. Subclass it and override what you need.
+
+    `finished` is called from several threads; the other methods from the caller's thread.
+    """
+
+    def planned(self, plan: PlanSummary) -> None:
+        """Learn what there is to do, before the first task begins."""
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Take increments: extracted, unchanged, failed, bytes_read, bytes_written, throttled."""
+
+    def reported(self, report: Report) -> None:
+        """Learn how the run ended, before the archives inside the archive begin."""
+
+    def nested(self, run: NestedRun) -> None:
+        """Learn what became of one archive inside the archive."""
+
+
+def extract(  # noqa: PLR0913 - options of a public function
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    options: Options | None = None,
+    *,
+    password: bytes | str | None = None,
+    workers: int | None = None,
+    tuning: Tuning | None = None,
+    max_cost: float | None = None,
+    stores: StoreConfig | None = None,
+    progress: Progress | None = None,
+    warn: Callable[[str], object] | None = None,
+) -> Report:
+    """Extract an archive with worker processes of this machine; return the run's report.
+
+    A member that fails does not raise: the report counts it and lists the reason. The run keeps
+    records below `stores.work`, so ``s3unzip show``, ``redrive`` and ``retry`` know it. The same
+    archive, destination and options make the same run.
+
+    Args:
+        source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
+        destination: ``s3://bucket/prefix`` or a folder.
+        options: which members, under which keys, and what to do where a key exists.
+        password: opens encrypted members. A string is used as UTF-8. It is not recorded.
+        workers: worker processes. None: one for each processor.
+        tuning: how the work is cut. None: the defaults, for so many workers.
+        max_cost: dollars. A run whose forecast is above it writes nothing.
+        stores: how S3 and web servers are reached, and where records are kept.
+        progress: told of what happens.
+        warn: takes a sentence for each glob that no member fits.
+
+    Raises:
+        NothingSelectedError: a name is no member's, or `options` select nothing.
+        UsageError: a location or an option is wrong, or another process does this run.
+        BudgetError: the forecast cost is above `max_cost`.
+        StorageError: the archive cannot be read, or the destination cannot be written.
+        ServiceFaultError: a store failed while the run was planned.
+        InterruptedRunError: Ctrl-C; finished members are on record.
+    """
+    options = options or Options()
+    if password is not None and options.password_ref is None:
+        options = replace(options, password_ref="argument")  # noqa: S106 - says where it is
+    request = Request(
+        parse_source(_as_text(source)), parse_destination(_as_text(destination)), options
+    )
+    policy = make_policy(options, password, request.destination)
+    setup = _set_up(stores or StoreConfig(), policy, workers, tuning)
+    judge = judge_selection(options, warn)
+    return _extract(request, setup, max_cost, progress or Progress(), judge)
+
+
+def _set_up(
+    stores: StoreConfig, policy: Policy, workers: int | None, tuning: Tuning | None
+) -> Setup:
+    processes = len(available_processors()) if workers is None else workers
+    if processes < 1:
+        raise UsageError(f"workers must be at least 1; it is {processes}")
+    return Setup(stores, policy, tuning or make_tuning({"max_workers": processes}), processes)
+
+
+def _as_text(location: object) -> str:
+    if not isinstance(location, (str, os.PathLike)):
+        kind = type(location).__name__
+        raise UsageError(f"extract takes a path or a URL, not a {kind}: workers cannot share it")
+    return os.fspath(location)
+
+
+def _extract(
+    request: Request,
+    setup: Setup,
+    max_cost: float | None,
+    progress: Progress,
+    judge: Callable[[Reading], None],
+) -> Report:
+    with Machine(setup, request.source, request.destination, progress) as machine:
+
+        def admit(plan: PlanSummary) -> None:
+            machine.admit(plan, max_cost)
+
+        def planned(plan: PlanSummary) -> None:
+            admit(plan)
+            progress.planned(plan)
+
+        written = None
+        if request.options.on_conflict is not OnConflict.OVERWRITE:
+            home = setup.stores.work
+            written = read_local_records(home, request, machine.context.stores)
+        report = run_archive(request, machine.context, machine.make_pool, planned, judge, written)
+        progress.reported(report)
+        if request.options.nested_depth:
+            for one in run_nested(report, machine.context, machine.make_pool, admit):
+                progress.nested(one)
+        return report

@@ -1,0 +1,113 @@
+"""Compare what is in a destination with an archive.
+
+>>> import tempfile, zipfile
+>>> from pathlib import Path
+>>> import s3unzip
+>>> folder = tempfile.TemporaryDirectory()
+>>> path = Path(folder.name, "a.zip")
+>>> with zipfile.ZipFile(path, "w") as new:
+...     new.writestr("one.txt", "1")
+...     new.writestr("two.txt", "2")
+>>> _ = Path(folder.name, "a").mkdir()
+>>> _ = Path(folder.name, "a", "one.txt").write_text("1")
+>>> found = s3unzip.verify(path, folder.name)
+>>> found.members, found.equal, found.counts
+(2, 1, {'missing': 1})
+>>> folder.cleanup()
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from s3unzip.api.policy import make_policy
+from s3unzip.api.records import read_local_records
+from s3unzip.api.selection import judge_selection
+from s3unzip.context import Context
+from s3unzip.local.clock import LocalClock
+from s3unzip.model import Options, Request
+from s3unzip.runs.written import read_written
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.verification.archive import Effort, verify_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from s3unzip.runs.records import RunRecords
+    from s3unzip.runs.written import WrittenObjects
+    from s3unzip.stores.ports import Progress
+    from s3unzip.verification.results import Judged, Verification
+    from s3unzip.zipformat import Policy
+
+
+def verify(  # noqa: PLR0913 - options of a public function
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    options: Options | None = None,
+    *,
+    deep: bool = False,
+    records: Iterable[RunRecords] | None = None,
+    at_once: int = 64,
+    max_listed: int = 20,
+    each: Callable[[Judged], object] | None = None,
+    password: bytes | str | None = None,
+    stores: StoreConfig | None = None,
+    progress: Progress | None = None,
+    warn: Callable[[str], object] | None = None,
+) -> Verification:
+    """Compare each object in `destination` with its member in the archive's directory.
+
+    Args:
+        source: the archive, as `extract` takes it.
+        destination: where `extract` wrote its members.
+        options: as `extract` had them; they say which keys to compare.
+        deep: read every object and compute its CRC-32. Else S3 is asked for its own checksum, or
+            for the CRC-32 that the writer stored. A folder stores none, so its files are read.
+        records: records of the runs that wrote the objects, the earliest first. An object that is
+            still what a run wrote is not asked for. None: the runs of this machine.
+        at_once: requests in flight.
+        max_listed: differences of each kind to list; all are counted.
+        each: takes every object as it is judged, one call at a time.
+        password: opens encrypted members. A string is used as UTF-8.
+        stores: how S3 and web servers are reached. None: the defaults of boto3.
+        progress: told of ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
+        warn: takes a sentence for each glob that no member fits.
+
+    Raises:
+        NothingSelectedError: a name is no member's, or `options` select nothing.
+        RejectedError: the archive is refused; there is nothing to compare with.
+        UsageError: a location or an option is wrong.
+        StorageError, ServiceFaultError: a store refused, or failed beyond the retries.
+    """
+    options = options or Options()
+    request = Request(
+        parse_source(os.fspath(source)), parse_destination(os.fspath(destination)), options
+    )
+    effort = Effort(at_once, max_listed, deep=deep)
+    policy = make_policy(options, password, request.destination)
+    context = _open(stores or StoreConfig(), policy, at_once, progress)
+    written = None
+    if not deep:
+        written = _read_written(request, stores or StoreConfig(), context, records)
+    return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
+
+
+def _open(stores: StoreConfig, policy: Policy, at_once: int, progress: Progress | None) -> Context:
+    enough = replace(stores, connections=max(stores.connections, at_once))
+    clock = LocalClock()
+    return Context(stores=open_stores(enough), clock=clock, policy=policy, progress=progress)
+
+
+def _read_written(
+    request: Request,
+    stores: StoreConfig,
+    context: Context,
+    records: Iterable[RunRecords] | None,
+) -> WrittenObjects:
+    if records is None:
+        return read_local_records(stores.work, request, context.stores)
+    return read_written(records, request.destination)

@@ -1,0 +1,50 @@
+"""What ``s3unzip run`` shows, as the progress of an extraction."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from s3unzip import Progress
+from s3unzip.cli.terminal.output import print_nested, print_report
+from s3unzip.cli.terminal.progress import RunDisplay
+from s3unzip.model import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from s3unzip.model import NestedRun, PlanSummary, Report
+
+
+class RunOutput(Progress):
+    """What a run shows: live progress, its report, what became of archives inside the archive."""
+
+    def __init__(self, *, quiet: bool, json: bool) -> None:
+        self.display = RunDisplay(enabled=False if quiet else None)
+        self.nested_runs: list[NestedRun] = []
+        self._quiet = quiet
+        self._json = json
+
+    def planned(self, plan: PlanSummary) -> None:
+        """Show the work ahead."""
+        self.display.planned(plan)
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Take increments."""
+        self.display.finished(counts)
+
+    def reported(self, report: Report) -> None:
+        """Print the report instead of the progress."""
+        self.display.stop()
+        if self._json:
+            sys.stdout.write(encode(report).decode() + "\n")
+        if not self._quiet:
+            print_report(report)
+
+    def nested(self, run: NestedRun) -> None:
+        """Print what became of an archive inside the archive."""
+        self.nested_runs.append(run)
+        if self._json:
+            sys.stdout.write(encode(run).decode() + "\n")
+        if not self._quiet:
+            print_nested(run)

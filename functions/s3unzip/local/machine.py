@@ -1,0 +1,119 @@
+"""What a run on this machine needs: worker processes, stores, and the locks of its runs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip.forecast import Latency, check_budget, local, make_forecast, make_workload
+from s3unzip.local.clock import LocalClock
+from s3unzip.local.contexts import open_context, worker_modules
+from s3unzip.local.leftovers import drop_leftovers
+from s3unzip.local.locking import lock_run
+from s3unzip.local.pool import WorkerPool
+from s3unzip.local.processes.forkserver import ForkServer
+from s3unzip.runs.records import RunRecords
+
+if TYPE_CHECKING:
+    from s3unzip.context import Context
+    from s3unzip.forecast import Platform
+    from s3unzip.model import Location, PlanSummary, Run
+    from s3unzip.settings import Tuning
+    from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.ports import Progress
+    from s3unzip.zipformat import Policy
+
+LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store on the local network
+
+
+class Setup(Struct, frozen=True):
+    """How this machine does a run."""
+
+    stores: StoreConfig
+    policy: Policy
+    tuning: Tuning
+    processes: int  # workers
+
+
+class Machine:
+    """Worker processes and stores for the runs of one archive and of the archives inside it.
+
+    Use it as a context manager. It starts the fork server at once, because a program with
+    threads cannot be forked safely.
+
+    Args:
+        setup: how to do the runs.
+        source: the archive.
+        destination: where its members go.
+        progress: told of what the workers do.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        source: Location,
+        destination: Location,
+        progress: Progress | None = None,
+    ) -> None:
+        self._setup = setup
+        self._progress = progress
+        self._held = ExitStack()
+        modules = worker_modules(setup.stores.work, source, destination)
+        self._server = self._held.enter_context(ForkServer(modules))
+        stores, policy, tuning = setup.stores, setup.policy, setup.tuning
+        context = open_context(stores, policy, tuning, LocalClock(), progress)
+        platform = local_platform(stores, destination, setup.processes)
+        self.context: Context = replace(context, platform=platform)
+        patient = replace(stores, check_reachable=False)
+        self._open_worker = partial(open_context, patient, policy, tuning)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the fork server and release the locks."""
+        self._held.close()
+
+    def make_pool(self, run: Run) -> WorkerPool:
+        """Return workers for one run."""
+        return WorkerPool(
+            run, self._setup.processes, self._open_worker, self._progress, self._server
+        )
+
+    def lock(self, run: str) -> None:
+        """Keep other processes from doing a run until the machine is closed.
+
+        Raises:
+            UsageError: another process does it.
+        """
+        self._held.enter_context(lock_run(self._setup.stores.work.key, run))
+
+    def admit(self, summary: PlanSummary, max_cost: float | None) -> None:
+        """Let a planned run begin: check its cost, lock it, drop what killed runs left.
+
+        Raises:
+            BudgetError: its forecast cost is above `max_cost` dollars.
+            UsageError: another process does it.
+        """
+        if max_cost is not None:
+            self._check_cost(summary, max_cost)
+        self.lock(summary.run.id)
+        drop_leftovers(self._setup.stores.work.key, summary.run, self.context)
+
+    def _check_cost(self, summary: PlanSummary, max_cost: float) -> None:
+        context = self.context
+        tasks = RunRecords.open(context.stores, summary.run.id).tasks()
+        workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
+        if context.platform is not None:
+            check_budget(make_forecast(workload, context.platform, context.tuning), max_cost)
+
+
+def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:
+    """Return this machine as forecasts know it; requests to self-hosted stores cost nothing."""
+    amazon = destination.scheme == "s3" and config.endpoint_url is None
+    return local(workers=processes, put=LOCAL_PUT, priced_requests=amazon)

@@ -1,0 +1,1 @@
+"""Processes of this machine: how workers are forked, and what each may use."""

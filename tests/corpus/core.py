@@ -1,0 +1,143 @@
+"""The ZIP core driven by hand, its input cut as finely as a test wants."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s3unzip.zipformat import (
+    CentralHeader,
+    DirectoryReader,
+    Index,
+    Member,
+    MemberDecoder,
+    MemberError,
+    NeedMoreBytes,
+    OpenedMember,
+    Policy,
+    RejectedError,
+    close_member,
+    decode_whole,
+    drive,
+    finalize_index,
+    inspect_prefix,
+    locate_directory,
+    open_member,
+)
+from tests.corpus.runner import MemberResult, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s3unzip.finding import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How finely input is cut: bytes at a time, None for all at once."""
+
+    length: int | None = None
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Cut `data`."""
+        step = self.length or max(1, len(data))
+        return (data[start : start + step] for start in range(0, len(data), step))
+
+
+def read_index(raw: bytes, policy: Policy, cut: Cut) -> Index:
+    """Read and settle an archive's index; keys are paths.
+
+    Raises:
+        RejectedError: the archive is refused.
+    """
+    tail = raw[-(cut.length or 1 << 17) :]
+    location = drive(
+        locate_directory(tail, len(raw), policy), lambda want: raw[want.start : want.stop]
+    )
+    reader = DirectoryReader(location, policy)
+    headers: list[CentralHeader] = []
+    for piece in cut.pieces(raw[location.start : location.stop]):
+        headers += reader.feed(piece)
+    reader.finish()
+    index = finalize_index(headers, location, policy, str)
+    before = inspect_prefix(tail, location, index.first)
+    for finding in drive(before, lambda want: raw[want.start : want.stop]):
+        index.warnings.add(finding)
+    return index
+
+
+def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMember:
+    """Open a member, giving its header as many bytes as it asks for."""
+    length = cut.length or 1 << 17
+    while True:
+        head = raw[member.offset : min(member.stop, member.offset + length)]
+        opened = open_member(member, head, policy)
+        if not isinstance(opened, NeedMoreBytes):
+            return opened
+        assert opened.length > length
+        length = opened.length
+
+
+def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
+    """Return a member's content and warnings.
+
+    Raises:
+        MemberError: it cannot be extracted.
+    """
+    content, warnings, _ = extract_up_to(raw, member, member.stop, policy, cut)
+    return content, warnings
+
+
+def extract_up_to(
+    raw: bytes, member: Member, bound: int, policy: Policy, cut: Cut
+) -> tuple[bytes, set[str], int]:
+    """Return a member's content and warnings, and where it ends; it may not pass `bound`.
+
+    Raises:
+        MemberError: it cannot be extracted.
+    """
+    own_stop, member = member.stop, member._replace(stop=bound)
+    opened = open_at(raw, member, policy, cut)
+    start = member.offset + opened.data_start
+    stop = start + member.compressed_size
+    warnings = {finding.code for finding in opened.warnings}
+    warnings |= {w.code for w in close_member(member, opened, raw[stop:own_stop], policy)}
+    if cut.length is None:
+        odd: list[Finding] = []
+        content = bytes(decode_whole(member, raw[start:stop], policy, opened, odd))
+        return content, warnings | {finding.code for finding in odd}, stop
+    decoder = MemberDecoder(member, policy, opened)
+    content = b"".join(
+        bytes(piece) for part in cut.pieces(raw[start:stop]) for piece in decoder.feed(part)
+    )
+    decoder.finish()
+    return content, warnings | {finding.code for finding in decoder.warnings}, stop
+
+
+def extract(raw: bytes, policy: Policy | None = None, cut: Cut | None = None) -> Result:
+    """Extract an archive in memory through the core."""
+    policy, cut = policy or Policy(), cut or Cut()
+    try:
+        index = read_index(raw, policy, cut)
+    except RejectedError as error:
+        return Result(error.finding.code)
+    results = {f.index: MemberResult(f.finding.code) for f in index.failures}
+    warnings = set(index.warnings.counts)
+    reach = 0  # where the member before ends: only local headers can tell
+    members = list(index.members)
+    for place, member in enumerate(members):
+        if member.offset < reach:
+            results[member.index] = MemberResult("overlap")
+            continue
+        bound = members[-1].stop if place + 1 < len(members) else member.stop
+        try:
+            content, noted, reach = extract_up_to(raw, member, bound, policy, cut)
+        except MemberError as error:
+            results[member.index] = MemberResult(error.finding.code)
+        else:
+            warnings |= noted
+            results[member.index] = MemberResult(
+                None, member.path, len(content), hashlib.sha256(content).hexdigest()
+            )
+    return Result(None, results, frozenset(warnings))

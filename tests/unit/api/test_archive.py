@@ -1,0 +1,158 @@
+"""`open_archive`: members and their content, from a reader, a file and a URL."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import s3unzip
+from s3unzip.errors import (
+    MemberError,
+    NotFoundError,
+    NothingSelectedError,
+    RejectedError,
+    SourceChangedError,
+    StorageError,
+    UsageError,
+)
+from tests.encrypting import seal_aes
+from tests.servers import HttpServer, WebFiles
+from tests.zips import DEFLATE, Entry, build
+
+LARGE = b"0123456789abcdef" * 200_000  # 3.2 MB: read in ranges, not with one request
+RAW = build(
+    Entry("a/one.txt", b"one" * 50, DEFLATE),
+    Entry("dir/"),
+    Entry("../evil.txt", b"evil"),
+    Entry("large.bin", LARGE),
+)
+
+
+class Bytes(io.RawIOBase):
+    """A reader that returns at most 1,000 bytes for each call."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._file = io.BytesIO(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Seek."""
+        return self._file.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read a little."""
+        return self._file.read(min(size, 1_000))
+
+
+def test_members_in_order_with_their_facts() -> None:
+    """Members come in the directory's order; a refused one says why; directories are left out."""
+    archive = s3unzip.open_archive(io.BytesIO(RAW))
+    one, evil, large = archive
+    assert (one.name, one.size, one.method, one.index) == ("a/one.txt", 150, "Defl", 0)
+    assert evil.problem is not None
+    assert (evil.problem.code, evil.method, evil.crc32, evil.index) == (
+        "name-dotdot",
+        None,
+        None,
+        2,
+    )
+    assert (large.size, large.compressed_size, large.problem) == (len(LARGE), len(LARGE), None)
+    assert (len(archive), archive.refused, archive.size) == (3, 1, len(RAW))
+
+
+def test_content_is_read_and_streamed() -> None:
+    """`read` returns the content, `stream` yields it in pieces of at most 1 MiB."""
+    archive = s3unzip.open_archive(Bytes(RAW))
+    assert archive.member("a/one.txt").read() == b"one" * 50
+    pieces = list(archive.member("large.bin").stream())
+    assert b"".join(pieces) == LARGE
+    assert max(map(len, pieces)) <= 1 << 20
+
+
+def test_refused_member_raises_its_problem() -> None:
+    """Reading a member that the directory condemns raises what `problem` says."""
+    archive = s3unzip.open_archive(io.BytesIO(RAW))
+    with pytest.raises(MemberError, match="name-dotdot"):
+        archive.member("../evil.txt").read()
+    with pytest.raises(NotFoundError, match="no-such"):
+        archive.member("no-such")
+
+
+def test_corrupt_content_raises_after_the_last_piece() -> None:
+    """A wrong CRC-32 is found when the content has been read."""
+    raw = RAW.replace(LARGE[:16], b"0123456789abcdeF", 1)
+    pieces: list[bytes] = []
+    with pytest.raises(MemberError, match="crc-mismatch"):
+        pieces.extend(s3unzip.open_archive(io.BytesIO(raw)).member("large.bin").stream())
+
+
+def test_password_opens_encrypted_members() -> None:
+    """An encrypted member is read with its password, as bytes or text, and refused without."""
+    raw = build(seal_aes(Entry("secret.txt", b"secret", DEFLATE), b"pa55"))
+    for password in (b"pa55", "pa55"):
+        archive = s3unzip.open_archive(io.BytesIO(raw), password=password)
+        assert archive.member("secret.txt").read() == b"secret"
+    archive = s3unzip.open_archive(io.BytesIO(raw))
+    with pytest.raises(MemberError, match="encrypted"):
+        archive.member("secret.txt").read()
+
+
+def test_options_select_members() -> None:
+    """Include, exclude, names and limit select, for refused members too."""
+    archive = s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(include=("*.txt",)))
+    assert [member.name for member in archive] == ["a/one.txt", "../evil.txt"]
+    archive = s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(names=("large.bin",)))
+    assert [member.name for member in archive] == ["large.bin"]
+    warnings: list[str] = []
+    options = s3unzip.Options(include=("*.txt", "*.csv"))
+    s3unzip.open_archive(io.BytesIO(RAW), options, warn=warnings.append)
+    assert warnings == ["no member matches '*.csv'"]
+    with pytest.raises(NothingSelectedError, match="no member is called 'nobody'"):
+        s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(names=("nobody",)))
+
+
+def test_limits_refuse_an_archive() -> None:
+    """A caller's limits replace the defaults."""
+    limits = s3unzip.Limits(members=2)
+    with pytest.raises(RejectedError, match="too-many-entries"):
+        s3unzip.open_archive(io.BytesIO(RAW), limits=limits)
+
+
+def test_bad_input_is_told_in_plain_words() -> None:
+    """No ZIP, an unknown encoding and a reader that cannot seek are errors of the tree."""
+    with pytest.raises(RejectedError, match="no-eocd"):
+        s3unzip.open_archive(io.BytesIO(b"not a zip"))
+    with pytest.raises(UsageError, match="'klingon' is unknown to Python"):
+        s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(encoding="klingon"))
+    closed = io.BytesIO(RAW)
+    closed.close()
+    with pytest.raises(StorageError, match="cannot seek"):
+        s3unzip.open_archive(closed)
+
+
+def test_a_reader_that_shrinks_is_a_changed_source() -> None:
+    """A reader that has fewer bytes than at first is another archive."""
+    file = io.BytesIO(RAW)
+    archive = s3unzip.open_archive(file)
+    file.truncate(100)
+    with pytest.raises(SourceChangedError):
+        archive.member("large.bin").read()
+
+
+def test_files_and_urls() -> None:
+    """The same members come from a path and from a web server."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.zip")
+        path.write_bytes(RAW)
+        archive = s3unzip.open_archive(path)
+        assert archive.member("large.bin").read() == LARGE
+        path.write_bytes(RAW + b" ")
+        with pytest.raises(SourceChangedError):
+            archive.member("large.bin").read()
+    with HttpServer(WebFiles({"a.zip": RAW})) as server:
+        archive = s3unzip.open_archive(f"{server.url}/a.zip?secret=1")
+        assert archive.member("large.bin").read() == LARGE
+        assert "secret" not in archive.source

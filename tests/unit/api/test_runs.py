@@ -1,0 +1,129 @@
+"""`extract` and `verify`: runs on this machine from Python, over folders."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+import s3unzip
+from s3unzip import OnConflict, Options, StoreConfig, Verdict
+from s3unzip.errors import UsageError
+from s3unzip.stores.home import known_runs
+from s3unzip.stores.locations import parse_destination
+from tests.encrypting import seal_aes
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from s3unzip.model import NestedRun, PlanSummary, Report
+
+FLAT = Options(key_template="{member}")
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> StoreConfig:
+    """Keep the records of runs in the test's folder."""
+    return StoreConfig(parse_destination(str(tmp_path / "home")))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Return an archive with three members, one of them bad, and one archive."""
+    path = tmp_path / "a.zip"
+    inner = build(Entry("inside.txt", b"inside"))
+    members = [Entry("one.txt", b"1" * 99, DEFLATE), Entry("in/b.zip", inner), Entry("../x", b"x")]
+    path.write_bytes(build(*members))
+    return path
+
+
+class Told(s3unzip.Progress):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.extracted = 0
+
+    def planned(self, plan: PlanSummary) -> None:
+        """Note the plan."""
+        self.events.append(f"planned {plan.selected}")
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Count members."""
+        self.extracted += counts.get("extracted", 0)
+
+    def reported(self, report: Report) -> None:
+        """Note the verdict."""
+        self.events.append(report.verdict.value)
+
+    def nested(self, run: NestedRun) -> None:
+        """Note the archive inside."""
+        self.events.append(f"nested {run.verdict}")
+
+
+def test_extracts_and_verifies(archive: Path, tmp_path: Path, stores: StoreConfig) -> None:
+    """A run writes the good members, counts the bad one, and verify finds all equal."""
+    told = Told()
+    report = s3unzip.extract(archive, tmp_path / "out", FLAT, stores=stores, progress=told)
+    assert (report.verdict, report.extracted, report.failed) == (
+        Verdict.COMPLETED_WITH_ERRORS, 2, 1,
+    )  # fmt: skip
+    assert (tmp_path / "out/one.txt").read_bytes() == b"1" * 99
+    assert told.events == ["planned 2", "COMPLETED_WITH_ERRORS"]
+    assert told.extracted == 2
+    found = s3unzip.verify(archive, tmp_path / "out", FLAT, stores=stores)
+    assert (found.verdict, found.equal, found.refused) == (Verdict.COMPLETED, 2, 1)
+    (tmp_path / "out/one.txt").write_bytes(b"2" * 99)
+    found = s3unzip.verify(archive, tmp_path / "out", FLAT, stores=stores)
+    assert found.counts == {"crc": 1}
+
+
+def test_runs_are_on_record(archive: Path, tmp_path: Path, stores: StoreConfig) -> None:
+    """A run is known below `stores.work`; the same call is the same run."""
+    options = Options(key_template="{member}", on_conflict=OnConflict.SKIP_UNCHANGED)
+    first = s3unzip.extract(archive, tmp_path / "out", options, stores=stores)
+    again = s3unzip.extract(archive, tmp_path / "out", options, stores=stores, workers=1)
+    assert known_runs(stores.work) == [first.run] == [again.run]
+    assert (again.extracted, again.unchanged) == (0, 2)
+
+
+def test_archives_inside_are_extracted(archive: Path, tmp_path: Path, stores: StoreConfig) -> None:
+    """With `nested_depth` the archives inside are extracted, and told of one by one."""
+    told = Told()
+    options = Options(key_template="{member}", nested_depth=1)
+    s3unzip.extract(archive, tmp_path / "out", options, stores=stores, progress=told)
+    assert told.events[-1] == "nested COMPLETED"
+    assert [path.read_bytes() for path in tmp_path.glob("out/**/inside.txt")] == [b"inside"]
+
+
+def test_password_is_used_and_not_recorded(tmp_path: Path, stores: StoreConfig) -> None:
+    """Encrypted members are extracted; the records say only that there was a password."""
+    path = tmp_path / "secret.zip"
+    path.write_bytes(build(seal_aes(Entry("s.txt", b"secret"), b"pa55-never-kept")))
+    report = s3unzip.extract(
+        path, tmp_path / "out", FLAT, password="pa55-never-kept", stores=stores
+    )
+    assert report.verdict is Verdict.COMPLETED
+    assert report.options.password_ref == "argument"
+    kept = [file.read_bytes() for file in tmp_path.glob("home/**/*") if file.is_file()]
+    assert kept
+    assert not any(b"pa55-never-kept" in data for data in kept)
+
+
+def test_wrong_requests_are_refused_before_work(
+    archive: Path, tmp_path: Path, stores: StoreConfig
+) -> None:
+    """A reader as source, no workers and a negative cost limit write nothing."""
+    out = tmp_path / "out"
+    with pytest.raises(UsageError, match="not a BytesIO: workers cannot share it"):
+        s3unzip.extract(io.BytesIO(b""), out)  # type: ignore[arg-type]  # as said
+    with pytest.raises(UsageError, match="at least 1"):
+        s3unzip.extract(archive, out, stores=stores, workers=0)
+    with pytest.raises(UsageError, match="not an archive"):
+        s3unzip.extract("s3://bucket/", out, stores=stores)
+    with pytest.raises(UsageError, match="cost limit"):
+        s3unzip.extract(archive, out, FLAT, stores=stores, max_cost=-1.0)
+    assert [path for path in out.rglob("*") if path.is_file()] == []
