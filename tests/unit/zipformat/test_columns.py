@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from s3unzip.zipformat import Index, Policy
 from s3unzip.zipformat.directory.columns import FAILED, MEMBER, MemberColumns, Members
 from s3unzip.zipformat.directory.headers import CentralHeader, Columns
-from tests.corpus.runner import Cut, read_index
+from tests.corpus.core import Cut, read_index
 from tests.zips import Entry, build
 
 LENIENT = Policy(lenient=True)
