@@ -101,7 +101,7 @@ class Model:
         self.must(etag in self.versions, "a run reads a version that was put", etag)
         known = self.runs.setdefault(run, RunState(self.versions[etag]))
         same = known.facts is self.versions[etag]
-        self.must(same, "run-files.md: a run's id is a hash of source, version, ...", run)
+        self.must(same, "run-files.md: the same request has the same run id", run)
 
     def task_begun(self, run: str, task: str) -> Attempt:
         """An invocation began to work on a task."""
@@ -114,13 +114,13 @@ class Model:
         state = self._run(run)
         member = state.member(key)
         right = member is not None and member.right and member.body == body
-        self.must(right, "reliability.md: nothing visible before it is right", (run, key, body))
+        self.must(right, "reliability.md: only verified objects become visible", (run, key, body))
         new = attempt is None or key not in attempt.finished
         self.must(new, "redrive: members that are on record are not written twice", key)
         may = attempt is None or attempt.stopped != state.stops
         self.must(may, "reliability.md: stop.json, and no other task begins", key)
         free = self.rule != NEVER or key not in self.objects
-        self.must(free, "conflicts-and-reruns.md: never writes only where there is nothing", key)
+        self.must(free, "conflicts-and-reruns.md: never writes only new keys", key)
         state.written[key] += 1
         self.objects[key] = Written(body, run)
 
@@ -140,8 +140,8 @@ class Model:
     def upload_begun(self, upload: str, run: str) -> None:
         """A multipart upload was begun.
 
-        reliability.md, "Who drops which upload": what begins after its run is settled, and uploads
-        of runs that never begin, are left to the bucket's lifecycle rule.
+        The bucket's lifecycle rule aborts what begins after its run is settled, and the uploads of
+        runs that never begin (reliability.md, "Who aborts which upload").
         """
         state = self.runs.get(run)
         if state is not None and state.reports:
@@ -200,7 +200,7 @@ class Model:
         settled = {run for run, state in self.runs.items() if state.reports}
         kept = uploads.keys() - self.late_uploads
         left = [upload for upload in sorted(kept) if uploads[upload] in settled]
-        self.must(not left, "reliability.md: settling a run drops what is left on record", left)
+        self.must(not left, "reliability.md: settling a run aborts every upload on record", left)
         seen = {key: written.body for key, written in self.objects.items()}
         self.must(objects == seen, "the destination is what the runs made visible", set(objects))
         for run, state in self.runs.items():

@@ -129,7 +129,7 @@ def _two_pins(model: Model) -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (_other_bytes, "nothing visible before it is right"),
+        (_other_bytes, "only verified objects become visible"),
         (_no_object, "an object exists if its outcome says so"),
         (_failed_without_cause, "a member fails for a reason of its own"),
         (_twice_in_a_record, "a member once"),
@@ -141,9 +141,9 @@ def _two_pins(model: Model) -> None:
         (_said_otherwise, "the event says what the report says"),
         (_silent, "one event a run"),
         (_said_twice, "one event a run"),
-        (_upload_left, "settling a run drops what is left on record"),
+        (_upload_left, "settling a run aborts every upload on record"),
         (_never_done, "written last"),
-        (_two_pins, "a run's id is a hash"),
+        (_two_pins, "the same request has the same run id"),
     ],
 )
 def test_a_wrong_run_is_named(wrong: Callable[[Model], None], sentence: str) -> None:
@@ -160,7 +160,7 @@ def test_never_overwrites_nothing() -> None:
     model.archive_put("v1", ArchiveFacts((GOOD,)))
     model.run_planned(RUN, "v1")
     model.outcomes_recorded(RUN, "batch-0", [HEAD, _outcome(GOOD.key, "failed")])
-    with pytest.raises(ViolationError, match="only where there is nothing"):
+    with pytest.raises(ViolationError, match="writes only new keys"):
         model.object_visible(GOOD.key, GOOD.body, RUN, None)
 
 

@@ -66,7 +66,7 @@ def test_a_failure_says_its_seed_and_shrinks(monkeypatch: pytest.MonkeyPatch) ->
     assert shortest is not None
     assert f"seed {seed}: " in str(shortest)
     assert f"make simulate SEED={seed}" in str(shortest)
-    assert "settling a run drops what is left on record" in shortest.sentence
+    assert "settling a run aborts every upload on record" in shortest.sentence
 
 
 def _fails(seed: int) -> bool:
