@@ -65,6 +65,10 @@ class TaskAttempt(Step):
             Outcome(row.index, row.key, Status.UNCHANGED, size, row.crc32, etag=etag)
         )
 
+    def note(self, outcome: Outcome) -> None:
+        """Note what became of a member."""
+        self.outcomes.append(outcome)
+
     def failed(self, row: MemberRow, finding: Finding) -> None:
         """Note why a member is not in the destination."""
         self.outcomes.append(Outcome.failed(row.index, row.key, finding))

@@ -18,8 +18,8 @@ from s3unzip.errors import (
 )
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.window import Window
-from s3unzip.model import OnConflict
-from s3unzip.objects.existing import exists_finding, find_existing, find_unchanged, recorded_etag
+from s3unzip.objects.conflict import explain_refusal, must_be_absent
+from s3unzip.objects.existing import find_unchanged
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import decode_small, stored_size, with_crc
 from s3unzip.runs.rows import member_of, stop_of
@@ -81,10 +81,10 @@ def group_rows(rows: Sequence[MemberRow], gap: int) -> Iterator[list[MemberRow]]
 def _without_unchanged(attempt: TaskAttempt, rows: list[MemberRow]) -> list[MemberRow]:
     """Return the rows that may need a PUT, by HEADs: a PUT that is refused with 412 is billed."""
     options = attempt.run.options
-    if options.on_conflict is OnConflict.OVERWRITE:
-        return rows
     threads = attempt.context.tuning.puts_in_flight
     unchanged = find_unchanged(rows, options, attempt.destination, attempt.calls, threads)
+    if not unchanged:
+        return rows
     for row in rows:
         if row.index in unchanged:
             attempt.unchanged(row, stored_size(row, options), unchanged[row.index])
@@ -165,7 +165,7 @@ class _Writer:
 
     def __init__(self, attempt: TaskAttempt) -> None:
         self._attempt = attempt
-        self._never = attempt.run.options.on_conflict is OnConflict.NEVER
+        self._if_absent = must_be_absent(attempt.run.options)
         self._taken = False  # whether the store took any member
         self._refused: list[tuple[MemberRow, StorageError]] = []
         self._lock = threading.Lock()
@@ -182,10 +182,10 @@ class _Writer:
         calls, clock = attempt.calls, attempt.context.clock
         started = clock.now()
         try:
-            put = partial(attempt.destination.put, row.key, body, facts, if_absent=self._never)
+            put = partial(attempt.destination.put, row.key, body, facts, if_absent=self._if_absent)
             etag = calls.paced("put", put)
         except ConflictError:
-            self._settle_conflict(row)
+            attempt.note(explain_refusal(row, attempt))
         except RUN_FAULTS:
             raise
         except StorageError as refusal:
@@ -204,12 +204,3 @@ class _Writer:
             self._refused.append((row, refusal))
             if not self._taken and len(self._refused) >= REFUSALS:
                 raise refusal
-
-    def _settle_conflict(self, row: MemberRow) -> None:
-        attempt = self._attempt
-        options = attempt.run.options
-        found, same = find_existing(row, options, attempt.destination, attempt.calls)
-        if found is not None and same:
-            attempt.unchanged(row, found.size, recorded_etag(row, found))
-        else:
-            attempt.failed(row, exists_finding(row))

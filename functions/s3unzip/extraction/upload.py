@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from s3unzip.errors import ConflictError, NotFoundError, S3UnzipError
-from s3unzip.model import OnConflict
-from s3unzip.objects.existing import exists_finding, find_existing, is_member, recorded_etag
+from s3unzip.objects.conflict import explain_refusal, must_be_absent, resolve_conflict
+from s3unzip.objects.existing import is_member
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.part_writer import upload_gone
 from s3unzip.objects.stored import stored_size
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.model import MemberRow, Part
     from s3unzip.runs.step import Step
-    from s3unzip.stores.ports import StoredObject, Upload
+    from s3unzip.stores.ports import Upload
 
 
 class MemberUpload(Struct, frozen=True):
@@ -44,22 +44,10 @@ class MemberUpload(Struct, frozen=True):
 
     def wanted(self) -> bool:
         """Say whether the member is to be written at all; note its outcome if not."""
-        rule = self.attempt.run.options.on_conflict
-        if rule is OnConflict.OVERWRITE:
-            return True
-        found, same = self._find_existing()
-        if found is not None and not same and rule is OnConflict.NEVER:
-            self.attempt.failed(self.row, exists_finding(self.row))
-            return False
-        return not same
-
-    def _find_existing(self) -> tuple[StoredObject | None, bool]:
-        """Return what is there, and whether it is the member; note its outcome if it is."""
-        row, attempt = self.row, self.attempt
-        found, same = find_existing(row, attempt.run.options, attempt.destination, attempt.calls)
-        if found is not None and same:
-            attempt.unchanged(row, found.size, recorded_etag(row, found))
-        return found, same
+        outcome = resolve_conflict(self.row, self.attempt)
+        if outcome is not None:
+            self.attempt.note(outcome)
+        return outcome is None
 
     def begin(self) -> Upload:
         """Begin the upload; it is on record."""
@@ -78,8 +66,7 @@ class MemberUpload(Struct, frozen=True):
             raise upload_gone(gone) from gone
         except ConflictError:
             self.abort(upload)
-            if not self._find_existing()[1]:
-                attempt.failed(self.row, exists_finding(self.row))
+            attempt.note(explain_refusal(self.row, attempt))
             return
         size = stored_size(self.row, options)
         attempt.extracted(self.row, clock.now() - started, size, etag)
@@ -111,14 +98,14 @@ def complete_once(
         NotFoundError: the upload is gone, and the object is not the member.
     """
     options, destination = step.run.options, step.destination
-    never = options.on_conflict is OnConflict.NEVER
+    if_absent = must_be_absent(options)
     attempts = 0
 
     def attempt() -> str | None:
         nonlocal attempts
         attempts += 1
         try:
-            return destination.complete_upload(upload, parts, if_absent=never)
+            return destination.complete_upload(upload, parts, if_absent=if_absent)
         except NotFoundError:
             if attempts > 1 and is_member(row, options, destination, step.calls):
                 return None

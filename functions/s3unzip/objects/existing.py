@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.errors import Finding, NotFoundError
+from s3unzip.errors import NotFoundError
 from s3unzip.model import OnConflict
 from s3unzip.objects.stored import GzipCrc, PlainCrc, stored_as, stored_size
 from s3unzip.runs.written import is_written
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # keys of one LIST answer
 LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
-
-
-def exists_finding(row: MemberRow) -> Finding:
-    """Return why a member was not written over what is there."""
-    message = "the key exists with other content; --on-conflict never keeps it"
-    return Finding("exists", message, row.offset, row.key)
 
 
 def is_member(row: MemberRow, options: Options, destination: Destination, calls: Calls) -> bool:
@@ -97,7 +91,7 @@ def find_unchanged(
     calls: Calls,
     threads: int,
 ) -> dict[int, str | None]:
-    """Return the members that the destination has as they should be.
+    """Return the members that the destination has as they should be; none if all are overwritten.
 
     LIST tells sizes and ETags, a thousand keys a request; HEAD is asked only where the sizes
     agree and no earlier run recorded what it wrote. Where the members' keys lie far apart
@@ -107,7 +101,7 @@ def find_unchanged(
     Returns:
         The ETag on record of each, by the member's index; None: only its metadata speaks for it.
     """
-    if not rows:
+    if not rows or options.on_conflict is OnConflict.OVERWRITE:
         return {}
     unchanged, suspects = _compare_listing(rows, options, destination, calls)
 

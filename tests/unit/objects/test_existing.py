@@ -6,7 +6,7 @@ from zlib import crc32
 
 import pytest
 
-from s3unzip.model import MemberRow, Options
+from s3unzip.model import MemberRow, OnConflict, Options
 from s3unzip.objects.existing import LIST_PRICE, PAGE, find_unchanged
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ObjectFacts
@@ -14,6 +14,7 @@ from tests.memory import ManualClock, MemoryBucket
 
 ROWS = LIST_PRICE  # for which one LIST may be asked
 BODY = b"content"
+SKIP = Options(on_conflict=OnConflict.SKIP_UNCHANGED)
 
 
 def row_of(index: int, key: str) -> MemberRow:
@@ -41,7 +42,7 @@ def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
     gone = keys[-1]
     if place < ROWS - 1:
         bucket.delete([gone])
-    found = find_unchanged(rows, Options(), bucket, calls, threads=2)
+    found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
     assert set(found) == {row.index for row in rows if row.key in bucket.objects}
     assert calls.requests.head == ROWS  # each member once, also the one that is not there
 
@@ -54,6 +55,6 @@ def test_the_last_key_listed_is_not_asked_for_twice() -> None:
     listed = sorted(bucket.objects)[PAGE - 1]
     rows = [row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
     calls = Calls(ManualClock(), 60.0, 4)
-    found = find_unchanged(rows, Options(), bucket, calls, threads=2)
+    found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
     assert set(found) == set(range(ROWS - 1))
     assert calls.requests.head == ROWS

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from s3unzip import deflate
 from s3unzip.errors import ArchiveError, Finding, MemberError, RunStoppedError, SourceChangedError
 from s3unzip.extraction.member import open_data
-from s3unzip.model import Link, OnConflict, Outcome, SliceParts, Status, TaskKind, Verdict
-from s3unzip.objects.existing import exists_finding, find_existing, recorded_etag
+from s3unzip.model import Link, Outcome, SliceParts, TaskKind, Verdict
+from s3unzip.objects.conflict import resolve_conflict
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.part_writer import choose_part_size
 from s3unzip.objects.upload_registry import begin_upload
@@ -103,7 +103,7 @@ def _link_once(step: Step, task: Task) -> Link:
 
 
 def _make_link(step: Step, row: MemberRow, task: Task) -> Link:
-    settled = _outcome_without_link(step, row)
+    settled = resolve_conflict(row, step)
     if settled is not None:
         return Link(row.index, row.key, None, outcome=settled)
     try:
@@ -120,21 +120,6 @@ def _make_link(step: Step, row: MemberRow, task: Task) -> Link:
     facts = object_metadata(row.key, row, step.run)
     upload = begin_upload(step, f"link-{row.index:08d}", row.key, facts)
     return Link(row.index, row.key, upload.upload_id, data.span.start, tuple(slices))
-
-
-def _outcome_without_link(step: Step, row: MemberRow) -> Outcome | None:
-    rule = step.run.options.on_conflict
-    if rule is OnConflict.OVERWRITE:
-        return None
-    found, same = find_existing(row, step.run.options, step.destination, step.calls)
-    if found is None:
-        return None
-    if same:
-        etag = recorded_etag(row, found)
-        return Outcome(row.index, row.key, Status.UNCHANGED, row.size, row.crc32, etag=etag)
-    if rule is OnConflict.NEVER:
-        return Outcome.failed(row.index, row.key, exists_finding(row))
-    return None
 
 
 def _link_segments(step: Step, row: MemberRow, task: Task) -> list[SliceParts]:

@@ -19,7 +19,8 @@ from s3unzip.errors import (
 from s3unzip.extraction.member import read_pieces
 from s3unzip.extraction.upload import complete_once
 from s3unzip.model import Outcome, Status, Task, TaskKind, TaskReport
-from s3unzip.objects.existing import exists_finding, is_member
+from s3unzip.objects.conflict import explain_refusal
+from s3unzip.objects.existing import is_member
 from s3unzip.objects.part_writer import (
     PartPlace,
     PartWriter,
@@ -170,7 +171,7 @@ def _complete_slices(
             etag = complete_once(step, row, upload, parts)
             return right_outcome(row, etag)
     except ConflictError:
-        outcome = Outcome.failed(row.index, row.key, exists_finding(row))
+        outcome = explain_refusal(row, step)
     except NotFoundError:  # an earlier settling completed it, or somebody aborted it
         same = is_member(row, step.run.options, step.destination, step.calls)
         return right_outcome(row) if same else None
