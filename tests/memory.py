@@ -277,7 +277,7 @@ class MemoryWork:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects."""
-        self._count("put")
+        self._count("delete")
         for name in names:
             self.objects.pop(name, None)
 

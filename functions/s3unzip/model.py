@@ -243,6 +243,7 @@ class Requests(Struct, frozen=True, omit_defaults=True):
     copy: int = 0  # UploadPartCopy
     complete: int = 0
     abort: int = 0
+    delete: int = 0  # DeleteObjects
     retries: int = 0  # how many of all these were second and later attempts
     throttled: int = 0  # how many were answered with "slow down"
 
@@ -253,11 +254,14 @@ class Requests(Struct, frozen=True, omit_defaults=True):
 
     @property
     def writes(self) -> int:
-        """Requests that AWS prices as PUT, COPY, POST or LIST."""
+        """Requests that AWS prices as PUT, COPY, POST or LIST; to abort and delete is free."""
         return self.put + self.create + self.part + self.copy + self.complete + self.list
 
     def __add__(self, other: Requests) -> Requests:
         return Requests(*(getattr(self, n) + getattr(other, n) for n in Requests.__struct_fields__))
+
+    def __sub__(self, other: Requests) -> Requests:
+        return Requests(*(getattr(self, n) - getattr(other, n) for n in Requests.__struct_fields__))
 
 
 class Part(Struct, frozen=True, omit_defaults=True):
@@ -390,6 +394,12 @@ class Link(Struct, frozen=True, omit_defaults=True):
     outcome: Outcome | None = None  # the member's, where it is known already
 
 
+class LinkCost(Struct, frozen=True):
+    """What linking cost, all attempts together: ``link.json``."""
+
+    requests: Requests
+
+
 class Stop(Struct, frozen=True):
     """Why a whole run must end: ``stop.json``; every task looks for it."""
 
@@ -442,7 +452,8 @@ class Report(Struct, frozen=True, omit_defaults=True):
     tasks_failed: int = 0
     bytes_in: int = 0  # read from the archive
     bytes_out: int = 0  # written to the destination
-    requests: Requests = Requests()
+    requests: Requests = Requests()  # of all steps, this report's own among them
+    settling: Requests = Requests()  # of these, what reports took: this one and earlier ones
     event_time: float | None = None
     started: float = 0.0
     finished: float = 0.0

@@ -12,6 +12,7 @@ PLAN = "plan.jsonl"  # model.Task, one a line
 SCAN = "scan.jsonl"  # model.ScanTask, one a line
 REDO = "redo.jsonl"  # model.Task: what the last report found unfinished
 RESCAN = "rescan.jsonl"  # model.ScanTask: the scans without a report, one a line
+LINK_COST = "link.json"  # model.LinkCost
 FAILED = "failed.json"  # how an execution ended that did not end well
 REFUSED = "refused.json"  # aws_lambda.refusals.Refusal: its event is sent
 STOP = "stop.json"  # model.Stop: why no further task may begin
@@ -28,7 +29,7 @@ RETRIES = "retry-"
 MAPS = "maps"  # a folder: what Step Functions writes of its Maps; nothing reads it
 
 # What an earlier run of the same archive and options left; a new run begins anew.
-LEAVINGS = (OUTCOMES, SCANS, LINKS, UPLOADS, STOP, REDO, RETRIES, "report.")
+LEAVINGS = (OUTCOMES, SCANS, LINKS, UPLOADS, LINK_COST, STOP, REDO, RETRIES, "report.")
 
 INDEX_TASK = "index"  # the task id of members that fail before any worker sees them
 

@@ -357,5 +357,9 @@ def test_a_run_store_spends_one_budget(call: str) -> None:
         asked = len(server.asked)
     assert clock.slept <= 2.0
     counts = calls.requests
-    assert counts.get + counts.put + counts.head + counts.list == asked == counts.throttled
+    assert (
+        counts.get + counts.put + counts.head + counts.list + counts.delete
+        == asked
+        == counts.throttled
+    )
     assert counts.retries == asked - 1 > 0

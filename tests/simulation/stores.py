@@ -222,7 +222,7 @@ class SimulatedWork:
             if "stop.json" in names:
                 self._world.model.stop_changed(self._run, there=False)
 
-        self._call("put", f"delete {names}", effect)
+        self._call("delete", f"delete {names}", effect)
 
     def _call(self, kind: Kind, name: str, effect: Callable[[], T]) -> T:
         return self._calls.run(kind, lambda: self._world.call(name, WORK, effect))

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.forecast import make_forecast, make_workload
-from s3unzip.model import PlanSummary, Report, Verdict
-from s3unzip.runs.records import RunRecords
+from s3unzip.forecast import forecast_run
+from s3unzip.model import Report, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.context import Context
+    from s3unzip.model import PlanSummary, Task
 
 REASON = "budget"
 
 
-def refuse_cost(worker: LambdaConfig, plan: PlanSummary, context: Context) -> Report | None:
+def refuse_cost(
+    worker: LambdaConfig, context: Context, plan: PlanSummary, tasks: Sequence[Task]
+) -> Report | None:
     """Return the unwritten report of a run that would cost too much; None where it may run.
 
     Nothing was extracted, so the verdict is that of a refused archive.
     """
     if worker.max_cost is None:
         return None
-    run = plan.run
-    tasks = RunRecords.open(context.stores, run.id).tasks()
-    workload = make_workload(tasks, context.tuning, title=run.id, summary=plan)
-    cost = make_forecast(workload, context.platform or worker.platform, context.tuning).cost.total
+    platform = context.platform or worker.platform
+    cost = forecast_run(plan, tasks, platform, context.tuning).cost.total
     if cost <= worker.max_cost:
         return None
     message = (
@@ -49,7 +51,6 @@ def _refused(plan: PlanSummary, message: str, cost: float, now: float) -> Report
         members=plan.members,
         directories=plan.directories,
         reasons={REASON: 1},
-        requests=plan.requests,
         event_time=run.event_time,
         started=plan.started,
         finished=now,

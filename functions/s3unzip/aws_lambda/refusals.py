@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.context import Context
     from s3unzip.model import Location, Report, Request
+    from s3unzip.stores.calls import Calls
 
 FOLDER = "-refused"
 REFUSED = "REFUSED"
@@ -39,12 +40,12 @@ class Refusal(Struct, frozen=True):
     event_time: float | None  # Unix seconds: when the archive was put
 
 
-def is_refused(request: Request, run: str, context: Context) -> bool:
+def is_refused(request: Request, run: str, context: Context, calls: Calls) -> bool:
     """Say whether this very event was answered: its archive refused, and the run's event sent."""
     if request.event_time is None:
         return False
     try:
-        data = context.stores.run_store(run, context.calls()).read(run_files.REFUSED)
+        data = context.stores.run_store(run, calls).read(run_files.REFUSED)
     except NotFoundError:
         return False
     return decode(data, Refusal).event_time == request.event_time

@@ -82,7 +82,7 @@ def plan_direct(
         return None
     requests = plan.summary.requests + Requests(put=rates.DIRECT_WRITES)
     summary = structs.replace(plan.summary, requests=requests)
-    RunRecords(plan.records).write_summary(summary)
+    RunRecords(plan.records).write_summary(lambda _: summary)
     return replace(plan, summary=summary)
 
 

@@ -11,7 +11,7 @@ from s3unzip.runs.step import Step
 if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.errors import Finding
-    from s3unzip.model import MemberRow, Part, Run, Task
+    from s3unzip.model import MemberRow, Part, Requests, Run, Task
     from s3unzip.runs.task_records import TaskOutcomes
 
 PROGRESS_SECONDS = 0.2  # between two updates of the progress display
@@ -103,8 +103,12 @@ class TaskAttempt(Step):
         self._shown_read = self.bytes_read
         progress.finished(counts)
 
-    def report(self) -> TaskReport:
-        """Return the task's report as of now, what earlier attempts cost included."""
+    def report(self, requests: Requests) -> TaskReport:
+        """Return the task's report as of now, what earlier attempts cost included.
+
+        Args:
+            requests: of this attempt.
+        """
         task = self.task
         before = self._earlier or TaskReport(task.id, task.kind, 0, started=self.started)
         seconds = self.context.clock.now() - self.started
@@ -118,7 +122,7 @@ class TaskAttempt(Step):
             failed=counts[Status.FAILED],
             bytes_read=before.bytes_read + self.bytes_read,
             bytes_written=self._written(),
-            requests=before.requests + self.calls.requests,
+            requests=before.requests + requests,
             started=before.started,
             seconds=round(before.seconds + seconds, 6),
             first_object=self.first_object,
@@ -134,9 +138,7 @@ class TaskAttempt(Step):
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
         self.show_progress(now=True)
-        report = self.report()
-        self.records.write_outcomes(report, self.outcomes)
-        return report
+        return self.records.write_outcomes(self.report, self.outcomes)
 
     def _written(self) -> int:
         if self.uploaded:

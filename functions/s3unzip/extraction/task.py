@@ -52,38 +52,35 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     earlier = attempt.records.find_outcomes(task.id)
     if earlier is not None and earlier.complete:
         return earlier.report
+    if earlier is not None:
+        attempt.resume(earlier)
     try:
         with stops_run(attempt.records, task.id):
-            rows = attempt.records.read_rows(task.rows)
-            if earlier is not None:
-                attempt.resume(earlier)
-                done = {outcome.index for outcome in earlier.outcomes}
-                rows = [row for row in rows if row.index not in done]
-            _do(attempt, rows)
+            _do(attempt, attempt.records.read_rows(task.rows))
     except SourceChangedError:
         pass  # it is on record
+    except ATTEMPT_FAULTS:
+        attempt.write()
+        raise
     return attempt.write()
 
 
 def _do(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
-    """Do `rows`; what ends the attempt is raised when the outcomes so far are on record.
+    """Do what is left of `rows`.
 
     The store's refusal of one large member is that member's outcome. Of a batch, which notes the
     refusals of single members itself, it stops the run.
     """
-    is_batch = attempt.task.kind is TaskKind.BATCH
+    done = {outcome.index for outcome in attempt.outcomes}
+    left = [row for row in rows if row.index not in done]
     try:
-        WORKERS[attempt.task.kind](attempt, rows)
-    except SourceChangedError:
-        raise
-    except ATTEMPT_FAULTS:
-        attempt.write()
+        WORKERS[attempt.task.kind](attempt, left)
+    except RUN_FAULTS:
         raise
     except StorageError as refusal:
-        if is_batch:
-            attempt.write()
+        if attempt.task.kind is TaskKind.BATCH:
             raise StoreRefusesError(str(refusal)) from refusal
-        _refuse(attempt, rows, refusal)
+        _refuse(attempt, left, refusal)
 
 
 def _refuse(attempt: TaskAttempt, rows: list[MemberRow], refusal: StorageError) -> None:

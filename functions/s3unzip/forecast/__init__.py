@@ -9,7 +9,7 @@ from __future__ import annotations
 from s3unzip.forecast.bounds import Bound
 from s3unzip.forecast.cost import Cost, CostLine
 from s3unzip.forecast.course import Step
-from s3unzip.forecast.estimate import Forecast, Range, check_budget, make_forecast
+from s3unzip.forecast.estimate import Forecast, Range, check_budget, forecast_run, make_forecast
 from s3unzip.forecast.fixtures import (
     FIXTURES,
     Fixture,
@@ -39,6 +39,7 @@ __all__ = [
     "check_budget",
     "count_sizes",
     "find_fixture",
+    "forecast_run",
     "local",
     "make_fixture",
     "make_forecast",

@@ -18,6 +18,7 @@ from s3unzip.errors import BudgetError, UsageError
 from s3unzip.forecast.bounds import list_bounds
 from s3unzip.forecast.cost import price
 from s3unzip.forecast.direct import simulate_run
+from s3unzip.forecast.workload import make_workload
 from s3unzip.platforms import bracket
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.forecast.cost import Cost
     from s3unzip.forecast.course import Step
     from s3unzip.forecast.workload import Bin, Workload
-    from s3unzip.model import Requests
+    from s3unzip.model import PlanSummary, Requests, Task
     from s3unzip.platforms import Platform
     from s3unzip.settings import Tuning
 
@@ -112,6 +113,14 @@ def make_forecast(
         warnings=_warn(platform, longest),
         seed=seed,
     )
+
+
+def forecast_run(
+    summary: PlanSummary, tasks: Sequence[Task], platform: Platform, tuning: Tuning
+) -> Forecast:
+    """Return the forecast of a planned run."""
+    workload = make_workload(tasks, tuning, title=summary.run.id, summary=summary)
+    return make_forecast(workload, platform, tuning)
 
 
 def check_budget(forecast: Forecast, max_cost: float | None) -> None:

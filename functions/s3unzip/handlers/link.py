@@ -27,11 +27,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     run = parse_field(event, "run", Run)
     follow(run)
     worker = open_worker()
-    records = RunRecords.open(worker.stores, run.id)
+    step = worker.context(context)
+    calls = step.calls()
+    records = RunRecords.open(worker.stores, run.id, calls)
     left = 0 if event.get("anyway") else list_unscanned(records)
     if not left:
         with timed("LinkDuration"):
-            report = link_members(run, worker.context(context))
+            report = link_members(run, step, calls)
         logger.info("linked", **report._asdict())
     earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     return asdict(next_round(left, earlier))

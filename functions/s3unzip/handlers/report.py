@@ -33,16 +33,21 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Settle the run; announce it unless tasks are left that the execution does once more."""
     worker = open_worker()
     step = worker.context(context)
+    calls = step.calls()
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
+    told = failure or event
     if failure:
-        run = RunRecords.open(worker.stores, run_of(failure["name"])).read_run()
+        run = RunRecords.open(worker.stores, run_of(failure["name"]), calls).read_run()
     else:
         run = parse_field(event, "run", Run)
     follow(run)
+    execution = told.get("name") or told.get("execution") or run.id
+    first = is_first_end(RunRecords.open(worker.stores, run.id, calls), run.id, execution)
     with timed("ReportDuration"):
-        settled = settle(run, step)
+        settled = settle(run, step, calls)
     if failure or not settled.left:
-        _end(run, settled, failure or event, step)
+        record_archive(settled.report, first=first)
+        _end(run, settled, told, step)
     earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}
@@ -55,9 +60,6 @@ def _end(run: Run, settled: Settled, told: dict[str, Any], step: Context) -> Non
         requests = nested_requests(run, settled.report, step)
         count = queue_nested(open_client("sqs"), worker, requests)
         logger.info("nested archives", queued=count)
-    records = RunRecords.open(worker.stores, run.id)
-    execution = told.get("name") or told.get("execution") or run.id
-    record_archive(settled.report, first=is_first_end(records, run.id, execution))
     if "status" in told:
-        note_failure(records, told)
+        note_failure(RunRecords.open(worker.stores, run.id), told)
     announce(open_client("events"), worker, settled.report)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.forecast import Latency, check_budget, local, make_forecast, make_workload
+from s3unzip.forecast import Latency, check_budget, forecast_run, local
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.contexts import open_context, worker_modules
 from s3unzip.local.leftovers import drop_leftovers
@@ -107,10 +107,10 @@ class Machine:
 
     def _check_cost(self, summary: PlanSummary, max_cost: float) -> None:
         context = self.context
-        tasks = RunRecords.open(context.stores, summary.run.id).tasks()
-        workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
         if context.platform is not None:
-            check_budget(make_forecast(workload, context.platform, context.tuning), max_cost)
+            tasks = list(RunRecords.open(context.stores, summary.run.id).tasks())
+            forecast = forecast_run(summary, tasks, context.platform, context.tuning)
+            check_budget(forecast, max_cost)
 
 
 def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:

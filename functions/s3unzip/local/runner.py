@@ -63,8 +63,7 @@ def run_archive(
     """
     summary = make_plan(request, context, judge, written)
     if isinstance(summary, Report):
-        write_refusal(summary, context)
-        return summary
+        return write_refusal(summary, context)
     planned(summary)
     return work_off(summary, context, make_pool, fresh=True)
 
@@ -88,27 +87,23 @@ def work_off(
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
     run = summary.run
-    records = RunRecords.open(context.stores, run.id)
+    calls = context.calls()
+    records = RunRecords.open(context.stores, run.id, calls)
     if fresh:  # what is forgotten could not be dropped any more
-        abort_run(run, context)
+        abort_run(run, context, calls)
         records.forget()
     else:
         records.delete_stop()
     pool = make_pool(run)
     try:
-        if summary.scans:
-            pool.work(records.scans())
-        tasks = records.tasks()
-        if summary.split_members:
-            _link(run, context)
-            tasks = iter(longest_first(tasks, linked_sizes(records)))
-        pool.work(tasks)
-        settled = settle(run, context)
+        pool.work(_scan_and_link(summary, context, records, pool, fresh=fresh))
+        settled = settle(run, context, calls)
         if _worth_another_pass(settled):
-            pool.work(records.redo())
-            settled = settle(run, context)
+            calls = context.calls()
+            pool.work(RunRecords.open(context.stores, run.id, calls).redo())
+            settled = settle(run, context, calls)
     except KeyboardInterrupt as interrupt:
-        report = settle(run, context).report
+        report = settle(run, context, calls).report
         done = report.extracted + report.unchanged
         message = (
             f"stopped: {done:,} of {summary.selected:,} members are in {run.destination}; "
@@ -138,7 +133,8 @@ def retry_failed(
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
     run = summary.run
-    records = RunRecords.open(context.stores, run.id)
+    calls = context.calls()
+    records = RunRecords.open(context.stores, run.id, calls)
     records.delete_stop()
     planned = plan_retry(records)
     if planned is not None:
@@ -146,18 +142,29 @@ def retry_failed(
         try:
             pool.work(planned[1])
         except KeyboardInterrupt as interrupt:
-            settle(run, context)
+            settle(run, context, calls)
             message = f"stopped: continue with: s3unzip redrive {run.id}"
             raise InterruptedRunError(message) from interrupt
         finally:
             pool.close()
-    return settle(run, context).report
+    return settle(run, context, calls).report
 
 
-def _link(run: Run, context: Context) -> None:
-    """Link; what stops the run is on record, and settling tells it."""
+def _scan_and_link(
+    summary: PlanSummary, context: Context, records: RunRecords, pool: Pool, *, fresh: bool
+) -> Iterable[Task]:
+    """Scan and link split members; return the tasks that are to be done.
+
+    What stops the run is on record, and settling tells it.
+    """
+    if summary.scans:
+        pool.work(records.scans() if fresh else records.list_unscanned())
+    tasks = records.tasks() if fresh else records.undone(records.tasks())
+    if not summary.split_members:
+        return tasks
     with contextlib.suppress(RunStoppedError, *RUN_FAULTS):
-        link_members(run, context)
+        link_members(summary.run, context)
+    return longest_first(tasks, linked_sizes(records))
 
 
 def longest_first(tasks: Iterable[Task], sizes: Mapping[str, int]) -> list[Task]:

@@ -132,20 +132,18 @@ def _compare_listing(
     if not allowed:
         return _Listed({}, by_key)
 
-    def compare() -> tuple[_Listed, str | None, int]:
+    def compare() -> tuple[_Listed, str | None]:
         listed = _Listed({}, [])
-        seen = 0
-        for found in destination.list_objects(_common_prefix(first, last), first, last):
-            seen += 1
+        objects = destination.list_objects(_common_prefix(first, last), first, last)
+        for seen, found in enumerate(objects, 1):
             row = wanted.get(found.key)
             if row is not None and stored_size(row, options) == found.size:
                 _judge_listed(row, found, options, listed)
             if seen >= allowed:
-                return listed, found.key, seen
-        return listed, None, seen
+                return listed, found.key
+        return listed, None
 
-    listed, given_up_at, seen = calls.run("list", compare)
-    calls.count("list", seen // PAGE)
+    listed, given_up_at = calls.run("list", compare)
     if given_up_at is not None:
         beyond = given_up_at.encode()
         listed.suspects.extend(row for row in by_key if row.key.encode() > beyond)

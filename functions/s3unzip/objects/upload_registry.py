@@ -15,6 +15,7 @@ from s3unzip.stores.ports import Upload
 if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Run
+    from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import ObjectFacts
 
 
@@ -34,13 +35,13 @@ def begin_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> Upload
     return Upload(key, upload_id)
 
 
-def abort_run(run: Run, context: Context) -> int:
+def abort_run(run: Run, context: Context, calls: Calls | None = None) -> int:
     """Drop the incomplete uploads of a run; return how many there were.
 
     Members that are whole stay. A run that is redriven after it begins these
     uploads again.
     """
-    return abort_leftovers(Step(run, "abort", context, context.calls()))
+    return abort_leftovers(Step(run, "abort", context, calls or context.calls()))
 
 
 def abort_leftovers(step: Step) -> int:

@@ -11,6 +11,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from s3unzip import run_files
 from s3unzip.errors import RejectedError
@@ -37,7 +38,7 @@ from s3unzip.runs.step import Step
 from s3unzip.zipformat import Members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from s3unzip.context import Context
     from s3unzip.model import Options, Request, Task
@@ -49,22 +50,26 @@ Row = tuple[Any, ...]  # the columns of model.MemberRow
 ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
     request: Request,
     context: Context,
     judge: Callable[[Reading], None] | None = None,
     written: WrittenObjects | None = None,
     *,
     probe: bool = True,
+    afford: Callable[[PlanSummary, Sequence[Task]], Report | None] | None = None,
+    calls: Calls | None = None,
 ) -> PlanSummary | Report:
-    """Write the plan of one run; return its summary, or the unwritten report of a rejected archive.
+    """Write the plan of one run; return its summary, or the unwritten report of a refused archive.
 
     Args:
         request: what, where to and how.
-        context: of this step.
+        context: of this worker.
         judge: is given what was read before anything is written; it may raise to end it there.
         written: what earlier runs wrote; the plan tells the workers, who need not ask by HEAD.
         probe: whether to try the destination, before many workers do.
+        afford: is given the plan before its summary is written; returns a report to refuse it.
+        calls: of this step so far; None: it begins here.
 
     Raises:
         UsageError: the request is wrong.
@@ -72,7 +77,7 @@ def make_plan(
         ServiceFaultError: try again later.
     """
     started = context.clock.now()
-    calls = context.calls()
+    calls = calls or context.calls()
     template = parse_template(request)
     check_form(request)
     source = context.stores.source(request.source)
@@ -97,7 +102,11 @@ def make_plan(
     step = Step(run, "plan", context, calls)
     if probe:
         _probe(step, reading)
-    return _write_plan(step, reading, started, written)
+    summary, tasks = _write_tasks(step, reading, started, written)
+    refused = None if afford is None else afford(summary, tasks)
+    if refused is not None:
+        return replace(refused, requests=calls.requests)
+    return step.records.write_summary(lambda requests: replace(summary, requests=requests))
 
 
 def _reject(
@@ -105,7 +114,8 @@ def _reject(
 ) -> Report:
     finding = refusal.finding
     now = context.clock.now()
-    report = Report(
+    RunRecords.open(context.stores, run.id, calls).write_run(run)
+    return Report(
         run=run.id,
         verdict=Verdict.REJECTED,
         source=run.source.public,
@@ -122,8 +132,6 @@ def _reject(
         plan_seconds=now - started,
         requests=calls.requests,
     )
-    RunRecords.open(context.stores, run.id, calls).write_run(run)
-    return report
 
 
 def _probe(step: Step, reading: Reading) -> None:
@@ -140,9 +148,10 @@ def _probe(step: Step, reading: Reading) -> None:
     step.calls.run("abort", lambda: step.destination.abort_upload(upload))
 
 
-def _write_plan(
+def _write_tasks(
     step: Step, reading: Reading, started: float, written: WrittenObjects | None
-) -> PlanSummary:
+) -> tuple[PlanSummary, list[Task]]:
+    """Write all of the plan but its summary; return that and the tasks."""
     run, records, context = step.run, step.records, step.context
     records.write_run(run)
     index = reading.index
@@ -155,7 +164,7 @@ def _write_plan(
     records.write_index_outcomes(*_index_outcomes(reading))
     concurrency = choose_concurrency(tasks, context.tuning)
     longest = max((task.seconds for task in tasks), default=0.0)
-    now = context.clock.now()
+    seconds = round(context.clock.now() - started, 6)
     summary = PlanSummary(
         run=run,
         members=index.entries,
@@ -174,12 +183,10 @@ def _write_plan(
         longest_task=longest,
         warnings=dict(index.warnings.counts),
         started=started,
-        plan_seconds=round(now - started, 6),
-        requests=step.calls.requests,
+        plan_seconds=seconds,
         bytes_read=reading.bytes_read,
     )
-    records.write_summary(summary)
-    return summary
+    return summary, tasks
 
 
 class Preview(NamedTuple):

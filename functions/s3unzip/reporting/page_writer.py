@@ -1,4 +1,4 @@
-"""``report.html``: gathers what the page of a run shows, prices it, and writes it.
+"""``report.html``: gathers what the page of a run shows, and prices it.
 
 The page itself is made in `reporting.page`. Costs and the forecast are shown
 where the context knows the platform.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, render_page
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.model import PlanSummary, Report, ScanReport, Task
-    from s3unzip.runs.records import RunRecords
 
 MAX_FORECAST = 5_000  # tasks; a forecast of more would be felt at the end of a run
 
@@ -31,19 +32,18 @@ class Columns:
     scans: list[ScanReport] = field(default_factory=list)
 
 
-def write_page(
-    records: RunRecords,
+def make_page(
     report: Report,
     summary: PlanSummary | None = None,
     columns: Columns | None = None,
     forecast: Forecast | None = None,
     cost: Cost | None = None,
-) -> None:
-    """Write the page; a rejected archive has a report and nothing else."""
+) -> bytes:
+    """Return the page; a rejected archive has a report and nothing else."""
     seen = columns or Columns()
     steps = _steps(summary, seen) if summary is not None else ()
     data = collect(report, summary, seen.tasks, seen.sizes, forecast, cost=cost, steps=steps)
-    records.write_page(render_page(data))
+    return render_page(data)
 
 
 def forecast_plan(tasks: Sequence[Task], summary: PlanSummary, context: Context) -> Forecast | None:
@@ -53,10 +53,9 @@ def forecast_plan(tasks: Sequence[Task], summary: PlanSummary, context: Context)
     """
     if context.platform is None or not 0 < summary.tasks <= MAX_FORECAST:
         return None
-    from s3unzip.forecast import make_forecast, make_workload  # noqa: PLC0415 - if shown
+    from s3unzip.forecast import forecast_run  # noqa: PLC0415 - if shown
 
-    workload = make_workload(tasks, context.tuning, title=summary.run.id, summary=summary)
-    return make_forecast(workload, context.platform, context.tuning)
+    return forecast_run(summary, tasks, context.platform, context.tuning)
 
 
 def price_run(report: Report, columns: Columns, context: Context) -> Cost | None:
@@ -66,10 +65,13 @@ def price_run(report: Report, columns: Columns, context: Context) -> Cost | None
         return None
     from s3unzip.forecast.cost import Usage, express_seconds, price  # noqa: PLC0415
 
+    requests = report.requests
+    if report.source.scheme != "s3":  # what is read of a file or a web server is not billed
+        requests = replace(requests, get=0)
     seconds = [*columns.tasks.seconds, *(scan.seconds for scan in columns.scans)]
     usage = Usage(
         members=report.extracted,
-        requests=report.requests,
+        requests=requests,
         invocations=1 if platform.direct else len(seconds) + 2,  # plan and report
         lambda_seconds=sum(seconds) + report.plan_seconds,
         children=0 if platform.direct else len(seconds),

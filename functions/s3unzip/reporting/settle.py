@@ -18,6 +18,7 @@ from s3unzip.model import (
     Outcome,
     PlanSummary,
     Report,
+    Requests,
     Run,
     Settled,
     Status,
@@ -31,8 +32,8 @@ from s3unzip.planning.keys import marker_key
 from s3unzip.reporting.page_writer import (
     MAX_FORECAST,
     forecast_plan,
+    make_page,
     price_run,
-    write_page,
 )
 from s3unzip.reporting.retry import read_retries
 from s3unzip.reporting.tally import Tally
@@ -46,21 +47,28 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.reporting.retry import Retries
+    from s3unzip.stores.calls import Calls
 
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
 
 
-def settle(run: Run, context: Context) -> Settled:
+def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
     """Finish split members, write ``report.json``, and say how many tasks are left.
 
     Running it again is harmless: it reads what is there and judges anew.
 
+    Args:
+        run: the run.
+        context: of this worker.
+        calls: whose requests count as this report's; None: none was made yet.
+
     Raises:
         ServiceFaultError: try again later.
     """
-    step = Step(run, "report", context, context.calls())
+    step = Step(run, "report", context, calls or context.calls())
     records = step.records
     summary = records.read_summary()
+    earlier = records.find_report()
     stop = records.find_stop()
     changed = stop is not None and stop.verdict is Verdict.SOURCE_CHANGED
     retries = read_retries(records)
@@ -74,20 +82,43 @@ def settle(run: Run, context: Context) -> Settled:
         stop = met or stop
     left += _tally_retries(retries, tally)
     tally.add_scans(records.scan_reports() if summary.scans else [])
+    if summary.split_members:
+        tally.requests += records.find_link_cost()
     if left and not changed:
         records.write_redo(left)
     else:
         left = []
         abort_leftovers(step)
-    report = _judge(step, summary, tally, stop, left)
-    cost = price_run(report, tally.columns, context)
+    judged = _judge(step, summary, tally, stop, left)
     forecast = forecast_plan(plan.tasks, summary, context) if not left else None
-    report = _with_money(report, forecast, cost)
-    if report.verdict is Verdict.COMPLETED and run.options.marker:
-        _write_marker(step, report)
-    write_page(records, report, summary, tally.columns, forecast, cost)
-    records.write_report(report)
+    if judged.verdict is Verdict.COMPLETED and run.options.marker:
+        _write_marker(step, judged)
+    before = earlier.settling if earlier is not None else Requests()
+    report = _write_report(step, before, judged, summary, tally, forecast)
     return Settled(report, len(left))
+
+
+def _write_report(
+    step: Step,
+    before: Requests,
+    judged: Report,
+    summary: PlanSummary,
+    tally: Tally,
+    forecast: Forecast | None,
+) -> Report:
+    """Write the report with all requests of the run in it; `before` are of earlier reports."""
+    columns = tally.columns
+
+    def make(requests: Requests) -> Report:
+        settling = before + requests
+        report = replace(judged, requests=judged.requests + settling, settling=settling)
+        return _with_money(report, forecast, price_run(report, columns, step.context))
+
+    def show(report: Report) -> bytes:
+        cost = price_run(report, columns, step.context)
+        return make_page(report, summary, columns, forecast, cost)
+
+    return step.records.write_page_and_report(make, show)
 
 
 class _Plan:

@@ -11,7 +11,9 @@ from s3unzip.runs.jsonl import join_lines
 from s3unzip.runs.object_records import ObjectRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from s3unzip.model import Requests
 
 
 class PlanRecords(ObjectRecords):
@@ -33,9 +35,13 @@ class PlanRecords(ObjectRecords):
         """Return what the plan found, None while there is no whole plan."""
         return self._find(run_files.SUMMARY, PlanSummary)
 
-    def write_summary(self, summary: PlanSummary) -> None:
-        """Write what the plan found; it comes last, so a plan with a summary is whole."""
-        self._write(run_files.SUMMARY, summary)
+    def write_summary(self, make: Callable[[Requests], PlanSummary]) -> PlanSummary:
+        """Write what the plan found, last, so that a plan with a summary is whole; return it.
+
+        Args:
+            make: gives the summary by the requests of the plan.
+        """
+        return self._write_counted(make, lambda summary: self._write(run_files.SUMMARY, summary))
 
     def read_rows(self, span: tuple[int, int]) -> list[MemberRow]:
         """Return the rows in bytes [start, stop) of the member list."""

@@ -16,9 +16,9 @@ from s3unzip.runs.split_records import SplitRecords
 from s3unzip.runs.task_records import TaskRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from s3unzip.model import NestedRun
+    from s3unzip.model import NestedRun, Requests
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Stores
 
@@ -29,7 +29,7 @@ class RunRecords(SplitRecords, TaskRecords):
     @classmethod
     def open(cls, stores: Stores, run: str, calls: Calls | None = None) -> RunRecords:
         """Return the records of `run`; `calls` retries and counts their requests."""
-        return cls(stores.run_store(run, calls))
+        return cls(stores.run_store(run, calls), calls)
 
     def find_stop(self) -> Stop | None:
         """Return why the run must end, None if it need not."""
@@ -68,16 +68,28 @@ class RunRecords(SplitRecords, TaskRecords):
         return self._find(run_files.REPORT, Report)
 
     def write_report(self, report: Report) -> None:
-        """Write the run's report."""
+        """Write the run's report, which has its page already."""
         self._write(run_files.REPORT, report)
+
+    def write_page_and_report(
+        self, make: Callable[[Requests], Report], page: Callable[[Report], bytes]
+    ) -> Report:
+        """Write the run's page and, last, its report; return the report.
+
+        Args:
+            make: gives the report by the requests of the step that writes it.
+            page: gives the HTML page of a report.
+        """
+
+        def write(report: Report) -> None:
+            self._store.write(run_files.PAGE, [page(report)])
+            self._write(run_files.REPORT, report)
+
+        return self._write_counted(make, write, puts=2)
 
     def read_page(self) -> bytes:
         """Return the HTML page of the report."""
         return self._store.read(run_files.PAGE)
-
-    def write_page(self, page: bytes) -> None:
-        """Write the HTML page of the report."""
-        self._store.write(run_files.PAGE, [page])
 
     def write_nested(self, nested: Iterable[NestedRun]) -> None:
         """Write what became of the nested archives of the run."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from s3unzip import run_files
 from s3unzip.errors import NotFoundError, SegmentRecordError, UsageError
-from s3unzip.model import Link, ScanReport, ScanTask
+from s3unzip.model import Link, LinkCost, Requests, ScanReport, ScanTask
 from s3unzip.runs.jsonl import join_lines
 from s3unzip.runs.plan_records import PlanRecords
 
@@ -35,9 +35,28 @@ class SplitRecords(PlanRecords):
         """Return what a scan cost, None until it has ended."""
         return self._find(run_files.scan_report(scan), ScanReport)
 
-    def write_scan_report(self, report: ScanReport) -> None:
-        """Write what a scan cost."""
-        self._write(run_files.scan_report(report.scan), report)
+    def write_scan_report(self, make: Callable[[Requests], ScanReport]) -> ScanReport:
+        """Write what a scan cost; return it.
+
+        Args:
+            make: gives the report by the requests of the scan.
+        """
+        return self._write_counted(
+            make, lambda report: self._write(run_files.scan_report(report.scan), report)
+        )
+
+    def find_link_cost(self) -> Requests:
+        """Return the requests of all attempts to link; none before the first."""
+        found = self._find(run_files.LINK_COST, LinkCost)
+        return found.requests if found is not None else Requests()
+
+    def add_link_cost(self) -> None:
+        """Add the requests of this attempt to link."""
+        earlier = self.find_link_cost()
+        self._write_counted(
+            lambda requests: LinkCost(earlier + requests),
+            lambda cost: self._write(run_files.LINK_COST, cost),
+        )
 
     def scan_reports(self) -> list[ScanReport]:
         """Return what the scans of the run cost."""

@@ -16,7 +16,9 @@ from s3unzip.runs.jsonl import join_lines, split_lines
 from s3unzip.runs.object_records import READERS, ObjectRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from s3unzip.model import Requests
 
 T = TypeVar("T")
 
@@ -45,9 +47,18 @@ class TaskRecords(ObjectRecords):
         report = decode(lines[0], TaskReport)
         return TaskOutcomes(report, [decode(line, Outcome) for line in lines[1:] if line])
 
-    def write_outcomes(self, report: TaskReport, outcomes: Iterable[Outcome]) -> None:
-        """Write a task's report and the outcomes of its members, as one object."""
-        self._write_outcomes(report.task, report, outcomes)
+    def write_outcomes(
+        self, make: Callable[[Requests], TaskReport], outcomes: Sequence[Outcome]
+    ) -> TaskReport:
+        """Write a task's report and the outcomes of its members, as one object; return the report.
+
+        Args:
+            make: gives the report by the requests of the attempt.
+            outcomes: of the task's members.
+        """
+        return self._write_counted(
+            make, lambda report: self._write_outcomes(report.task, report, outcomes)
+        )
 
     def outcomes_of(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, TaskOutcomes | None]]:
         """Yield tasks with what is on record of them, None: nothing.
@@ -63,6 +74,12 @@ class TaskRecords(ObjectRecords):
         with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
             while some := list(islice(coming, READERS)):
                 yield from zip(some, pool.map(find, some), strict=True)
+
+    def undone(self, tasks: Iterable[Task]) -> Iterator[Task]:
+        """Yield those of `tasks` that left something to do."""
+        for task, found in self.outcomes_of(tasks):
+            if found is None or not found.complete:
+                yield task
 
     def each_outcome(self) -> Iterator[tuple[str, Outcome]]:
         """Yield every outcome on record, with the id of its task."""

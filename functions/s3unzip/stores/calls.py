@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 from collections import Counter
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -25,11 +26,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
-Kind = Literal["get", "put", "head", "list", "create", "part", "copy", "complete", "abort"]
+Kind = Literal[
+    "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
+]
 
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
 LONGEST_DELAY = 10.0
 CUT = 0.7  # of the calls at once that are left after a throttled one
+
+
+# The step whose call runs in this thread.
+_current: ContextVar[Calls | None] = ContextVar("calls", default=None)
+
+
+def count_request(kind: Kind) -> None:
+    """Count one more request: an adapter says so before each one after the first of a call."""
+    calls = _current.get()
+    if calls is not None:
+        calls.count(kind)
 
 
 class AimdLimiter:
@@ -124,6 +138,7 @@ class Calls:
         attempt = 0
         while True:
             self._count(kind)
+            token = _current.set(self)
             try:
                 return self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
             except ServiceFaultError as fault:
@@ -132,6 +147,8 @@ class Calls:
                 if not self._may_retry(attempt, began, fault):
                     raise
                 attempt += 1
+            finally:
+                _current.reset(token)
 
     def end(self) -> None:
         """Let no call be tried again: the step has failed, its other threads need not wait."""
@@ -164,9 +181,9 @@ class Calls:
                     raise
                 attempt += 1
 
-    def count(self, kind: Kind, times: int = 1) -> None:
-        """Count calls that an adapter made on its own (pages of a listing)."""
-        self._count(kind, times)
+    def count(self, kind: Kind) -> None:
+        """Count a request that is made without `run`."""
+        self._count(kind)
 
     @property
     def requests(self) -> Requests:
@@ -174,9 +191,9 @@ class Calls:
         with self._lock:
             return Requests(**self._counts)
 
-    def _count(self, kind: str, times: int = 1) -> None:
+    def _count(self, kind: str) -> None:
         with self._lock:
-            self._counts[kind] += times
+            self._counts[kind] += 1
 
     def _note(self, fault: ServiceFaultError) -> None:
         if isinstance(fault, ThrottledError):

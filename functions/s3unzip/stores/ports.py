@@ -123,7 +123,7 @@ class Destination(Protocol):
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield the objects below `prefix` with keys from `first` to `last`, in UTF-8 order.
 
-        One request a 1,000 keys; see `pages` of the adapter for the count.
+        One request a 1,000 keys; `calls.count_request` counts those after the first.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip.aws_lambda.budget import refuse_cost
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from s3unzip.direct.plan import DirectPlan
     from s3unzip.model import Pin, PlanSummary, Request
     from s3unzip.platforms import Platform
+    from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Tail
 
 
@@ -37,16 +39,17 @@ def take_archive(request: Request, message: Message, context: Context, function:
         context: of the invocation.
         function: the invoked function as a platform of the forecast.
     """
+    calls = context.calls()
     source = context.stores.source(request.source)
     length = context.tuning.tail_bytes
     try:
-        tail = context.calls().run("get", lambda: source.tail(request.source, length))
+        tail = calls.run("get", lambda: source.tail(request.source, length))
         plan = _plan_direct(request, tail, context, function)
         if plan is None:
-            _plan_archive(request, tail.pin, context)
+            _plan_archive(request, tail.pin, context, calls)
         elif not run_direct(plan, message, context):
             logger.warning("a direct run was lost", run=plan.summary.run.id)
-            _plan_archive(request, tail.pin, context, lost=True)
+            _plan_archive(request, tail.pin, context, calls, lost=True)
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
     except SourceChangedError:  # the newer one has an event of its own
@@ -58,12 +61,16 @@ def _plan_direct(
 ) -> DirectPlan | None:
     """Return the plan of a direct run, None where the archive is not one for that."""
     plan = plan_direct(request, tail, context, function)
-    if plan is None or refuse_cost(open_worker(), plan.summary, plan.context) is not None:
+    if plan is None:
+        return None
+    if refuse_cost(open_worker(), plan.context, plan.summary, plan.tasks) is not None:
         return None  # above the budget it is refused where all are
     return plan
 
 
-def _plan_archive(request: Request, pin: Pin, context: Context, *, lost: bool = False) -> None:
+def _plan_archive(
+    request: Request, pin: Pin, context: Context, calls: Calls, *, lost: bool = False
+) -> None:
     """Plan the archive and start its execution, unless there is one.
 
     A direct run that was lost may have handed its plan over, and outcomes that fit no other.
@@ -73,30 +80,28 @@ def _plan_archive(request: Request, pin: Pin, context: Context, *, lost: bool = 
     if is_started(open_client("stepfunctions"), config, run):  # its plan must stay as it is
         logger.info("run is known", run=run)
         return
-    if is_refused(request, run, context):
+    if is_refused(request, run, context, calls):
         logger.info("run was refused", run=run)
         return
-    plan = (_read_plan(run, context) if lost else None) or make_plan(request, context)
+    afford = partial(refuse_cost, config, context)
+    handed = _find_plan(run, context) if lost else None
+    plan = handed or make_plan(request, context, afford=afford, calls=calls)
     record_plan(plan, request)
-    outcome = plan if isinstance(plan, Report) else refuse_cost(config, plan, context) or plan
-    if isinstance(outcome, Report):
-        _refuse(outcome, config, context)
+    if isinstance(plan, Report):
+        _refuse(plan, config, context)
         return
-    follow(outcome.run)
-    started = start_execution(open_client("stepfunctions"), config, outcome)
-    logger.info("run started" if started else "run is known", tasks=outcome.tasks)
+    follow(plan.run)
+    started = start_execution(open_client("stepfunctions"), config, plan)
+    logger.info("run started" if started else "run is known", tasks=plan.tasks)
 
 
-def _read_plan(run: str, context: Context) -> PlanSummary | None:
+def _find_plan(run: str, context: Context) -> PlanSummary | None:
     """Return the plan that is whole in the run store, None without one."""
-    try:
-        return RunRecords.open(context.stores, run, context.calls()).read_summary()
-    except NotFoundError:
-        return None
+    return RunRecords.open(context.stores, run, context.calls()).find_summary()
 
 
 def _refuse(report: Report, config: LambdaConfig, context: Context) -> None:
-    write_refusal(report, context)
+    report = write_refusal(report, context)
     record_archive(report)
     note_refusal(config, report, context)
     announce(open_client("events"), config, report)

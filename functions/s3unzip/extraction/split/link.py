@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import MemberRow, Run, Task
     from s3unzip.runs.records import RunRecords
+    from s3unzip.stores.calls import Calls
 
 
 class LinkReport(NamedTuple):
@@ -64,18 +65,23 @@ def linked_sizes(records: RunRecords) -> dict[str, int]:
     return sizes
 
 
-def link_members(run: Run, context: Context) -> LinkReport:
+def link_members(run: Run, context: Context, calls: Calls | None = None) -> LinkReport:
     """Write the links of all split members of the run; those that exist are kept.
 
     An archive that changed is a verdict: it is written down, and nothing more
     is linked.
+
+    Args:
+        run: the run.
+        context: of this worker.
+        calls: of this step so far; None: it begins here.
 
     Raises:
         AccessDeniedError, NotFoundError, StoreFullError: what stops the run; it is written down.
         RunStoppedError: a scan met what stops the run.
         ServiceFaultError: try again later.
     """
-    step = Step(run, "link", context, context.calls())
+    step = Step(run, "link", context, calls or context.calls())
     try:
         with stops_run(step.records, step.name):
             links = [_link_once(step, task) for task in step.records.split_tasks()]
@@ -86,6 +92,7 @@ def link_members(run: Run, context: Context) -> LinkReport:
         if stop is None or stop.verdict is not Verdict.SOURCE_CHANGED:
             raise
         links = []
+    step.records.add_link_cost()
     return LinkReport(
         linked=sum(link.upload_id is not None for link in links),
         streamed=sum(link.stream for link in links),

@@ -42,14 +42,26 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
         return done
     try:
         with stops_run(step.records, scan.id):
-            report = _scan(step, scan)
+            found = _scan(step, scan)
     except SourceChangedError:
         return ScanReport(scan.id, scan.member, scan.part, found=False)
-    step.records.write_scan_report(report)
-    return report
+    seconds = round(context.clock.now() - step.started, 6)
+    return step.records.write_scan_report(
+        lambda requests: ScanReport(
+            scan=scan.id,
+            member=scan.member,
+            part=scan.part,
+            found=found,
+            seconds=seconds,
+            started=step.started,
+            bytes_read=step.bytes_read,
+            requests=requests,
+        )
+    )
 
 
-def _scan(step: Step, scan: ScanTask) -> ScanReport:
+def _scan(step: Step, scan: ScanTask) -> bool:
+    """Look for the segment and write it; return whether it was found."""
     row = step.records.read_rows(scan.row)[0]
     try:
         data = open_data(step, row)
@@ -62,16 +74,7 @@ def _scan(step: Step, scan: ScanTask) -> ScanReport:
         scanned = scan_segment(layout, scan.part, _Reader(data).read, longest)
     if scanned is not None:
         step.records.write_scanned(row.index, scan.part, scanned)
-    return ScanReport(
-        scan=scan.id,
-        member=scan.member,
-        part=scan.part,
-        found=scanned is not None,
-        seconds=round(step.context.clock.now() - step.started, 6),
-        started=step.started,
-        bytes_read=step.bytes_read,
-        requests=step.calls.requests,
-    )
+    return scanned is not None
 
 
 class _Reader:

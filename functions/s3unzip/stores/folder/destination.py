@@ -58,7 +58,6 @@ class FolderDestination:
 
     def __init__(self, root: str, *, private: bool = False) -> None:
         self._folder = Folder(root, private=private)
-        self.pages = 0  # listings are free here
 
     @property
     def part_limits(self) -> PartLimits:

@@ -9,6 +9,7 @@ import obstore
 
 from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
 from s3unzip.model import Part
+from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import ListedObject, PartLimits, StoredObject, Upload
 from s3unzip.stores.s3 import boto_fallback as odd_keys
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, translate_error
@@ -45,10 +46,7 @@ class _Owner(TypedDict, total=False):
 
 
 class S3Destination:
-    """One bucket that members are written to; threads may share it.
-
-    `pages` counts the pages that listings have asked for.
-    """
+    """One bucket that members are written to; threads may share it."""
 
     def __init__(self, session: Session, bucket: str, writing: Writing | None = None) -> None:
         self._session = session
@@ -57,7 +55,6 @@ class S3Destination:
         self._owner = _Owner()
         if self._writing.owner is not None:
             self._owner["ExpectedBucketOwner"] = self._writing.owner
-        self.pages = 0
 
     @property
     def part_limits(self) -> PartLimits:
@@ -126,7 +123,6 @@ class S3Destination:
             asker = self._asker()
             pages = self._pages(prefix, after) if asker is None else asker.pages(prefix, after)
             for page in pages:
-                self.pages += 1
                 for entry in page:
                     if entry.key > last:
                         return
@@ -147,6 +143,8 @@ class S3Destination:
                 ListedObject(entry["Key"], entry["Size"], _unquoted(entry.get("ETag")))
                 for entry in page.get("Contents", ())
             ]
+            if page["IsTruncated"]:
+                count_request("list")
 
     def read(self, key: str) -> Iterator[Buffer]:
         """Yield an object's bytes in pieces."""
@@ -164,6 +162,8 @@ class S3Destination:
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
         for start in range(0, len(keys), DELETE_BATCH):
+            if start:
+                count_request("delete")
             batch = keys[start : start + DELETE_BATCH]
             try:
                 answer = self._session.control.delete_objects(
@@ -314,9 +314,10 @@ class S3Destination:
         pages = self._session.control.get_paginator("list_multipart_uploads")
         try:
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, **self._owner):
-                self.pages += 1
                 for entry in page.get("Uploads", ()):
                     yield Upload(entry["Key"], entry["UploadId"])
+                if page["IsTruncated"]:
+                    count_request("list")
         except S3_ERRORS as error:
             raise self._fault(error, "ListBucketMultipartUploads", prefix) from None
 

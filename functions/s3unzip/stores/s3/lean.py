@@ -9,6 +9,7 @@ meanwhile is replaced without a word.
 from __future__ import annotations
 
 import re
+import select
 import socket
 import ssl
 import time
@@ -22,6 +23,7 @@ from weakref import finalize
 from xml.etree import ElementTree as ET
 
 from s3unzip.errors import ServiceFaultError
+from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import ListedObject, StoredObject
 from s3unzip.stores.s3.errors import UNTRUSTED, Answer, RefusedError, read_body
 from s3unzip.stores.s3.signing import Target, encode_path, encode_query
@@ -110,6 +112,7 @@ class LeanClient:
             yield page.objects
             if page.next_token is None:
                 return
+            count_request("list")
             token = page.next_token
 
     def _page(self, prefix: str, start_after: str, token: str | None) -> Page:
@@ -148,7 +151,9 @@ class LeanClient:
                 except BaseException as error:
                     sock.close()
                     if kept and isinstance(error, ConnectionError):
-                        continue  # the server closed it while it was idle
+                        # The server closed it just now, or the answer was lost: count it.
+                        count_request("head" if target.method == "HEAD" else "list")
+                        continue
                     raise
                 if keeps:
                     self._idle.append((sock, time.monotonic()))
@@ -165,7 +170,7 @@ class LeanClient:
                 sock, since = self._idle.pop()
             except IndexError:  # another thread took the last one
                 break
-            if time.monotonic() - since < IDLE_SECONDS:
+            if time.monotonic() - since < IDLE_SECONDS and not _is_closed(sock):
                 return sock, True
             sock.close()
         opened = socket.create_connection(self._address, self._wait.connect)
@@ -174,6 +179,13 @@ class LeanClient:
             opened = self._tls.wrap_socket(opened, server_hostname=self._address[0])
         opened.settimeout(self._wait.stall)
         return opened, False
+
+
+def _is_closed(sock: socket.socket) -> bool:
+    """Say whether the other side has closed an idle connection."""
+    waiting = select.poll()
+    waiting.register(sock, select.POLLIN)
+    return bool(waiting.poll(0))  # nothing but its end is to be read
 
 
 def _close_all(idle: deque[tuple[socket.socket, float]]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import obstore
 
 from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, count_request
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.errors import S3_ERRORS, Call
 from s3unzip.zipformat.ranges import ByteRange
@@ -143,7 +143,8 @@ class S3RunStore:
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
         keys = [self._prefix + name for name in names]
-        self._calls.run("put", lambda: self._store.delete(keys))
+        if keys:
+            self._calls.run("delete", lambda: self._store.delete(keys))
 
     def _part(self, upload: Upload, number: int, offset: int, body: bytes) -> Part:
         crc = zlib.crc32(body)
@@ -162,7 +163,10 @@ class S3RunStore:
             try:
                 self._store.complete_upload(upload, parts, if_absent=False)
             except NotFoundError:
-                found = self._store.head(upload.key) if attempts > 1 else None
+                if attempts == 1:
+                    raise
+                count_request("head")
+                found = self._store.head(upload.key)
                 if found is None or found.size != size:
                     raise
 

@@ -22,6 +22,7 @@ from obstore.store import S3Store
 
 from s3unzip.clients import AwsSession
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, StorageError
+from s3unzip.stores.calls import count_request
 from s3unzip.stores.s3.credentials import BotoCredentials
 from s3unzip.stores.s3.errors import (
     ADVICE,
@@ -165,6 +166,7 @@ class Session:
         now = time.monotonic()
         if self._owned.get((bucket, owner), 0.0) > now:
             return
+        count_request("head")
         try:
             self.control.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
         except (BotoCoreError, ClientError) as error:
@@ -200,6 +202,7 @@ class Session:
         return StorageError(f"{call}: cannot reach {url}: {cause}; {advice}")
 
     def _relocate(self, bucket: str) -> None:
+        count_request("head")
         try:
             answer = self.control.head_bucket(Bucket=bucket)
         except ClientError as error:

@@ -8,6 +8,7 @@ import obstore
 from urllib3.exceptions import HTTPError
 
 from s3unzip.errors import ServiceFaultError
+from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import Tail
 from s3unzip.stores.s3 import boto_fallback as odd_keys
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
@@ -45,6 +46,7 @@ class S3Source:
         """
         call = Call("GetObject", location.bucket, location.key)
         if odd_keys.is_odd(location.key):
+            count_request("head")
             return self._tail_by_size(location, length)
         try:
             store = self._session.reader(location.bucket)
@@ -52,7 +54,11 @@ class S3Source:
             data = answer.bytes().to_bytes()
         except S3_ERRORS as error:
             if _knows_no_suffix(error):
-                return self._tail_by_size(location, length)
+                count_request("head")
+                tail = self._tail_by_size(location, length)
+                if tail.data:
+                    count_request("get")
+                return tail
             raise self._fault(error, call) from None
         meta = answer.meta
         pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], meta["version"])

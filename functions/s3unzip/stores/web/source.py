@@ -22,6 +22,7 @@ from s3unzip.errors import (
     ThrottledError,
 )
 from s3unzip.model import Pin
+from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import Tail
 from s3unzip.stores.web.access import WebAccess
 from s3unzip.stores.web.requests import WebRequests, show
@@ -65,7 +66,9 @@ class WebSource:
                 return Tail(data, Pin(size, _validator(answer)))
             if answer.status not in {200, 416, 501}:
                 raise _refusal(answer.status, location)
+        count_request("head")
         pin = self.head(location)
+        count_request("get")
         want = ByteRange(max(0, pin.size - length), pin.size)
         return Tail(self.pinned(location, pin).read(want), pin)
 
