@@ -123,6 +123,10 @@ are powers of 1024.
 A run that was planned ends with a verdict. What cannot be planned, or was asked wrongly, ends with
 an error: one line on stderr.
 """,
+    "mistakes": """\
+Each of these was made on purpose, and a test makes it again: what was typed, the exit code and the
+line that tells it. Lines about archives are followed by one that begins with `help:`.
+""",
     "names": """\
 The names are public: Lambda reports them as `errorType`, and the state machine retries by them.
 """,

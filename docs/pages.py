@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING, Any
 
 from typer.main import get_command
@@ -10,7 +11,7 @@ from docs.declarations import first_sentence, read_comments, read_declarations
 from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
 from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, TEXTS
 from docs.schemas import event_schema
-from docs.sources import check_described, finding_codes, host_variables, read_alarms
+from docs.sources import ROOT, check_described, finding_codes, host_variables, read_alarms
 from infra import environment
 from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws_lambda import events
@@ -20,7 +21,7 @@ from s3unzip.cli.terminal.streams import OUTPUT_LOST
 from s3unzip.explanations import explain, other_codes
 from s3unzip.forecast import FIXTURES
 from s3unzip.reporting.settle import TASKS_FAILED
-from s3unzip.runs.stop import REASONS
+from s3unzip.runs.stop import REASONS, STOPPED
 from s3unzip.zipformat import Limits
 from s3unzip.zipformat.checks import CHECKS, Action, Phase
 
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
     from docs.declarations import Declared
 
 WIDTH = 100
+MISTAKES = ROOT / "docs" / "mistakes.toml"
+PLACES = {
+    "{folder}": "/data",
+    "{web}": "https://example.org",
+    "{s3}": "https://s3.example.org",
+    "{nobody}": "http://127.0.0.1:9000",
+}
 PHASES = {
     Phase.INDEX: "central directory",
     Phase.LOCAL: "local header",
@@ -185,12 +193,30 @@ def make_errors() -> str:
             ),
         ),
     ]
+    parts += [
+        "## Mistakes\n",
+        TEXTS["mistakes"],
+        make_table(
+            ("command", "exit code", "what it says"),
+            (
+                (f"`s3unzip {_shown(one['command'])}`", str(one["exit"]), _shown(one["says"]))
+                for one in tomllib.loads(MISTAKES.read_text(encoding="utf-8"))["mistake"]
+            ),
+        ),
+    ]
     return "\n".join(parts)
+
+
+def _shown(text: str) -> str:
+    """Return a line of a mistake with names in place of the test's placeholders."""
+    for mark, name in PLACES.items():
+        text = text.replace(mark, name)
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def make_checks() -> str:
     """Return checks.md."""
-    codes = (finding_codes() | set(REASONS.values()) | {TASKS_FAILED}) - CHECKS.keys()
+    codes = (finding_codes() | set(REASONS.values()) | {TASKS_FAILED, STOPPED}) - CHECKS.keys()
     check_described("functions/s3unzip/explanations.py", codes, other_codes())
     rows = (
         (

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import botocore.session
 
+from s3unzip.errors import UsageError
+
 if TYPE_CHECKING:
     from botocore.config import Config
 
@@ -42,6 +44,10 @@ class AwsSession:
 
         Raises:
             BotoCoreError: the profile does not exist, or no region is set.
+            UsageError: the endpoint is no URL.
         """
         make: Any = self._factory.client  # its overloads want literal names
-        return make(service, region_name=region, endpoint_url=endpoint_url, config=config)
+        try:
+            return make(service, region_name=region, endpoint_url=endpoint_url, config=config)
+        except ValueError as error:  # an endpoint of ~/.aws/config or of a variable
+            raise UsageError(f"{error}: it must begin with http:// or https://") from None

@@ -35,7 +35,7 @@ _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
     "trailing-data": "Fetch the archive again if something was appended to it. " + LENIENT,
-    "multi-disk": "Put all parts (.z01, .z02 ... .zip) beside each other and name the last, .zip.",
+    "multi-disk": "Join the parts first: zip -s 0 archive.zip -O whole.zip.",
     "stacked-archive": REBUILD,
     "too-many-entries": RAISE_LIMIT,
     "cd-too-large": RAISE_LIMIT,
@@ -96,6 +96,7 @@ _OTHER = {
     "slice-refused": Explanation(
         "A slice of a split member did not hold, so the member is streamed whole.", NOTHING_TO_DO
     ),
+    "stopped": Explanation("The run was stopped.", "Continue the run: s3unzip redrive RUN."),
     "storage": Explanation("A store refused.", MEND_AND_REDRIVE),
     "store-full": Explanation(
         "No space is left at the destination.",
@@ -107,6 +108,12 @@ _OTHER = {
         "Continue the run: s3unzip redrive RUN.",
     ),
 }
+
+
+# What may go well when it is tried again, after the cause is mended.
+RETRYABLE = frozenset(
+    {"encrypted", "wrong-password", "aes-mac-mismatch", "exists", "store-refused", "memory-bound"}
+)
 
 
 def explain(code: str) -> Explanation:

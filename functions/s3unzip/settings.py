@@ -7,6 +7,7 @@ here reads a file or knows AWS.
 
 from __future__ import annotations
 
+import difflib
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -112,17 +113,22 @@ class Tuning(Struct, frozen=True):
     failures_listed: int = 1_000  # in report.json; all of them are in the outcomes
 
 
+# S3 takes no smaller part but the last: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+MIN_VALUES = {"part_bytes": 5 * MIB, "copy_part_bytes": 5 * MIB, "tail_bytes": 22}
+
+
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:
     """Return `base`, or the defaults, with `changes`.
 
     Raises:
-        UsageError: an unknown name, or a value that is not a positive number.
+        UsageError: an unknown name, or a value that is not a positive number or is too small.
     """
     known = {field.name: field for field in fields(Tuning)}
     values: dict[str, int | float] = {}
     for name, value in changes.items():
         if name not in known:
-            raise UsageError(f"tuning {name!r} is unknown; known: {', '.join(sorted(known))}")
+            near = difflib.get_close_matches(name, known, 3, 0.5) or sorted(known)
+            raise UsageError(f"tuning {name!r} is unknown; near: {', '.join(near)}")
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
@@ -130,6 +136,10 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
             or (value == 0 and name not in MAY_BE_ZERO)
         ):
             raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
+        if value < MIN_VALUES.get(name, 0):
+            raise UsageError(
+                f"tuning {name!r} must be at least {MIN_VALUES[name]:,}, not {value!r}"
+            )
         values[name] = value if isinstance(known[name].default, float) else int(value)
     return replace(base or Tuning(), **values)
 

@@ -8,7 +8,9 @@ from botocore.exceptions import (
     ClientError,
     CredentialRetrievalError,
     NoCredentialsError,
+    NoRegionError,
     PartialCredentialsError,
+    ProfileNotFound,
 )
 
 from s3unzip.errors import (
@@ -16,6 +18,7 @@ from s3unzip.errors import (
     ServiceFaultError,
     StorageError,
     ThrottledError,
+    UsageError,
 )
 
 if TYPE_CHECKING:
@@ -30,8 +33,16 @@ def read_fault(error: Exception, action: str) -> S3UnzipError:
     """Return what an answer of CloudFormation, Step Functions or S3 means to an operator."""
     if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
         return AccessDeniedError(f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
+    if isinstance(error, NoRegionError | ProfileNotFound):
+        return UsageError(
+            f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"
+        )
     if not isinstance(error, ClientError):
         return ServiceFaultError(f"{action}: {error}")
+    return _read_answer(error, action)
+
+
+def _read_answer(error: ClientError, action: str) -> S3UnzipError:
     told = error.response.get("Error", {})
     code, message = told.get("Code", ""), told.get("Message", "")
     text = f"{action}: {code}: {message}"

@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _say(error)
         sys.exit(error.exit_code)
     except TyperException as error:
-        _say(f"{error.format_message()} (see --help)")
+        words = error.format_message().replace("Value error, ", "").rstrip(".")
+        _say(f"{words} (see --help)")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         _say("stopped")

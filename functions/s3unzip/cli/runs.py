@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.runs.stop import STOPPED
 from s3unzip.stores.home import known_runs, runs_of_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.model import Location, Report
+    from s3unzip.model import Location, Report, Run
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.runs.records import RunRecords
     from s3unzip.runs.watch import Items, RunEntry
@@ -146,3 +149,58 @@ def report_of(run: str, runs: Runs) -> Report:
     if report is None:
         raise NotFoundError(f"{run}: has no report yet; s3unzip redrive {run} continues it")
     return report
+
+
+class ListedRun(Struct, frozen=True, omit_defaults=True):
+    """One line of ``s3unzip runs``."""
+
+    run: str
+    state: str  # the verdict; RUNNING, STOPPED or UNFINISHED where there is none
+    started: float  # Unix seconds
+    seconds: float | None = None
+    source: str = ""
+    destination: str = ""
+    members: int = 0
+    extracted: int = 0
+    unchanged: int = 0
+    failed: int = 0
+
+
+def list_entries(runs: Runs, limit: int) -> Iterator[ListedRun]:
+    """Yield the latest runs first; a run and its retries are one."""
+    from s3unzip.reporting.retry import run_of
+
+    listed: set[str] = set()
+    for entry in runs.recent(limit):
+        run = run_of(entry.id)
+        if run not in listed:
+            listed.add(run)
+            yield _list_entry(run, entry, runs.records(run))
+
+
+def _list_entry(run: str, entry: RunEntry, records: RunRecords) -> ListedRun:
+    report = records.find_report()
+    if report is None or entry.state == "RUNNING":
+        try:
+            source, destination = _ends(records.read_run())
+        except NotFoundError:  # it is being planned, or was never planned
+            source, destination = "", ""
+        state = entry.state or "UNFINISHED"
+        return ListedRun(run, state, entry.started, None, source, destination)
+    source, destination = _ends(report)
+    return ListedRun(
+        run,
+        "STOPPED" if report.reason == STOPPED else report.verdict.value,
+        report.started,
+        round(report.finished - report.started, 3),
+        source,
+        destination,
+        report.members,
+        report.extracted,
+        report.unchanged,
+        report.failed,
+    )
+
+
+def _ends(run: Report | Run) -> tuple[str, str]:
+    return str(run.source), str(run.destination)

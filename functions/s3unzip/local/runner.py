@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from s3unzip.errors import InterruptedRunError, RunStoppedError
 from s3unzip.extraction.split.link import link_members, linked_sizes
-from s3unzip.model import Report
+from s3unzip.model import Report, Stop, Verdict
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
 from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import plan_retry
 from s3unzip.reporting.settle import TASKS_FAILED, settle
 from s3unzip.runs.records import RunRecords
-from s3unzip.runs.stop import RUN_FAULTS
+from s3unzip.runs.stop import RUN_FAULTS, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -103,6 +103,7 @@ def work_off(
             pool.work(RunRecords.open(context.stores, run.id, calls).redo())
             settled = settle(run, context, calls)
     except KeyboardInterrupt as interrupt:
+        records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
         report = settle(run, context, calls).report
         done = report.extracted + report.unchanged
         message = (

@@ -134,7 +134,7 @@ def check_selection(
         raise NothingSelectedError("; ".join(map(str, wrong)) + "; s3unzip ls lists them all")
     if not selected and excluded:
         globs = " ".join(f"--exclude {pattern}" for pattern in options.exclude)
-        why = f"{globs or 'the options'} exclude all {excluded:,} members"
+        why = f"all {excluded:,} members are excluded by {globs or 'the options'}"
         raise NothingSelectedError(f"nothing is selected: {why}")
     return [str(one) for one in told]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip.explanations import RETRYABLE
 from s3unzip.model import Verdict
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ def next_command(report: Report, environment: str | None = None) -> str | None:
     """
     where = f" --env {environment}" if environment else ""
     match report.verdict:
+        case Verdict.COMPLETED_WITH_ERRORS if RETRYABLE.isdisjoint(report.reasons):
+            return f"s3unzip show {report.run} --failures{where}"
         case Verdict.COMPLETED_WITH_ERRORS:
             return f"s3unzip retry {report.run}{where}"
         case Verdict.FAILED:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from s3unzip.runs.records import RunRecords
 
+STOPPED = "stopped"  # the reason of a run that its user stopped
 REASONS: dict[type[StorageError], str] = {
     SourceChangedError: "source-changed",
     AccessDeniedError: "access-denied",

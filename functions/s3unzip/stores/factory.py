@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.stores.home import runs_home
@@ -111,7 +112,8 @@ class _Stores:
 
         with self._lock:
             if self._web is None:
-                self._web = WebSource(self._config.web)
+                access = replace(self._config.web, check_reachable=self._config.check_reachable)
+                self._web = WebSource(access)
             return self._web
 
     def _open_files(self) -> FileSource:

@@ -19,6 +19,8 @@ def parse_source(text: str) -> Location:
     Raises:
         UsageError: it names none.
     """
+    if not text:
+        raise UsageError("SRC is empty; is a variable of your shell not set?")
     location = _parse(text)
     if location.scheme == "s3" and (not location.key or location.key.endswith("/")):
         raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")
@@ -31,6 +33,10 @@ def parse_destination(text: str) -> Location:
     Raises:
         UsageError: members cannot be written there.
     """
+    if not text:
+        raise UsageError("DEST is empty; is a variable of your shell not set?")
+    if text == "-":
+        raise UsageError("members cannot be written to standard output by a run; see s3unzip cat")
     location = _parse(text)
     if location.scheme not in {"s3", "file"}:
         raise UsageError(f"{text}: members can be written to s3:// or to a folder only")
@@ -52,7 +58,9 @@ def _parse(text: str) -> Location:
     if scheme == "s3":
         bucket, _, key = rest.partition("/")
         if not _BUCKET.match(bucket):
-            raise UsageError(f"{text}: {bucket!r} is no bucket name")
+            raise UsageError(
+                f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
+            )
         return Location("s3", bucket, key)
     if scheme in {"http", "https"}:
         host, _, path = rest.partition("/")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +13,8 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection, RunConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
-from s3unzip.cli.terminal.figures import show_seconds
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import PlanSummary, Status, encode
+from s3unzip.model import PlanSummary, Status, Verdict, encode
 from s3unzip.stores.home import runs_home
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from s3unzip.cli.runs import Runs
     from s3unzip.context import Context
     from s3unzip.model import Report
-    from s3unzip.runs.watch import RunEntry
     from s3unzip.stores.factory import StoreConfig
 
 
@@ -45,34 +42,15 @@ def list_runs(
     json: o.Json = False,
 ) -> int:
     """List runs, the latest first."""
-    from s3unzip.cli.runs import open_runs
-    from s3unzip.reporting.retry import run_of
+    from s3unzip.cli.runs import list_entries, open_runs
+    from s3unzip.cli.terminal.listing import print_runs
 
-    runs = open_runs(env, connection.config())
-    listed: set[str] = set()
-    for entry in runs.recent(limit):
-        run = run_of(entry.id)
-        if run in listed:  # a retry of it is listed already
-            continue
-        listed.add(run)
-        report = runs.records(run).find_report()
-        if json:
-            if report is not None:
-                sys.stdout.write(encode(report).decode() + "\n")
-            continue
-        sys.stdout.write(_line(run, entry, report) + "\n")
+    listed = list_entries(open_runs(env, connection.config()), limit)
+    if json:
+        sys.stdout.writelines(encode(one).decode() + "\n" for one in listed)
+    else:
+        print_runs(listed)
     return 0
-
-
-def _line(run: str, entry: RunEntry, report: Report | None) -> str:
-    going = entry.state == "RUNNING"
-    if report is None or going:
-        when = datetime.fromtimestamp(entry.started, UTC)
-        state = entry.state.lower() if going or entry.state else "not finished"
-        return f"{when:%Y-%m-%d %H:%M}  {state:22}  {'':>8}  {run}"
-    when = datetime.fromtimestamp(report.started, UTC)
-    took = show_seconds(report.finished - report.started)
-    return f"{when:%Y-%m-%d %H:%M}  {report.verdict:22}  {took:>8}  {run}"
 
 
 def show_run(
@@ -230,6 +208,8 @@ class LocalRerun:
 
         runs = open_runs(None, self._config)
         summary = read_summary(runs.find(name), runs)
+        if _is_completed(summary.run.id, runs):
+            return 0
         options = summary.run.options
         if options.password_ref is not None and self._password is None:
             raise UsageError(f"{summary.run.id} was started with a password: give --password-file")
@@ -243,8 +223,17 @@ class LocalRerun:
             report = act(summary, machine.context, machine.make_pool)
         if json:
             sys.stdout.write(encode(report).decode() + "\n")
-        print_report(report)
+        print_report(report, rates=False)  # it was not at work all the time since its start
         return report.verdict.exit_code
+
+
+def _is_completed(run: str, runs: Runs) -> bool:
+    """Say whether nothing is left of a run, and tell it."""
+    report = runs.records(run).find_report()
+    completed = report is not None and report.verdict is Verdict.COMPLETED
+    if completed:
+        sys.stderr.write(f"{run}: COMPLETED already, nothing is left to do\n")
+    return completed
 
 
 def _look(runs: Runs) -> Context:

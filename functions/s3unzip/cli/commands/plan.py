@@ -142,14 +142,13 @@ def _workload(request: Request, context: Context) -> Workload:
 
 
 def _show_forecast(forecast: Forecast, *, json: bool) -> None:
-    from rich.console import Console
 
-    from s3unzip.cli.terminal.forecasts import forecast_json, print_forecast
+    from s3unzip.cli.terminal.forecasts import forecast_json, make_console, print_forecast
 
     if json:
         sys.stdout.write(forecast_json(forecast).decode() + "\n")
     else:
-        print_forecast(forecast, Console(highlight=False))
+        print_forecast(forecast, make_console())
 
 
 def simulate_command(
@@ -165,8 +164,6 @@ def simulate_command(
     json: o.Json = False,
 ) -> int:
     """Forecast the extraction of an archive that you only imagine."""
-    from rich.console import Console
-
     from s3unzip.cli.platforms import choose_platform
     from s3unzip.cli.terminal import forecasts
     from s3unzip.forecast import FIXTURES
@@ -181,6 +178,7 @@ def simulate_command(
     if json:
         sys.stdout.write(forecasts.forecast_json(forecast).decode() + "\n")
     else:
-        console = Console(highlight=False)
-        forecasts.print_forecast(forecast, console, published=forecasts.find_published(fixture))
+        forecasts.print_forecast(
+            forecast, forecasts.make_console(), published=forecasts.find_published(fixture)
+        )
     return 0

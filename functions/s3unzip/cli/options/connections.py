@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.factory import StoreConfig
 
 ACCOUNT_DIGITS = 12
+S3_ENDPOINT = "AWS_ENDPOINT_URL_S3"
 REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+-[0-9]+\Z")
 
 
@@ -38,7 +40,12 @@ class Connection(OptionGroup):
         str | None,
         typer.Option("--endpoint-url", envvar="AWS_ENDPOINT_URL", help="An S3-compatible server."),
     ] = None
-    region: Annotated[str | None, typer.Option("--region", help="The buckets' region.")] = None
+    region: Annotated[
+        str | None,
+        typer.Option(
+            "--region", envvar=["AWS_REGION", "AWS_DEFAULT_REGION"], help="The buckets' region."
+        ),
+    ] = None
     profile: Annotated[str | None, typer.Option("--profile", help="Profile of ~/.aws/config.")] = (
         None
     )
@@ -53,6 +60,8 @@ class Connection(OptionGroup):
 
         if self.endpoint_url is not None:
             check_endpoint(self.endpoint_url)
+        if S3_ENDPOINT in os.environ:  # botocore reads it
+            check_endpoint(os.environ[S3_ENDPOINT], S3_ENDPOINT)
         if self.region is not None:
             check_region(self.region, own_server=self.endpoint_url is not None)
         return StoreConfig(
@@ -138,7 +147,7 @@ class RunConnection(SourceConnection):
             raise UsageError(f"{destination}: --dest-owner and --kms-key are for S3")
 
 
-def check_endpoint(url: str) -> None:
+def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
     """Check that `url` is one of an S3-compatible server.
 
     Raises:
@@ -152,7 +161,7 @@ def check_endpoint(url: str) -> None:
     if fits and not re.search(r"[\s\x00-\x1f\x7f]", url):
         return
     like = "" if "/" in url else f", like http://{url}"
-    raise UsageError(f"--endpoint-url {url}: not a URL that begins with http:// or https://{like}")
+    raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{like}")
 
 
 def check_region(region: str, *, own_server: bool) -> None:

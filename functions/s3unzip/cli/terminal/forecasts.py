@@ -5,6 +5,8 @@ Rich is imported here, so import this module where it is used.
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from s3unzip.forecast import Bin, Forecast, Platform, Published, Range
     from s3unzip.settings import Tuning
 
+PIPE_COLUMNS = 200
 BAR = 28  # characters of the longest bar
 MAX_BINS = 14
 
@@ -59,6 +62,14 @@ def find_published(name: str) -> Published | None:
 def forecast_json(forecast: Forecast) -> bytes:
     """Return the forecast as one line of JSON."""
     return encode(forecast)
+
+
+def make_console() -> Console:
+    """Return the console of standard output; where that is no terminal, lines are not wrapped."""
+    from rich.console import Console as NewConsole
+
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    return NewConsole(highlight=False, width=wide)
 
 
 def print_forecast(

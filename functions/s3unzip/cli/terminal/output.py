@@ -21,7 +21,11 @@ FAILURES_SHOWN = 5  # of each reason
 
 
 def print_report(
-    report: Report, stream: TextIO | None = None, *, environment: str | None = None
+    report: Report,
+    stream: TextIO | None = None,
+    *,
+    environment: str | None = None,
+    rates: bool = True,
 ) -> None:
     """Print verdict, totals, reasons, the first failures, and what to do next."""
     out = stream or sys.stderr
@@ -32,7 +36,7 @@ def print_report(
     if report.reason:
         out.write(f"  help: {_advice(report.reason, report.run)}\n")
     if report.verdict is not Verdict.REJECTED:
-        _print_totals(report, out)
+        _print_totals(report, out, rates=rates)
     _print_failures(report, out)
     out.write(f"  run {report.run}\n")
     following = next_command(report, environment)
@@ -65,7 +69,7 @@ def _advice(code: str, run: str) -> str:
     return explain(code).advice.replace(" RUN", f" {run}")
 
 
-def _print_totals(report: Report, out: TextIO) -> None:
+def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
     counts = [
         (report.extracted, "extracted"),
         (report.unchanged, "unchanged"),
@@ -78,11 +82,13 @@ def _print_totals(report: Report, out: TextIO) -> None:
     out.write(f"  {report.members:,} members: {shown or 'none'}\n")
     seconds = max(report.finished - report.started, 1e-9)
     done = report.extracted + report.unchanged
-    out.write(
-        f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written "
-        f"in {show_seconds(seconds)}: {done / seconds:,.0f} members/s, "
-        f"{show_bytes(report.bytes_out / seconds)}/s\n"
-    )
+    out.write(f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written")
+    if rates:
+        out.write(
+            f" in {show_seconds(seconds)}: {done / seconds:,.0f} members/s, "
+            f"{show_bytes(report.bytes_out / seconds)}/s"
+        )
+    out.write("\n")
     requests = report.requests
     retried = f", {requests.retries:,} retried" if requests.retries else ""
     slowed = f", {requests.throttled:,} throttled" if requests.throttled else ""

@@ -33,6 +33,7 @@ from s3unzip.errors import (
     StorageError,
     StoreFullError,
     ThrottledError,
+    UsageError,
 )
 
 if TYPE_CHECKING:
@@ -162,7 +163,9 @@ class MisplacedError(ServiceFaultError):
 
 def translate_error(error: Exception, call: Call) -> S3UnzipError:
     """Return the error that says what `error` means to `call`."""
-    if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
+    if isinstance(error, ProfileNotFound):
+        return UsageError(f"{error}; see aws configure list-profiles")
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
     if isinstance(error, CredentialRetrievalError | SSOError):
         return AccessDeniedError(f"{call}: {error}; log in again")

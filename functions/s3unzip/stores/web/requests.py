@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urljoin
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Location
 
+BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
 PORTS = {"http": 80, "https": 443}
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # A compressed body would have other ranges.
@@ -74,6 +76,7 @@ class WebRequests:
 
     def __init__(self, access: WebAccess) -> None:
         self._access = access
+        self._began = time.monotonic()
         self._pools: dict[tuple[str, str, int, bool], HTTPConnectionPool] = {}
         self._lock = threading.Lock()
 
@@ -94,7 +97,19 @@ class WebRequests:
             finally:
                 _release(answer)
         except (HTTPError, UnicodeError) as error:
+            if self._cannot_be_reached(error):
+                raise StorageError(
+                    f"{show(location)}: cannot connect: {_last_words(error)}; "
+                    f"check the URL, the port and the network"
+                ) from None
             raise _fault(error, location, self._access) from None
+
+    def _cannot_be_reached(self, error: Exception) -> bool:
+        """Say whether a program that has just begun should give up, as its URL is likely wrong."""
+        if not isinstance(error, NewConnectionError | ConnectTimeoutError):
+            return False
+        beginning = time.monotonic() - self._began < BEGINNING
+        return self._access.check_reachable and beginning and _refusal(error) is None
 
     def _follow(
         self, method: str, location: Location, headers: Mapping[str, str]

@@ -1,0 +1,80 @@
+"""The world in which the mistakes of docs/mistakes.toml are made: archives, a web server, an S3."""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.docs.archives import PLAIN, make_archive
+from tests.servers import HttpServer, Reply, WebFiles, free_port, s3_error
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.servers import Asked
+
+S3_ANSWERS = {
+    "missing": (404, "NoSuchBucket"),
+    "empty": (404, "NoSuchKey"),
+    "closed": (403, "AccessDenied"),
+    "frozen": (403, "InvalidObjectState"),
+    "stranger": (403, "InvalidAccessKeyId"),
+    "forged": (403, "SignatureDoesNotMatch"),
+    "late": (403, "RequestTimeTooSkewed"),
+}
+
+
+@contextmanager
+def mistaken_world(folder: Path) -> Iterator[dict[str, str]]:
+    """Make the files in `folder` and start the servers; yield what the placeholders stand for."""
+    _write_files(folder)
+    files = WebFiles({"a.zip": make_archive("archive.zip")})
+    with HttpServer(lambda asked: _answer_web(asked, files)) as web, HttpServer(_answer_s3) as s3:
+        yield {
+            "{folder}": str(folder),
+            "{web}": web.url,
+            "{s3}": s3.url,
+            "{nobody}": f"http://127.0.0.1:{free_port()}",
+        }
+
+
+def _write_files(folder: Path) -> None:
+    plain = make_archive("archive.zip")
+    (folder / "folder").mkdir()
+    for name, data in {
+        "a.zip": plain,
+        "secret.zip": make_archive("secret.zip"),
+        "damaged.zip": make_archive("damaged.zip"),
+        "cut.zip": plain[:-30],
+        "tail.zip": plain + b"junk",
+        "twins.zip": build(Entry("twin", b"1"), Entry("twin", b"2")),
+        "climbing.zip": build(*PLAIN, Entry("../up.txt", b"x")),
+        "odd.zip": build(Entry("a.bin", b"x", central={"method": 20}, local={"method": 20})),
+        "part.zip": build(*PLAIN, Entry("x", b"x", central={"disk": 1})),
+        "empty.zip": b"",
+        "a.tgz": gzip.compress(b"x" * 1000),
+        "page.zip": b"<!DOCTYPE html><title>Sign in</title>",
+        "a.txt": b"Not an archive.\n" * 10,
+        "password.txt": b"wrong\n",
+        "empty.txt": b"",
+    }.items():
+        (folder / name).write_bytes(data)
+
+
+def _answer_web(asked: Asked, files: WebFiles) -> Reply:
+    if asked.path.startswith("/whole"):  # a server without ranges
+        return Reply(200, make_archive("archive.zip"))
+    if asked.path.startswith("/moved"):
+        return Reply(302, b"", {"Location": "https://other.example/a.zip"})
+    if asked.path.startswith("/private"):
+        return Reply(403, b"")
+    return files(asked)
+
+
+def _answer_s3(asked: Asked) -> Reply:
+    bucket = asked.path.lstrip("/").split("/")[0].split("?")[0]
+    status, code = S3_ANSWERS.get(bucket, (404, "NoSuchBucket"))
+    return s3_error(status, code, "no")
