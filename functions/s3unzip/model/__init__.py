@@ -1,0 +1,94 @@
+"""The values that travel: request -> run -> tasks and members -> outcomes -> report.
+
+Each is defined once, frozen, and goes through JSON without loss (`encode`,
+`decode`). Nothing flows back: `extract` never edits a plan, `report` never
+asks the store for what an outcome already says.
+"""
+
+from __future__ import annotations
+
+from s3unzip.model.counts import Requests
+from s3unzip.model.outcomes import (
+    Outcome,
+    Part,
+    Status,
+    Stop,
+    TaskReport,
+    UploadRecord,
+    Verdict,
+)
+from s3unzip.model.plan import (
+    MemberRow,
+    PlanSummary,
+    ScanTask,
+    Task,
+    TaskKind,
+)
+from s3unzip.model.report import (
+    NOT_AN_ARCHIVE,
+    Failure,
+    NestedRun,
+    Report,
+    Settled,
+)
+from s3unzip.model.request import (
+    Budget,
+    GzipForm,
+    Location,
+    OnConflict,
+    Options,
+    Pin,
+    Request,
+    Run,
+    archive_stem,
+    run_id,
+    run_stem,
+)
+from s3unzip.model.splitting import (
+    Link,
+    LinkCost,
+    ScanReport,
+    SliceParts,
+)
+from s3unzip.model.values import (
+    decode,
+    encode,
+)
+
+__all__ = [
+    "NOT_AN_ARCHIVE",
+    "Budget",
+    "Failure",
+    "GzipForm",
+    "Link",
+    "LinkCost",
+    "Location",
+    "MemberRow",
+    "NestedRun",
+    "OnConflict",
+    "Options",
+    "Outcome",
+    "Part",
+    "Pin",
+    "PlanSummary",
+    "Report",
+    "Request",
+    "Requests",
+    "Run",
+    "ScanReport",
+    "ScanTask",
+    "Settled",
+    "SliceParts",
+    "Status",
+    "Stop",
+    "Task",
+    "TaskKind",
+    "TaskReport",
+    "UploadRecord",
+    "Verdict",
+    "archive_stem",
+    "decode",
+    "encode",
+    "run_id",
+    "run_stem",
+]

@@ -1,0 +1,84 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from s3unzip.model.counts import Requests
+from s3unzip.model.outcomes import Verdict
+from s3unzip.model.request import Location, Options, Pin  # noqa: TC001 - msgspec reads it
+
+NOT_AN_ARCHIVE = "no-eocd"  # the reason of a file that is only called .zip
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """A member or a task that failed, as the report lists it."""
+
+    key: str
+    reason: str
+    message: str = ""
+    index: int | None = None
+    offset: int | None = None
+    task: str | None = None
+
+
+class Report(Struct, frozen=True, omit_defaults=True):
+    """``report.json``: written last, whatever the verdict."""
+
+    run: str
+    verdict: Verdict
+    source: Location
+    pin: Pin | None
+    destination: Location
+    options: Options
+    reason: str | None = None  # of a verdict that is not about members
+    message: str | None = None  # in words, fit to be shown
+    offset: int | None = None  # in the archive, where the message is about a place in it
+    members: int = 0
+    directories: int = 0
+    excluded: int = 0
+    extracted: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    missing: int = 0  # members without an outcome: their task did not end
+    reasons: dict[str, int] = {}
+    warnings: dict[str, int] = {}
+    failures: tuple[Failure, ...] = ()  # the first Tuning.failures_listed
+    tasks: int = 0
+    tasks_failed: int = 0
+    bytes_in: int = 0  # read from the archive
+    bytes_out: int = 0  # written to the destination
+    requests: Requests = Requests()  # of all steps, this report's own among them
+    settling: Requests = Requests()  # of these, what reports took: this one and earlier ones
+    event_time: float | None = None
+    started: float = 0.0
+    finished: float = 0.0
+    plan_seconds: float = 0.0
+    task_seconds: float = 0.0  # sum over tasks
+    first_object: float | None = None
+    forecast_seconds: float | None = None
+    forecast_cost: float | None = None  # dollars
+    cost: float | None = None  # dollars, of what was counted
+    records: str | None = None  # of a direct run: the object below runs/ that has all its records
+
+
+class Settled(Struct, frozen=True):
+    """What settling a run gave: the report, and how many tasks ``redo.jsonl`` lists."""
+
+    report: Report
+    left: int
+
+
+class NestedRun(Struct, frozen=True, omit_defaults=True):
+    """What became of one nested archive: a line of ``nested.jsonl``."""
+
+    key: str
+    run: str | None = None  # None: it was not begun
+    verdict: Verdict | None = None
+    reason: str | None = None
+    message: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all of it is extracted, or there was nothing to extract."""
+        return self.verdict is Verdict.COMPLETED or self.reason == NOT_AN_ARCHIVE

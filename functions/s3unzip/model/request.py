@@ -1,0 +1,127 @@
+"""What a run is: an archive, a destination and options."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import StrEnum
+
+from msgspec import Struct
+
+from s3unzip.model.values import encode
+
+
+class Location(Struct, frozen=True):
+    """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
+
+    scheme: str  # s3, file, http or https
+    bucket: str  # bucket, or host with port; empty for a file
+    key: str  # key, absolute path, or path with query
+
+    def __str__(self) -> str:
+        if self.scheme == "file":
+            return self.key
+        shown = self.public
+        return f"{shown.scheme}://{shown.bucket}/{shown.key}"
+
+    @property
+    def public(self) -> Location:
+        """The location fit to be shown: a user, and the query of a presigned URL, are secrets."""
+        if self.scheme not in {"http", "https"}:
+            return self
+        path, mark, _ = self.key.partition("?")
+        host = self.bucket.rpartition("@")[2]
+        return Location(self.scheme, host, path + ("?..." if mark else ""))
+
+
+class Pin(Struct, frozen=True):
+    """The one version of the archive that a run reads; every range carries it."""
+
+    size: int
+    etag: str | None = None  # as the store gave it, quotes included
+    version_id: str | None = None
+
+
+class OnConflict(StrEnum):
+    """What to do where the destination already has the key."""
+
+    OVERWRITE = "overwrite"
+    SKIP_UNCHANGED = "skip-unchanged"  # size and zip-crc32 equal
+    NEVER = "never"  # If-None-Match
+
+
+class GzipForm(StrEnum):
+    """How a member that is kept compressed is marked as gzip."""
+
+    SUFFIX = "suffix"  # the key ends in .gz
+    ENCODING = "encoding"  # Content-Encoding: gzip
+
+
+class Budget(Struct, frozen=True, array_like=True):
+    """What nested archives may come to, all of them together."""
+
+    archives: int
+    members: int
+    size: int  # bytes of their members
+
+
+class Options(Struct, frozen=True, omit_defaults=True):
+    """What the caller chose; part of the run's identity."""
+
+    key_template: str = "{archive_stem}/{member}"
+    on_conflict: OnConflict = OnConflict.OVERWRITE
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # exact member names; none: all
+    limit: int | None = None  # extract the first so many of the selected members
+    lenient: bool = False
+    encoding: str | None = None
+    as_gzip: GzipForm | None = None  # the raw deflate stream re-wrapped, not inflated
+    trust_crc: bool = False  # with as_gzip: do not inflate to check
+    password_ref: str | None = None  # where the password is, never the password
+    nested_depth: int = 0  # how many levels of archives inside of archives are extracted too
+    nested_budget: Budget | None = None  # of a nested run: what it and those below it may come to
+    marker: bool = False  # write _SUCCESS last
+
+
+class Request(Struct, frozen=True):
+    """What starts a run: an event or a command line."""
+
+    source: Location
+    destination: Location  # a prefix, its key empty or ending in "/"
+    options: Options = Options()
+    event_time: float | None = None  # Unix seconds: when the archive was put
+    received_time: float | None = None  # Unix seconds: when the planner saw the event
+
+
+class Run(Struct, frozen=True):
+    """One extraction of one archive version to one destination with one set of options."""
+
+    id: str
+    source: Location
+    pin: Pin
+    destination: Location
+    options: Options
+    key_prefix: str  # every key of the run begins with it; the member's path follows
+    created: float  # Unix seconds
+    event_time: float | None = None
+
+
+def run_id(request: Request, pin: Pin) -> str:
+    """Return the run's id: a readable stem and a hash, fit for an execution's name.
+
+    Step Functions takes 1-80 characters of [A-Za-z0-9_-] as a name.
+    """
+    identity = encode((request.source, pin, request.destination, request.options))
+    return f"{run_stem(request.source)}-{hashlib.sha256(identity).hexdigest()[:20]}"
+
+
+def run_stem(source: Location) -> str:
+    """Return what the ids of all runs of an archive of this name begin with, before a hyphen."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")[:40] or "archive"
+
+
+def archive_stem(source: Location) -> str:
+    """Return the archive's last path part without its ``.zip``."""
+    name = source.key.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
+    return re.sub(r"\.zip$", "", name, flags=re.IGNORECASE)
