@@ -115,7 +115,8 @@ def check_spans(page: Path) -> list[str]:
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     root: Any = get_command(app)
     known = {
-        name: {option for one in command.params for option in one.opts} | {"--help"}
+        name: {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        | {"--help"}
         for name, command in root.commands.items()
     }
     every = set().union(*known.values())
