@@ -158,22 +158,24 @@ def test_mutants_are_killed_or_survive(root: Path) -> None:
         import sys
         from pathlib import Path
         from tools.mutants.mutate import make_mutants
-        from tools.mutants.trying import CopiedPackage, run_tests
+        from tools.mutants.trying import CopiedPackage, Limits, run_tests
 
         root = Path(sys.argv[1])
         source = (root / "functions/s3unzip/clamp.py").read_text()
         copied = CopiedPackage(root / "functions", root / "copy" / "package")
 
-        def verdict(seconds=60.0, tests=("tests/test_clamp.py",)):
+        def verdict(cpu=60.0, wall=300.0, tests=("tests/test_clamp.py",)):
             tests = [str(root / test) for test in tests]
-            return run_tests(tests, copied.folder, root, seconds, root / "log").verdict.value
+            limits = Limits(wall, cpu)
+            return run_tests(tests, copied.folder, root, limits, root / "log").verdict.value
 
         print(verdict())
         for mutant in make_mutants(source):
             copied.write("clamp.py", mutant.apply(source.encode()))
             print(verdict(), mutant.name)
         copied.write("clamp.py", b"def clamp(value):\\n    while True: pass\\n")
-        print(verdict(seconds=2.0))
+        print(verdict(cpu=1.0))
+        print(verdict(wall=2.0))
         copied.write("clamp.py", source.encode())
         print(verdict(tests=["tests/none.py"]))
         """,
@@ -183,6 +185,7 @@ def test_mutants_are_killed_or_survive(root: Path) -> None:
         "survived clamp: value > 0 -> value >= 0",
         "survived clamp: 0 -> 1",
         "killed clamp: 0 -> 1 (2)",
+        "killed",
         "killed",
         "no tests",
     ]

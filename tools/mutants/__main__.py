@@ -35,9 +35,9 @@ from tools.mutants.record import (
 from tools.mutants.trying import (
     PACKAGE,
     CopiedPackage,
+    Limits,
     TestsError,
     Verdict,
-    limit,
     preload,
     run_tests,
 )
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 SOURCES = ROOT / "functions"
 SECONDS = 3_600.0
-MAX_BASELINE_SECONDS = 600.0  # of the tests without a mutant
+BASELINE = Limits(wall=900.0, cpu=300.0)  # of the tests without a mutant
 
 
 def say(text: str) -> None:
@@ -83,7 +83,7 @@ def try_target(
     source = (SOURCES / PACKAGE / target.module).read_bytes()
     chosen, left = list_mutants(target, source.decode(), known)
     log = copied.folder.parent / "log"
-    first = run_tests(target.tests, copied.folder, ROOT, MAX_BASELINE_SECONDS, log)
+    first = run_tests(target.tests, copied.folder, ROOT, BASELINE, log)
     if first.verdict is not Verdict.SURVIVED:
         raise TestsError(
             f"{target.module}: its tests do not pass without a mutant ({first.verdict}):\n"
@@ -96,7 +96,7 @@ def try_target(
             if time.monotonic() > until:
                 return None
             copied.write(target.module, mutant.apply(source))
-            trial = run_tests(target.tests, copied.folder, ROOT, limit(first.seconds), log)
+            trial = run_tests(target.tests, copied.folder, ROOT, first.limits(), log)
             if trial.verdict is Verdict.SURVIVED:
                 survived.append(mutant.name)
                 say(f"  survived, line {mutant.line}: {mutant.name}")

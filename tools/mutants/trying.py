@@ -36,8 +36,9 @@ PRELOADED = (
 PRELOADED_IS_RIGHT = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 MAX_EXAMPLES = 30  # of a hypothesis test that does not set its own number
 MAX_DATA = 6 << 30  # bytes that a child may allocate
-SLOWER = 5.0  # times the seconds of the tests without a mutant
-SPARE_SECONDS = 20.0
+MAX_SLOWER = 3.0  # times the CPU seconds of the tests without a mutant
+SPARE_CPU_SECONDS = 5.0
+MAX_WAITS = 10.0  # times their seconds on the clock, for the machine may be busy
 
 
 class TestsError(Exception):
@@ -55,11 +56,25 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """How many seconds the tests may take: on the clock, and of CPU in one process."""
+
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
-    """What the tests said, and in how many seconds."""
+    """What the tests said, and in how many seconds: on the clock, and of CPU."""
 
     verdict: Verdict
-    seconds: float
+    wall: float
+    cpu: float
+
+    def limits(self) -> Limits:
+        """Return the limits of a mutant whose tests take this without it."""
+        cpu = self.cpu * MAX_SLOWER + SPARE_CPU_SECONDS
+        return Limits((self.wall + cpu) * MAX_WAITS, cpu)
 
 
 class CopiedPackage:
@@ -116,35 +131,30 @@ def preload() -> None:
         raise RuntimeError(f"{PACKAGE} was imported before the fork: mutants would not be seen")
 
 
-def run_tests(tests: Sequence[str], copied: Path, root: Path, seconds: float, log: Path) -> Trial:
+def run_tests(tests: Sequence[str], copied: Path, root: Path, limits: Limits, log: Path) -> Trial:
     """Run `tests` (arguments of pytest) on the package in `copied` until the first failure.
 
-    Tests that take longer than `seconds` are a failure: a mutant may loop for ever.
+    Tests that take longer than `limits` are a failure: a mutant may loop for ever.
     """
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        _be_child(tests, copied, root, seconds, log)
-    status = _wait(child, began + seconds)
+        _be_child(tests, copied, root, limits, log)
+    status, cpu = _wait(child, began + limits.wall)
     took = time.monotonic() - began
     if status == pytest.ExitCode.OK:
-        return Trial(Verdict.SURVIVED, took)
+        return Trial(Verdict.SURVIVED, took, cpu)
     if status in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED}:
-        return Trial(Verdict.NO_TESTS, took)
-    return Trial(Verdict.KILLED, took)
+        return Trial(Verdict.NO_TESTS, took, cpu)
+    return Trial(Verdict.KILLED, took, cpu)
 
 
-def limit(baseline: float) -> float:
-    """Return how many seconds a mutant may take whose tests need `baseline` without it."""
-    return baseline * SLOWER + SPARE_SECONDS
-
-
-def _be_child(tests: Sequence[str], copied: Path, root: Path, seconds: float, log: Path) -> None:
+def _be_child(tests: Sequence[str], copied: Path, root: Path, limits: Limits, log: Path) -> None:
     """Run pytest and leave; this never returns."""
     status: int = pytest.ExitCode.INTERNAL_ERROR
     try:
         os.setsid()
-        cpu = int(seconds) + 1
+        cpu = int(limits.cpu) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
         resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA, MAX_DATA))
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -164,11 +174,14 @@ def _be_child(tests: Sequence[str], copied: Path, root: Path, seconds: float, lo
         os._exit(status)
 
 
-def _wait(child: int, until: float) -> int | None:
-    """Return the child's exit code, None where it was killed; end all that it started."""
+def _wait(child: int, until: float) -> tuple[int | None, float]:
+    """Return the child's exit code and CPU seconds; end all that it started.
+
+    The code is None where the time was over.
+    """
     pause = 0.01
     while True:
-        done, status = os.waitpid(child, os.WNOHANG)
+        done, status, usage = os.wait4(child, os.WNOHANG)
         if done or time.monotonic() > until:
             break
         time.sleep(pause)
@@ -176,6 +189,6 @@ def _wait(child: int, until: float) -> int | None:
     with contextlib.suppress(ProcessLookupError):  # all of them have ended
         os.killpg(child, signal.SIGKILL)
     if not done:
-        os.waitpid(child, 0)
-        return None
-    return os.waitstatus_to_exitcode(status)
+        os.wait4(child, 0)
+        return None, usage.ru_utime + usage.ru_stime
+    return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
