@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from enum import StrEnum
+from textwrap import dedent
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -84,3 +87,42 @@ def test_a_run_id_tells_versions_and_options_apart() -> None:
     assert one == run_id(request(), Pin(1, '"e"'))
     assert one != run_id(request(), Pin(1, '"f"'))
     assert one != run_id(request(lenient=True), Pin(1, '"e"'))
+
+
+def test_threads_may_decode_a_type_at_the_same_time() -> None:
+    """The first thread makes the type's reader ready; the others wait for it, and none crashes."""
+    program = """
+        import random, sys, threading, time
+        from s3unzip.model import Report, decode
+        from s3unzip.errors import UsageError
+
+        TEXT = '{"timing": {}, "requests": {}, "source": {}, "destination": {}, "run": {"id": 1}}'
+
+        def switch(*_):  # at each line, so that threads meet in the middle of it
+            time.sleep(0)
+            return switch
+
+        def read():
+            ready.wait()
+            time.sleep(random.random() / 20)
+            for _ in range(3):
+                try:
+                    decode(TEXT, Report)
+                except UsageError:
+                    refused.append(1)
+
+        sys.setswitchinterval(1e-6)
+        ready, refused = threading.Barrier(8), []
+        threading.settrace(switch)
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(len(refused))
+        """
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", dedent(program)], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (0, "24\n"), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TypeVar
 
 import msgspec
@@ -16,12 +17,26 @@ def encode(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
+# msgspec reads the fields of a type when it is first decoded. A thread that decodes it
+# meanwhile sees a half of them, and the process dies (SIGSEGV, msgspec 0.22).
+_preparing = threading.Lock()
+_prepared: set[type] = set()
+
+
+def _prepare(kind: type) -> None:
+    with _preparing:
+        msgspec.json.Decoder(kind)
+        _prepared.add(kind)
+
+
 def decode(line: bytes | str, kind: type[T]) -> T:
     """Return the `kind` that `line` holds.
 
     Raises:
         UsageError: `line` is not such a value: another version wrote it, or a hand did.
     """
+    if kind not in _prepared:
+        _prepare(kind)
     try:
         return msgspec.json.decode(line, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
