@@ -7,7 +7,7 @@ from __future__ import annotations
 
 RUN = "run.json"  # model.Run
 SUMMARY = "summary.json"  # model.PlanSummary; written last, so a plan is whole where it exists
-MEMBERS = "members.jsonl"  # model.MemberRow, one a line
+MEMBERS = "members.jsonl"  # model.PlannedMember, one a line
 PLAN = "plan.jsonl"  # model.Task, one a line
 SCAN = "scan.jsonl"  # model.ScanTask, one a line
 REDO = "redo.jsonl"  # model.Task: what the last report found unfinished

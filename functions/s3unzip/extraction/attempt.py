@@ -11,7 +11,7 @@ from s3unzip.runs.step import Step
 if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.errors import Finding
-    from s3unzip.model import MemberRow, Part, Requests, Run, Task
+    from s3unzip.model import Part, PlannedMember, Requests, Run, Task
     from s3unzip.runs.task_records import TaskOutcomes
 
 PROGRESS_SECONDS = 0.2  # between two updates of the progress display
@@ -35,7 +35,7 @@ class TaskAttempt(Step):
         self._next_update = 0.0
 
     def extracted(
-        self, row: MemberRow, seconds: float, size: int | None = None, etag: str | None = None
+        self, row: PlannedMember, seconds: float, size: int | None = None, etag: str | None = None
     ) -> None:
         """Note that a member is whole and right in the destination.
 
@@ -45,15 +45,16 @@ class TaskAttempt(Step):
             size: bytes of the object, where it is not the member's own size.
             etag: as the store answered, without quotes; None if it did not say.
         """
-        written = row.size if size is None else size
+        member = row.member
+        written = member.size if size is None else size
         self.put_seconds.append(seconds)
         if self.first_object is None:
             self.first_object = self.context.clock.now()
         self.outcomes.append(
-            Outcome(row.index, row.key, Status.EXTRACTED, written, row.crc32, etag=etag)
+            Outcome(member.index, row.key, Status.EXTRACTED, written, member.crc32, etag=etag)
         )
 
-    def unchanged(self, row: MemberRow, size: int, etag: str | None = None) -> None:
+    def unchanged(self, row: PlannedMember, size: int, etag: str | None = None) -> None:
         """Note that the destination already has exactly this member.
 
         Args:
@@ -62,16 +63,16 @@ class TaskAttempt(Step):
             etag: of the object, where an earlier run is known to have written it.
         """
         self.outcomes.append(
-            Outcome(row.index, row.key, Status.UNCHANGED, size, row.crc32, etag=etag)
+            Outcome(row.member.index, row.key, Status.UNCHANGED, size, row.member.crc32, etag=etag)
         )
 
     def note(self, outcome: Outcome) -> None:
         """Note what became of a member."""
         self.outcomes.append(outcome)
 
-    def failed(self, row: MemberRow, finding: Finding) -> None:
+    def failed(self, row: PlannedMember, finding: Finding) -> None:
         """Note why a member is not in the destination."""
-        self.outcomes.append(Outcome.failed(row.index, row.key, finding))
+        self.outcomes.append(Outcome.failed(row.member.index, row.key, finding))
 
     def resume(self, earlier: TaskOutcomes) -> None:
         """Take over what an earlier attempt of the task finished, and what it cost."""

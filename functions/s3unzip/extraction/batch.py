@@ -16,13 +16,13 @@ from s3unzip.errors import (
     MemberError,
     StorageError,
 )
+from s3unzip.extraction.member import header_bound
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.window import Window
 from s3unzip.objects.conflict import explain_refusal, must_be_absent
 from s3unzip.objects.existing import find_unchanged
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import decode_small, stored_size, with_crc
-from s3unzip.runs.rows import member_of, stop_of
 from s3unzip.runs.stop import RUN_FAULTS
 from s3unzip.zipformat import NeedMoreBytes, close_member, open_member
 from s3unzip.zipformat.ranges import ByteRange
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from s3unzip.extraction.attempt import TaskAttempt
-    from s3unzip.model import MemberRow
+    from s3unzip.model import PlannedMember
     from s3unzip.stores.ports import Buffer, ObjectFacts
 
-    Ready = tuple[MemberRow, ObjectFacts]  # what a PUT needs besides the bytes
+    Ready = tuple[PlannedMember, ObjectFacts]  # what a PUT needs besides the bytes
 
 REFUSALS = 20  # rejected PUTs without one success after which the run ends
 
 
-def extract_batch(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
+def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract `rows`, which come in archive order.
 
     Raises:
@@ -64,21 +64,21 @@ def extract_batch(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
         raise
 
 
-def group_rows(rows: Sequence[MemberRow], gap: int) -> Iterator[list[MemberRow]]:
+def group_rows(rows: Sequence[PlannedMember], gap: int) -> Iterator[list[PlannedMember]]:
     """Yield runs of rows that are read with one range: no gap in them is above `gap` bytes."""
-    group: list[MemberRow] = []
+    group: list[PlannedMember] = []
     position = 0
     for row in rows:
-        if group and row.offset - position > gap:
+        if group and row.member.offset - position > gap:
             yield group
             group = []
         group.append(row)
-        position = stop_of(row)
+        position = header_bound(row.member)
     if group:
         yield group
 
 
-def _without_unchanged(attempt: TaskAttempt, rows: list[MemberRow]) -> list[MemberRow]:
+def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
     """Return the rows that may need a PUT, by HEADs: a PUT that is refused with 412 is billed."""
     options = attempt.run.options
     threads = attempt.context.tuning.puts_in_flight
@@ -86,15 +86,15 @@ def _without_unchanged(attempt: TaskAttempt, rows: list[MemberRow]) -> list[Memb
     if not unchanged:
         return rows
     for row in rows:
-        if row.index in unchanged:
-            attempt.unchanged(row, stored_size(row, options), unchanged[row.index])
+        if row.member.index in unchanged:
+            attempt.unchanged(row, stored_size(row.member, options), unchanged[row.member.index])
     attempt.show_progress()
-    return [row for row in rows if row.index not in unchanged]
+    return [row for row in rows if row.member.index not in unchanged]
 
 
-def _extract_group(attempt: TaskAttempt, group: list[MemberRow], pool: PutPool[Ready]) -> None:
+def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPool[Ready]) -> None:
     run = attempt.run
-    whole = ByteRange(group[0].offset, stop_of(group[-1]))
+    whole = ByteRange(group[0].member.offset, header_bound(group[-1].member))
     window = Window(attempt.calls.stream(attempt.archive, whole), whole.start)
     before = attempt.bytes_read
     reach = whole.start  # where the member before ends
@@ -102,10 +102,10 @@ def _extract_group(attempt: TaskAttempt, group: list[MemberRow], pool: PutPool[R
         attempt.check_time()
         # Only a local header can tell that a member reaches into the next one. Where this
         # worker judges that one too, the first stands and the second is refused.
-        neighbour = place + 1 < len(group) and group[place + 1].offset == row.stop
-        bound = whole.stop if neighbour else row.stop
+        neighbour = place + 1 < len(group) and group[place + 1].member.offset == row.member.stop
+        bound = whole.stop if neighbour else row.member.stop
         try:
-            if row.offset < reach:
+            if row.member.offset < reach:
                 raise MemberError(_overlapped(row, reach))  # noqa: TRY301 - as any other finding
             body, crc, reach = extract_small(attempt, row, bound, window)
         except MemberError as error:
@@ -113,18 +113,18 @@ def _extract_group(attempt: TaskAttempt, group: list[MemberRow], pool: PutPool[R
         else:
             done = with_crc(row, crc)
             # Made here: in the pool's thread, which has just woken, the same code is slower.
-            pool.submit((done, object_metadata(done.key, done, run)), body)
+            pool.submit((done, object_metadata(done.key, done.member, run)), body)
         attempt.bytes_read = before + window.bytes_read
         attempt.show_progress()
 
 
-def _overlapped(row: MemberRow, reach: int) -> Finding:
+def _overlapped(row: PlannedMember, reach: int) -> Finding:
     message = f"it begins inside of the member before it, which ends at {reach}"
-    return Finding("overlap", message, row.offset, row.key)
+    return Finding("overlap", message, row.member.offset, row.key)
 
 
 def extract_small(
-    attempt: TaskAttempt, row: MemberRow, bound: int, window: Window
+    attempt: TaskAttempt, row: PlannedMember, bound: int, window: Window
 ) -> tuple[Buffer, int, int]:
     """Return the verified bytes of a member's object, its content's CRC-32, and where it ends.
 
@@ -138,12 +138,14 @@ def extract_small(
         MemberError: a check of the local header, the data or what follows failed.
     """
     run, policy = attempt.run, attempt.context.policy
-    member = member_of(row, run, bound)
-    start = row.offset
-    raw = window.take(start, stop_of(row))
+    member = row.member
+    if bound != member.stop:
+        member = member._replace(stop=bound)
+    start = row.member.offset
+    raw = window.take(start, header_bound(row.member))
     while isinstance(opened := open_member(member, raw, policy), NeedMoreBytes):
         raw = window.take(start, start + opened.length)  # never past the bound
-    stop = opened.data_start + row.compressed_size
+    stop = opened.data_start + row.member.compressed_size
     if stop > len(raw):  # past the member's own bound
         raw = window.take(start, start + stop)
     warnings = list(opened.warnings)
@@ -167,7 +169,7 @@ class _Writer:
         self._attempt = attempt
         self._if_absent = must_be_absent(attempt.run.options)
         self._taken = False  # whether the store took any member
-        self._refused: list[tuple[MemberRow, StorageError]] = []
+        self._refused: list[tuple[PlannedMember, StorageError]] = []
         self._lock = threading.Lock()
 
     def finish(self) -> None:
@@ -194,7 +196,7 @@ class _Writer:
             self._taken = True
             attempt.extracted(row, clock.now() - started, len(body), etag)
 
-    def _refuse(self, row: MemberRow, refusal: StorageError) -> None:
+    def _refuse(self, row: PlannedMember, refusal: StorageError) -> None:
         """Keep the refusal until it is known whose it is.
 
         Raises:

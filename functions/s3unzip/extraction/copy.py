@@ -35,7 +35,7 @@ from s3unzip.zipformat.ranges import ByteRange
 if TYPE_CHECKING:
     from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.extraction.member import MemberData
-    from s3unzip.model import MemberRow
+    from s3unzip.model import PlannedMember
     from s3unzip.stores.ports import PartLimits
 
 
@@ -46,7 +46,7 @@ class CopyRefusedError(StorageError):
     """The store will not copy this range: the member is streamed instead."""
 
 
-def copy_member(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
+def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Copy the one member of `rows`, or this task's slice of it.
 
     Raises:
@@ -79,7 +79,7 @@ def _copy_whole(target: MemberUpload) -> None:
         attempt.failed(row, error.finding)
         return
     limits = attempt.destination.part_limits
-    sizes = copy_sizes(row.size, attempt.context.tuning.copy_part_bytes, limits)
+    sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
     upload = target.begin()
     try:
         parts = _copy_parts(upload, data, sizes=sizes)
@@ -107,7 +107,7 @@ def _complete_or_stream(target: MemberUpload, upload: Upload, parts: tuple[Part,
         stream_whole(target)
 
 
-def _copy_slice(attempt: TaskAttempt, row: MemberRow) -> None:
+def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one slice of a member over several tasks; settling completes the member."""
     link, piece = find_slice(attempt, row)
     if link.upload_id is None or piece is None:
@@ -119,7 +119,7 @@ def _copy_slice(attempt: TaskAttempt, row: MemberRow) -> None:
     try:
         parts = _copy_parts(upload, data, sizes=sizes, first=first)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
-        attempt.failed(row, Finding("slice-refused", str(refusal), row.offset, row.key))
+        attempt.failed(row, Finding("slice-refused", str(refusal), row.member.offset, row.key))
         return
     attempt.uploaded = _with_crcs(parts, data, piece.offset)
     attempt.upload_id = link.upload_id
@@ -159,13 +159,13 @@ def _copy_parts(
         return tuple(pool.map(copy, numbers, starts, sizes))
 
 
-def _verify(parts: tuple[Part, ...], data: MemberData, row: MemberRow) -> None:
+def _verify(parts: tuple[Part, ...], data: MemberData, row: PlannedMember) -> None:
     """Compare the copy with the directory.
 
     Raises:
         MemberError: the member's bytes in the archive are not what the directory says.
     """
-    if combine_parts(parts) == (row.size, row.crc32):
+    if combine_parts(parts) == (row.member.size, row.member.crc32):
         return
     # Emulators return no part checksum or a wrong one; the range itself is the arbiter.
     check_whole(_with_crcs(parts, data, 0, trust=False), row)

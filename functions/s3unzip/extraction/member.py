@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.runs.rows import MAX_HEADER, member_of
 from s3unzip.stores.readahead import stream_ahead
 from s3unzip.zipformat import (
     AFTER_LENGTH,
@@ -21,24 +20,27 @@ from s3unzip.zipformat.ranges import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from s3unzip.model import MemberRow
+    from s3unzip.model import PlannedMember
     from s3unzip.runs.step import Step
     from s3unzip.zipformat import Member, OpenedMember, Policy
+
+
+# A local header is 30 bytes, a name and an extra field of at most 65,535 each (APPNOTE 4.3.7).
+MAX_HEADER = 30 + 2 * 65_535
 
 
 class MemberData(Struct, frozen=True):
     """A large member whose local header agrees with the directory."""
 
     step: Step
-    row: MemberRow
     member: Member
     opened: OpenedMember
 
     @property
     def span(self) -> ByteRange:
         """The bytes of the archive that are the member's data."""
-        start = self.row.offset + self.opened.data_start
-        return ByteRange(start, start + self.row.compressed_size)
+        start = self.member.offset + self.opened.data_start
+        return ByteRange(start, start + self.member.compressed_size)
 
     def read(self, want: ByteRange) -> bytes:
         """Return bytes of the archive, retried."""
@@ -51,7 +53,7 @@ class MemberData(Struct, frozen=True):
             DeadlineError: the worker's time is nearly over.
         """
         begin = self.span.start
-        end = self.row.compressed_size if stop is None else stop
+        end = self.member.compressed_size if stop is None else stop
         yield from read_pieces(self.step, ByteRange(begin + start, begin + end))
 
     def check_after(self) -> None:
@@ -61,7 +63,7 @@ class MemberData(Struct, frozen=True):
             MemberError: the descriptor disagrees with the directory.
         """
         start = self.span.stop
-        stop = min(self.row.stop, start + AFTER_LENGTH)
+        stop = min(self.member.stop, start + AFTER_LENGTH)
         after = self.read(ByteRange(start, stop)) if stop > start else b""
         policy = self.step.context.policy
         self.step.warned(close_member(self.member, self.opened, after, policy))
@@ -79,13 +81,13 @@ def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
         yield piece
 
 
-def open_data(step: Step, row: MemberRow) -> MemberData:
+def open_data(step: Step, row: PlannedMember) -> MemberData:
     """Read and check the local header of a large member.
 
     Raises:
         MemberError: the local header disagrees with the directory.
     """
-    member = member_of(row, step.run)
+    member = row.member
 
     def read(want: ByteRange) -> bytes:
         step.bytes_read += want.length
@@ -93,7 +95,16 @@ def open_data(step: Step, row: MemberRow) -> MemberData:
 
     opened = open_local(member, read, step.context.policy)
     step.warned(opened.warnings)
-    return MemberData(step, row, member, opened)
+    return MemberData(step, member, opened)
+
+
+def header_bound(member: Member) -> int:
+    """Return where the bytes end that a small member is judged by; they begin at its offset.
+
+    They hold the member and at most `AFTER_LENGTH` bytes of what follows it.
+    """
+    furthest = member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH
+    return min(member.stop, furthest)
 
 
 def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:

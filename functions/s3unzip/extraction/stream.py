@@ -22,11 +22,11 @@ from s3unzip.objects.stored import open_content, stored_size, with_crc
 if TYPE_CHECKING:
     from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.extraction.member import MemberData
-    from s3unzip.model import MemberRow, Part
+    from s3unzip.model import Part, PlannedMember
     from s3unzip.stores.ports import Upload
 
 
-def stream_member(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
+def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract the one member of `rows`; it becomes visible only when it is whole and right.
 
     Raises:
@@ -43,7 +43,7 @@ def stream_member(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
 def stream_whole(target: MemberUpload) -> None:
     """Upload one member from its first byte to its last."""
     attempt, row = target.attempt, target.row
-    size = stored_size(row, attempt.run.options)
+    size = stored_size(row.member, attempt.run.options)
     try:
         limits = attempt.destination.part_limits
         part_size = choose_part_size(size, attempt.context.tuning.part_bytes, limits)
@@ -94,5 +94,5 @@ def _upload(
     if options.as_gzip is None:
         check_whole(parts, whole.row)
     else:
-        check_size(parts, row, stored_size(row, options))
+        check_size(parts, row, stored_size(row.member, options))
     return whole, parts

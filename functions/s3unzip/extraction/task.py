@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s3unzip.context import Context
-    from s3unzip.model import MemberRow, Run, Task, TaskReport
+    from s3unzip.model import PlannedMember, Run, Task, TaskReport
 
-WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[MemberRow]], None]] = {
+WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.BATCH: extract_batch,
     TaskKind.STREAM: stream_member,
     TaskKind.COPY: copy_member,
@@ -56,7 +56,7 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
         attempt.resume(earlier)
     try:
         with stops_run(attempt.records, task.id):
-            _do(attempt, attempt.records.read_rows(task.rows))
+            _do(attempt, attempt.read_rows(task.rows))
     except SourceChangedError:
         pass  # it is on record
     except ATTEMPT_FAULTS:
@@ -65,14 +65,14 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     return attempt.write()
 
 
-def _do(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
+def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Do what is left of `rows`.
 
     The store's refusal of one large member is that member's outcome. Of a batch, which notes the
     refusals of single members itself, it stops the run.
     """
     done = {outcome.index for outcome in attempt.outcomes}
-    left = [row for row in rows if row.index not in done]
+    left = [row for row in rows if row.member.index not in done]
     try:
         WORKERS[attempt.task.kind](attempt, left)
     except RUN_FAULTS:
@@ -83,11 +83,11 @@ def _do(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
         _refuse(attempt, left, refusal)
 
 
-def _refuse(attempt: TaskAttempt, rows: list[MemberRow], refusal: StorageError) -> None:
+def _refuse(attempt: TaskAttempt, rows: list[PlannedMember], refusal: StorageError) -> None:
     """Note that the store would not take the members of a task; settling drops the upload."""
     known = {outcome.index for outcome in attempt.outcomes}
     for row in rows:
-        if row.index not in known:
-            finding = Finding("store-refused", str(refusal), row.offset, row.key)
+        if row.member.index not in known:
+            finding = Finding("store-refused", str(refusal), row.member.offset, row.key)
             attempt.failed(row, finding)
     attempt.slice_done = attempt.task.parts > 1

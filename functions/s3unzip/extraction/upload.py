@@ -16,7 +16,7 @@ from s3unzip.objects.upload_registry import begin_upload
 
 if TYPE_CHECKING:
     from s3unzip.extraction.attempt import TaskAttempt
-    from s3unzip.model import MemberRow, Part
+    from s3unzip.model import Part, PlannedMember
     from s3unzip.runs.step import Step
     from s3unzip.stores.ports import Upload
 
@@ -25,7 +25,7 @@ class MemberUpload(Struct, frozen=True):
     """The multipart upload of one member by one task, from its record to its end."""
 
     attempt: TaskAttempt
-    row: MemberRow
+    row: PlannedMember
 
     def resume(self) -> bool:
         """Say whether an earlier attempt made the member whole, and note it.
@@ -52,7 +52,7 @@ class MemberUpload(Struct, frozen=True):
     def begin(self) -> Upload:
         """Begin the upload; it is on record."""
         attempt = self.attempt
-        facts = object_metadata(self.row.key, self.row, attempt.run)
+        facts = object_metadata(self.row.key, self.row.member, attempt.run)
         return begin_upload(attempt, attempt.task.id, self.row.key, facts)
 
     def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
@@ -68,7 +68,7 @@ class MemberUpload(Struct, frozen=True):
             self.abort(upload)
             attempt.note(explain_refusal(self.row, attempt))
             return
-        size = stored_size(self.row, options)
+        size = stored_size(self.row.member, options)
         attempt.extracted(self.row, clock.now() - started, size, etag)
 
     def abort(self, upload: Upload) -> None:
@@ -86,7 +86,7 @@ class MemberUpload(Struct, frozen=True):
 
 
 def complete_once(
-    step: Step, row: MemberRow, upload: Upload, parts: tuple[Part, ...]
+    step: Step, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
 ) -> str | None:
     """Complete an upload; where the answer to an earlier try was lost, the object tells.
 

@@ -13,6 +13,7 @@ from s3unzip import rates
 from s3unzip.errors import UsageError
 from s3unzip.forecast.workload import count_sizes, make_workload
 from s3unzip.planning.cutting import DEFLATED, STORED, TaskCutter, Totals, order_tasks
+from s3unzip.zipformat.member import Member
 
 if TYPE_CHECKING:
     from s3unzip.forecast.workload import Workload
@@ -114,7 +115,20 @@ def make_tasks(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> list
     for first in range(0, count, ROWS_PIECE):
         last = min(first + ROWS_PIECE, count)
         rows = [
-            (index, "", None, index * pitch, (index + 1) * pitch, compressed, size, 0, method, 0)
+            Member(
+                index,
+                "",
+                None,
+                index * pitch,
+                (index + 1) * pitch,
+                compressed,
+                size,
+                0,
+                method,
+                0,
+                None,
+                None,
+            )
             for index in range(first, last)
         ]
         cutter.add(rows, range(first * row, (last + 1) * row, row))

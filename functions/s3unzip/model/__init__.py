@@ -18,7 +18,7 @@ from s3unzip.model.outcomes import (
     Verdict,
 )
 from s3unzip.model.plan import (
-    MemberRow,
+    PlannedMember,
     PlanSummary,
     ScanTask,
     Task,
@@ -52,6 +52,7 @@ from s3unzip.model.splitting import (
 )
 from s3unzip.model.values import (
     decode,
+    decode_lines,
     encode,
 )
 
@@ -63,7 +64,6 @@ __all__ = [
     "Link",
     "LinkCost",
     "Location",
-    "MemberRow",
     "NestedRun",
     "OnConflict",
     "Options",
@@ -71,6 +71,7 @@ __all__ = [
     "Part",
     "Pin",
     "PlanSummary",
+    "PlannedMember",
     "Report",
     "Request",
     "Requests",
@@ -88,6 +89,7 @@ __all__ = [
     "Verdict",
     "archive_stem",
     "decode",
+    "decode_lines",
     "encode",
     "run_id",
     "run_stem",

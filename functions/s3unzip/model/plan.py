@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from s3unzip.model.counts import Requests
 from s3unzip.model.request import Run  # noqa: TC001 - msgspec reads it
+from s3unzip.zipformat.member import Member  # noqa: TC001 - msgspec reads
 
 
 class TaskKind(StrEnum):
@@ -33,22 +34,11 @@ class Task(Struct, frozen=True, omit_defaults=True):
     parts: int = 1  # and of how many
 
 
-class MemberRow(Struct, frozen=True, array_like=True, gc=False):
-    """One member as a worker needs it: a line of ``members.jsonl``, a JSON array."""
+class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
+    """A member that a task extracts: a line of ``members.jsonl``, a JSON array."""
 
-    index: int  # place in the central directory, from 0
-    key: str
-    raw_name: bytes | None  # None: the key without the run's prefix, in UTF-8
-    offset: int  # of the local header in the archive
-    stop: int  # where the next listed thing begins
-    compressed_size: int
-    size: int
-    crc32: int
-    method: int
-    flags: int
-    mtime: int | None  # Unix seconds
-    mode: int | None  # Unix mode bits
-    path: str | None = None  # None: the key without the run's prefix
+    member: Member
+    key: str = ""  # in the file empty where it is the run's key prefix and the member's path
     written: bytes | None = None  # digest of the ETag of the object that an earlier run wrote
 
 

@@ -19,7 +19,7 @@ from s3unzip.model import OnConflict, Outcome, Status
 from s3unzip.objects.existing import find_existing, recorded_etag
 
 if TYPE_CHECKING:
-    from s3unzip.model import MemberRow, Options
+    from s3unzip.model import Options, PlannedMember
     from s3unzip.runs.step import Step
 
 
@@ -28,7 +28,7 @@ def must_be_absent(options: Options) -> bool:
     return options.on_conflict is OnConflict.NEVER
 
 
-def resolve_conflict(row: MemberRow, step: Step) -> Outcome | None:
+def resolve_conflict(row: PlannedMember, step: Step) -> Outcome | None:
     """Return the outcome of a member that is not to be written; None: write it.
 
     Raises:
@@ -45,7 +45,7 @@ def resolve_conflict(row: MemberRow, step: Step) -> Outcome | None:
     return _exists(row) if rule is OnConflict.NEVER else None
 
 
-def explain_refusal(row: MemberRow, step: Step) -> Outcome:
+def explain_refusal(row: PlannedMember, step: Step) -> Outcome:
     """Return the outcome of a member whose write was refused because the key exists.
 
     Raises:
@@ -57,10 +57,11 @@ def explain_refusal(row: MemberRow, step: Step) -> Outcome:
     return _exists(row)
 
 
-def _unchanged(row: MemberRow, size: int, etag: str | None) -> Outcome:
-    return Outcome(row.index, row.key, Status.UNCHANGED, size, row.crc32, etag=etag)
+def _unchanged(row: PlannedMember, size: int, etag: str | None) -> Outcome:
+    return Outcome(row.member.index, row.key, Status.UNCHANGED, size, row.member.crc32, etag=etag)
 
 
-def _exists(row: MemberRow) -> Outcome:
+def _exists(row: PlannedMember) -> Outcome:
     message = "the key exists with other content; --on-conflict never keeps it"
-    return Outcome.failed(row.index, row.key, Finding("exists", message, row.offset, row.key))
+    finding = Finding("exists", message, row.member.offset, row.key)
+    return Outcome.failed(row.member.index, row.key, finding)

@@ -14,7 +14,7 @@ from s3unzip.stores.ports import StoredObject
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s3unzip.model import MemberRow, Options, Outcome
+    from s3unzip.model import Options, Outcome, PlannedMember
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Destination, ListedObject
 
@@ -22,7 +22,7 @@ PAGE = 1000  # keys of one LIST answer
 LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
 
 
-def is_member(row: MemberRow, options: Options, destination: Destination, calls: Calls) -> bool:
+def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
     """Say whether the object under the member's key has its size and its CRC-32.
 
     To be asked of what this run may have written itself, or nobody has a record of.
@@ -32,7 +32,7 @@ def is_member(row: MemberRow, options: Options, destination: Destination, calls:
 
 
 def find_existing(
-    row: MemberRow, options: Options, destination: Destination, calls: Calls
+    row: PlannedMember, options: Options, destination: Destination, calls: Calls
 ) -> tuple[StoredObject | None, bool]:
     """Return what is under the member's key, and whether that is the member as it should be.
 
@@ -49,14 +49,14 @@ def find_existing(
     return found, calls.paced("get", lambda: _reads_as(row, options, destination))
 
 
-def _has_crc(row: MemberRow, options: Options, found: StoredObject | None) -> bool:
+def _has_crc(row: PlannedMember, options: Options, found: StoredObject | None) -> bool:
     """Compare size and CRC-32: the store's own, where it keeps one, else the noted one."""
     if found is not None and found.checksum is not None and options.as_gzip is None:
         found = found._replace(crc32=found.checksum)
-    return stored_as(row, options).is_same(found)
+    return stored_as(row.member, options).is_same(found)
 
 
-def _reads_as(row: MemberRow, options: Options, destination: Destination) -> bool:
+def _reads_as(row: PlannedMember, options: Options, destination: Destination) -> bool:
     """Read the object, and compare its content."""
     content = PlainCrc() if options.as_gzip is None else GzipCrc()
     size = 0
@@ -66,10 +66,10 @@ def _reads_as(row: MemberRow, options: Options, destination: Destination) -> boo
             content.feed(piece)
     except NotFoundError:
         return False
-    return stored_as(row, options).is_same(StoredObject(row.key, size, content.crc32))
+    return stored_as(row.member, options).is_same(StoredObject(row.key, size, content.crc32))
 
 
-def recorded_etag(row: MemberRow, found: StoredObject | ListedObject) -> str | None:
+def recorded_etag(row: PlannedMember, found: StoredObject | ListedObject) -> str | None:
     """Return the ETag of an object if it is the one on record."""
     return found.etag if row.written is not None and is_written(row.written, found.etag) else None
 
@@ -85,7 +85,7 @@ def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> 
 
 
 def find_unchanged(
-    rows: Sequence[MemberRow],
+    rows: Sequence[PlannedMember],
     options: Options,
     destination: Destination,
     calls: Calls,
@@ -105,13 +105,13 @@ def find_unchanged(
         return {}
     unchanged, suspects = _compare_listing(rows, options, destination, calls)
 
-    def ask(row: MemberRow) -> tuple[StoredObject | None, bool]:
+    def ask(row: PlannedMember) -> tuple[StoredObject | None, bool]:
         return find_existing(row, options, destination, calls)
 
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="head") as pool:
         for row, (found, same) in zip(suspects, pool.map(ask, suspects), strict=True):
             if found is not None and same:
-                unchanged[row.index] = recorded_etag(row, found)
+                unchanged[row.member.index] = recorded_etag(row, found)
     return unchanged
 
 
@@ -119,11 +119,11 @@ class _Listed(NamedTuple):
     """What a listing proves."""
 
     unchanged: dict[int, str | None]
-    suspects: list[MemberRow]  # to be asked for
+    suspects: list[PlannedMember]  # to be asked for
 
 
 def _compare_listing(
-    rows: Sequence[MemberRow], options: Options, destination: Destination, calls: Calls
+    rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
 ) -> _Listed:
     by_key = sorted(rows, key=lambda row: row.key.encode())
     wanted = {row.key: row for row in by_key}
@@ -137,7 +137,7 @@ def _compare_listing(
         objects = destination.list_objects(_common_prefix(first, last), first, last)
         for seen, found in enumerate(objects, 1):
             row = wanted.get(found.key)
-            if row is not None and stored_size(row, options) == found.size:
+            if row is not None and stored_size(row.member, options) == found.size:
                 _judge_listed(row, found, options, listed)
             if seen >= allowed:
                 return listed, found.key
@@ -150,11 +150,13 @@ def _compare_listing(
     return listed
 
 
-def _judge_listed(row: MemberRow, found: ListedObject, options: Options, listed: _Listed) -> None:
+def _judge_listed(
+    row: PlannedMember, found: ListedObject, options: Options, listed: _Listed
+) -> None:
     """Judge an object of the right size; one that was replaced is simply written again."""
     etag = recorded_etag(row, found)
     if etag is not None:
-        listed.unchanged[row.index] = etag
+        listed.unchanged[row.member.index] = etag
     elif row.written is None or options.on_conflict is OnConflict.NEVER:
         listed.suspects.append(row)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from s3unzip.model import GzipForm
 from s3unzip.stores.ports import ObjectFacts
@@ -11,6 +11,7 @@ from s3unzip.zipformat import declares_crc
 
 if TYPE_CHECKING:
     from s3unzip.model import Run
+    from s3unzip.zipformat import Member
 
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
 MTIME_KEY = "mtime"  # Unix seconds
@@ -42,30 +43,6 @@ for _type, _suffix in (
 _TYPES.encodings_map.clear()  # "a.json.gz" is gzip, not JSON with an encoding
 
 
-class Described(Protocol):
-    """What facts are made from: a member of the directory or a row of the plan."""
-
-    @property
-    def crc32(self) -> int:
-        """CRC-32 of the content; 0 where it is not declared."""
-        ...
-
-    @property
-    def method(self) -> int:
-        """Compression method, or coding of an encrypted member."""
-        ...
-
-    @property
-    def mtime(self) -> int | None:
-        """Unix seconds."""
-        ...
-
-    @property
-    def mode(self) -> int | None:
-        """Unix mode."""
-        ...
-
-
 _by_suffix: dict[str, str] = {}
 
 
@@ -83,7 +60,7 @@ def content_type(key: str) -> str:
     return found
 
 
-def object_metadata(key: str, member: Described, run: Run) -> ObjectFacts:
+def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
     """Return what is stored beside the bytes of `member` under `key`."""
     metadata = {RUN_KEY: run.id}
     if declares_crc(member.method):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
 
-    from s3unzip.model import MemberRow, Part
+    from s3unzip.model import Part, PlannedMember
     from s3unzip.settings import Tuning
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload
@@ -57,23 +57,23 @@ def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
     return size, crc
 
 
-def check_whole(parts: Iterable[Part], row: MemberRow) -> None:
+def check_whole(parts: Iterable[Part], row: PlannedMember) -> None:
     """Compare what was uploaded with the directory.
 
     Raises:
         MemberError: size or CRC-32 differ.
     """
     combined = combine_parts(parts)
-    if combined != (row.size, row.crc32):
+    if combined != (row.member.size, row.member.crc32):
         size, crc = combined or (0, 0)
         message = (
             f"the parts have {size} bytes with CRC-32 {crc:08x}, "
-            f"the directory says {row.size} and {row.crc32:08x}"
+            f"the directory says {row.member.size} and {row.member.crc32:08x}"
         )
-        raise MemberError(Finding("crc-mismatch", message, row.offset, row.key))
+        raise MemberError(Finding("crc-mismatch", message, row.member.offset, row.key))
 
 
-def check_size(parts: Iterable[Part], row: MemberRow, size: int) -> None:
+def check_size(parts: Iterable[Part], row: PlannedMember, size: int) -> None:
     """Compare the length of what was uploaded with what it should be.
 
     Raises:
@@ -82,7 +82,7 @@ def check_size(parts: Iterable[Part], row: MemberRow, size: int) -> None:
     found = sum(part.size for part in parts)
     if found != size:
         message = f"the parts have {found} bytes, not {size}"
-        raise MemberError(Finding("size-mismatch", message, row.offset, row.key))
+        raise MemberError(Finding("size-mismatch", message, row.member.offset, row.key))
 
 
 def upload_gone(error: NotFoundError) -> UploadGoneError:

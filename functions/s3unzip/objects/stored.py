@@ -28,39 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.errors import Finding
-    from s3unzip.model import MemberRow, Options, Request
+    from s3unzip.model import Options, PlannedMember, Request
     from s3unzip.stores.ports import Buffer, StoredObject
     from s3unzip.zipformat import Member, OpenedMember, Policy
     from s3unzip.zipformat.local import Buffer as Data
-
-
-class Declared(Protocol):
-    """What the directory says of a member: a member of the index or a row of the plan."""
-
-    @property
-    def compressed_size(self) -> int:
-        """Bytes in the archive."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes of the content."""
-        ...
-
-    @property
-    def crc32(self) -> int:
-        """CRC-32 of the content; 0 where it is not declared."""
-        ...
-
-    @property
-    def method(self) -> int:
-        """Compression method, or coding of an encrypted member."""
-        ...
-
-    @property
-    def flags(self) -> int:
-        """General purpose flags."""
-        ...
 
 
 class Stored(NamedTuple):
@@ -78,14 +49,14 @@ class Stored(NamedTuple):
         )
 
 
-def stored_as(member: Declared, options: Options) -> Stored:
+def stored_as(member: Member, options: Options) -> Stored:
     """Return what the object of `member` is in a run with `options`."""
     return Stored(
         stored_size(member, options), member.crc32 if declares_crc(member.method) else None
     )
 
 
-def stored_size(member: Declared, options: Options) -> int:
+def stored_size(member: Member, options: Options) -> int:
     """Return the length of the object of `member`."""
     if options.as_gzip is None:
         return member.size
@@ -195,8 +166,10 @@ class GzipCrc:
         return None if self._broken or not self._stream.eof else self._crc
 
 
-def with_crc(row: MemberRow, crc: int) -> MemberRow:
+def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
     """Return `row` with the CRC-32 of its content, now that it is known."""
-    if declares_crc(row.method):
+    member = row.member
+    if declares_crc(member.method):
         return row
-    return replace(row, crc32=crc, method=with_known_crc(row.method))
+    known = member._replace(crc32=crc, method=with_known_crc(member.method))
+    return replace(row, member=known)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,6 @@ from s3unzip import run_files
 from s3unzip.errors import RejectedError
 from s3unzip.explanations import describe
 from s3unzip.model import (
-    MemberRow,
     Outcome,
     PlanSummary,
     Report,
@@ -35,18 +34,17 @@ from s3unzip.planning.keys import parse_template
 from s3unzip.planning.reading import read_archive, read_directory, read_tail
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import Step
-from s3unzip.zipformat import Members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from s3unzip.context import Context
     from s3unzip.model import Options, Request, Task
     from s3unzip.planning.reading import Reading
     from s3unzip.runs.written import WrittenObjects
     from s3unzip.stores.calls import Calls
+    from s3unzip.zipformat import Member
 
-Row = tuple[Any, ...]  # the columns of model.MemberRow
 ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
 
 
@@ -228,18 +226,15 @@ def member_lines(
 ) -> Iterator[bytes]:
     """Yield the rows of the selected members in pieces, cutting tasks on the way.
 
-    A `Member` has the columns of a `MemberRow`, its path in place of the key,
-    so that a row is one tuple and never an object of ours: of a million
-    members each microsecond is a second.
+    A row is a plain tuple with the fields of a `PlannedMember`: of a million members each
+    microsecond is a second.
     """
-    key_of = reading.template.key_of()
-    rows = _rows(reading, key_of)
-    if written and options is not None:
-        rows = _with_written(rows, written, options)
+    members = iter(reading.selected)
+    make_rows = _row_maker(reading, options, written)
     encode_row = msgspec.json.Encoder().encode
     position = 0
-    while chunk := list(itertools.islice(rows, ROWS_PIECE)):
-        lines = [encode_row(row) for row in chunk]
+    while chunk := list(itertools.islice(members, ROWS_PIECE)):
+        lines = [encode_row(row) for row in make_rows(chunk)]
         lengths = itertools.accumulate(map(len, lines), initial=position)
         starts = [length + line for line, length in enumerate(lengths)]  # a newline a line
         cutter.add(chunk, starts)
@@ -249,28 +244,23 @@ def member_lines(
     cutter.finish(position)
 
 
-def _with_written(rows: Iterator[Row], written: WrittenObjects, options: Options) -> Iterator[Row]:
-    """Yield the rows with what an earlier run wrote under their keys."""
-    for row in rows:
-        member = MemberRow(*row)
-        stored = stored_as(member, options)
-        yield (*row[:12], member.path, written.digest(member.key, stored.size, stored.crc32))
+def _row_maker(
+    reading: Reading, options: Options | None, written: WrittenObjects | None
+) -> Callable[[list[Member]], Iterable[tuple[object, ...]]]:
+    """Return a function from members to rows; a key that follows from the path is left out."""
+    key_of, plain = reading.template.key_of(), reading.template.plain
+    if written and options is not None:
+        known, chosen = written, options
 
+        def with_written(member: Member) -> tuple[object, ...]:
+            key = key_of(member.path)
+            stored = stored_as(member, chosen)
+            return member, "" if plain else key, known.digest(key, stored.size, stored.crc32)
 
-def _rows(reading: Reading, key_of: Callable[[str], str]) -> Iterator[Row]:
-    """Yield members as rows; name and path stay out where the key tells them."""
-    rows: Iterator[Row]
-    if isinstance(reading.selected, Members):
-        rows = reading.selected.rows(key_of)
-    else:
-        rows = ((m.index, key_of(m.path), *m[2:]) for m in reading.selected)
-    if reading.template.plain:
-        return rows
-    selected = iter(reading.selected)
-    return (
-        (index, key, member.name_bytes, *rest, member.path)
-        for (index, key, _, *rest), member in zip(rows, selected, strict=True)
-    )
+        return lambda members: map(with_written, members)
+    if plain:
+        return zip
+    return lambda members: ((member, key_of(member.path)) for member in members)
 
 
 def _index_outcomes(reading: Reading) -> tuple[TaskReport, Iterator[Outcome]]:

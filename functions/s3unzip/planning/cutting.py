@@ -9,7 +9,7 @@ several. Nothing here reads or writes.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from s3unzip.settings import Tuning
+    from s3unzip.zipformat import Member
 
 STORED, DEFLATED = 0, 8
 ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
@@ -97,18 +98,19 @@ class TaskCutter:
         self._start = 0
         self._stop = 0
 
-    def add(self, rows: Sequence[Sequence[Any]], starts: Sequence[int]) -> None:
+    def add(self, added: Sequence[Member], starts: Sequence[int]) -> None:
         """Take the next members.
 
         Args:
-            rows: the columns of `model.MemberRow`, in archive order.
-            starts: where each row begins in members.jsonl, and where the last one ends.
+            added: in archive order.
+            starts: where the row of each begins in members.jsonl, and where the last one ends.
         """
         large = self._tuning.small_member
         max_members, max_in, max_out = self._max_members, self._max_in, self._max_out
         members, bytes_in, bytes_out = self._members, self._in, self._out
         # The sums live in locals: this loop runs once a member.
-        for place, (_, _, _, offset, stop, compressed, size, *_) in enumerate(rows):
+        for place, member in enumerate(added):
+            compressed, size = member.compressed_size, member.size
             is_large = size >= large or compressed >= large
             if is_large or (
                 members
@@ -121,13 +123,13 @@ class TaskCutter:
                 self._members, self._in, self._out = members, bytes_in, bytes_out
                 self._close(starts[place])
                 if is_large:
-                    self._add_large(rows[place], (starts[place], starts[place + 1]))
+                    self._add_large(member, (starts[place], starts[place + 1]))
                 self._reset(starts[place + is_large])
                 members = bytes_in = bytes_out = 0
             if not is_large:
                 if not members:
-                    self._start = offset
-                self._stop = stop
+                    self._start = member.offset
+                self._stop = member.stop
                 members += 1
                 bytes_in += compressed
                 bytes_out += size
@@ -161,9 +163,9 @@ class TaskCutter:
         self._batches += 1
         self._count(TaskKind.BATCH, self._members)
 
-    def _add_large(self, row: Sequence[Any], rows: tuple[int, int]) -> None:
-        index, compressed, size, method, flags = row[0], row[5], row[6], row[8], row[9]
-        kind, slices = self._way(compressed, size, method, flags)
+    def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
+        index, compressed, size = member.index, member.compressed_size, member.size
+        kind, slices = self._way(compressed, size, member.method, member.flags)
         self._count(kind, 1)
         if len(slices) > 1:
             self.split_members += 1

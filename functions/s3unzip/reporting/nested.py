@@ -60,14 +60,14 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     records = RunRecords.open(context.stores, run.id)
     found: dict[str, Outcome] = {}
     refused: list[NestedRun] = []
-    for outcome in _archives(records):
+    for outcome in _archives(records, run.key_prefix):
         if len(found) < limit:
             found[nested_prefix(outcome.key)] = outcome
             continue
         message = f"the budget of {limit} nested archives is spent"
         refused.append(NestedRun(outcome.key, reason="nested-budget", message=message))
         break
-    for prefix in _taken(records, found):
+    for prefix in _taken(records, run.key_prefix, found):
         key = found.pop(prefix).key
         message = f"members of the outer archive lie below {prefix}"
         refused.append(NestedRun(key, reason="nested-prefix-taken", message=message))
@@ -142,28 +142,28 @@ def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> No
         RunRecords.open(context.stores, run.id).write_nested(known)
 
 
-def _archives(records: RunRecords) -> Iterator[Outcome]:
+def _archives(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
     """Yield the outcomes of members that are called archives, and may be there."""
-    for outcome in _outcomes(records):
+    for outcome in _outcomes(records, key_prefix):
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX):
             yield outcome
 
 
-def _outcomes(records: RunRecords) -> Iterator[Outcome]:
+def _outcomes(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
     """Yield what is known of every member; of split ones, what they are if they are whole."""
     for _, outcome in records.each_outcome():
         yield outcome
     for task in records.split_tasks():
-        yield right_outcome(records.read_rows(task.rows)[0])
+        yield right_outcome(records.read_rows(task.rows, key_prefix)[0])
 
 
-def _taken(records: RunRecords, prefixes: Iterable[str]) -> set[str]:
+def _taken(records: RunRecords, key_prefix: str, prefixes: Iterable[str]) -> set[str]:
     """Return which of `prefixes` other members of the run lie below, in one pass."""
     wanted = set(prefixes)
     taken: set[str] = set()
     if not wanted:
         return taken
-    for outcome in _outcomes(records):
+    for outcome in _outcomes(records, key_prefix):
         at = outcome.key.find("/")
         while at >= 0:
             folder = outcome.key[: at + 1]

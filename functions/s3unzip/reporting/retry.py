@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip import run_files
 from s3unzip.extraction.split.slices import whole_task
-from s3unzip.model import MemberRow, Outcome, Status, Task, TaskKind
+from s3unzip.model import Outcome, PlannedMember, Status, Task, TaskKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,8 +76,8 @@ def _failed(records: RunRecords, earlier: Retries) -> Iterator[tuple[Task, set[i
 
 def _split_outcomes(records: RunRecords, task: Task) -> list[Outcome]:
     """Return what is known of a member over several tasks, but that it is whole."""
-    row = records.read_rows(task.rows)[0]
-    link = records.find_link(row.index)
+    row = records.read_placed_rows(task.rows)[0][0]
+    link = records.find_link(row.member.index)
     if link is None:
         return []
     if link.outcome is not None:
@@ -88,24 +88,24 @@ def _split_outcomes(records: RunRecords, task: Task) -> list[Outcome]:
 
 def _runs(
     records: RunRecords, task: Task, failed: set[int]
-) -> Iterator[tuple[list[MemberRow], tuple[int, int]]]:
+) -> Iterator[tuple[list[PlannedMember], tuple[int, int]]]:
     """Yield runs of neighbouring rows that failed, with their bytes of the member list."""
     lines = records.read_placed_rows(task.rows)
-    for is_failed, group in groupby(lines, lambda entry: entry[0].index in failed):
+    for is_failed, group in groupby(lines, lambda entry: entry[0].member.index in failed):
         if is_failed:
             some = list(group)
             yield [row for row, _, _ in some], (some[0][1], some[-1][2])
 
 
-def _retry_task(name: str, task: Task, rows: list[MemberRow], span: tuple[int, int]) -> Task:
-    batch = task.kind is TaskKind.BATCH
+def _retry_task(name: str, task: Task, rows: list[PlannedMember], span: tuple[int, int]) -> Task:
+    batch, first = task.kind is TaskKind.BATCH, rows[0].member
     return Task(
         id=name,
         kind=TaskKind.STREAM if task.parts > 1 else task.kind,
         rows=span,
         members=len(rows),
-        span=(rows[0].offset, rows[-1].stop) if batch else (0, rows[0].compressed_size),
-        size=sum(row.size for row in rows),
+        span=(first.offset, rows[-1].member.stop) if batch else (0, first.compressed_size),
+        size=sum(row.member.size for row in rows),
         seconds=round(task.seconds * task.parts * len(rows) / task.members, 3),
     )
 

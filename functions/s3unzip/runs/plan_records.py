@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip import run_files
 from s3unzip.errors import NotFoundError
-from s3unzip.model import MemberRow, PlanSummary, Run, ScanTask, Task, decode
+from s3unzip.model import PlannedMember, PlanSummary, Run, ScanTask, Task, decode, decode_lines
 from s3unzip.runs.jsonl import join_lines
 from s3unzip.runs.object_records import ObjectRecords
 
@@ -43,17 +43,28 @@ class PlanRecords(ObjectRecords):
         """
         return self._write_counted(make, lambda summary: self._write(run_files.SUMMARY, summary))
 
-    def read_rows(self, span: tuple[int, int]) -> list[MemberRow]:
-        """Return the rows in bytes [start, stop) of the member list."""
-        lines = self._store.read(run_files.MEMBERS, span).splitlines()
-        return [decode(line, MemberRow) for line in lines]
+    def read_rows(self, span: tuple[int, int], key_prefix: str) -> list[PlannedMember]:
+        """Return the rows in bytes [start, stop) of the member list.
 
-    def read_placed_rows(self, span: tuple[int, int]) -> list[tuple[MemberRow, int, int]]:
-        """Return the rows in bytes [start, stop) of the member list, with the bytes of each."""
+        Args:
+            span: as a task has it.
+            key_prefix: of the run; with it a key is made that the file leaves out.
+        """
+        rows = decode_lines(self._store.read(run_files.MEMBERS, span), PlannedMember)
+        return [
+            row if row.key else PlannedMember(row.member, key_prefix + row.member.path, row.written)
+            for row in rows
+        ]
+
+    def read_placed_rows(self, span: tuple[int, int]) -> list[tuple[PlannedMember, int, int]]:
+        """Return the rows in bytes [start, stop) of the member list, with the bytes of each.
+
+        A key that the file leaves out is empty.
+        """
         found = []
         position = span[0]
         for line in self._store.read(run_files.MEMBERS, span).splitlines(keepends=True):
-            found.append((decode(line, MemberRow), position, position + len(line)))
+            found.append((decode(line, PlannedMember), position, position + len(line)))
             position += len(line)
         return found
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.errors import Finding
-    from s3unzip.model import Run
+    from s3unzip.model import PlannedMember, Run
     from s3unzip.stores.calls import Calls
 
 
@@ -39,6 +39,10 @@ class Step:
         self.destination = stores.destination(run.destination)
         self.bytes_read = 0  # of the archive
         self.warnings: Counter[str] = Counter()  # by code
+
+    def read_rows(self, span: tuple[int, int]) -> list[PlannedMember]:
+        """Return the members of a task: those in bytes [start, stop) of the member list."""
+        return self.records.read_rows(span, self.run.key_prefix)
 
     def add_read(self, count: int) -> None:
         """Count bytes that were read of the archive."""

@@ -6,14 +6,15 @@ from zlib import crc32
 
 import pytest
 
-from s3unzip.model import Location, MemberRow, OnConflict, Options, Pin, Run, Status
+from s3unzip.model import Location, OnConflict, Options, Pin, PlannedMember, Run, Status
 from s3unzip.objects.conflict import explain_refusal, must_be_absent, resolve_conflict
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
+from s3unzip.zipformat import Member
 from tests.runs import Bench
 
 BODY, OTHER = b"content", b"another"
-ROW = MemberRow(7, "out/key", None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None)
+ROW = PlannedMember(Member(7, "key", None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None), "out/key")
 UNCHANGED, FAILED = Status.UNCHANGED, Status.FAILED
 OVERWRITE, SKIP, NEVER = OnConflict.OVERWRITE, OnConflict.SKIP_UNCHANGED, OnConflict.NEVER
 

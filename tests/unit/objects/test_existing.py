@@ -6,10 +6,11 @@ from zlib import crc32
 
 import pytest
 
-from s3unzip.model import MemberRow, OnConflict, Options
+from s3unzip.model import OnConflict, Options, PlannedMember
 from s3unzip.objects.existing import LIST_PRICE, PAGE, find_unchanged
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ObjectFacts
+from s3unzip.zipformat import Member
 from tests.memory import ManualClock, MemoryBucket
 
 ROWS = LIST_PRICE  # for which one LIST may be asked
@@ -17,9 +18,9 @@ BODY = b"content"
 SKIP = Options(on_conflict=OnConflict.SKIP_UNCHANGED)
 
 
-def row_of(index: int, key: str) -> MemberRow:
+def row_of(index: int, key: str) -> PlannedMember:
     """Return the row of a member whose content is `BODY`."""
-    return MemberRow(index, key, None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None)
+    return PlannedMember(Member(index, key, None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None), key)
 
 
 def bucket_with(*keys: str) -> MemoryBucket:
@@ -43,7 +44,7 @@ def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
     if place < ROWS - 1:
         bucket.delete([gone])
     found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
-    assert set(found) == {row.index for row in rows if row.key in bucket.objects}
+    assert set(found) == {row.member.index for row in rows if row.key in bucket.objects}
     assert calls.requests.head == ROWS  # each member once, also the one that is not there
 
 

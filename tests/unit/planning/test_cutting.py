@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 from s3unzip.model import Task, TaskKind
 from s3unzip.planning.cutting import TaskCutter, Totals, choose_concurrency, order_tasks
 from s3unzip.settings import Tuning
+from s3unzip.zipformat import Member
 
 SMALL = replace(
     Tuning(),
@@ -36,13 +36,15 @@ sizes = st.lists(
 )
 
 
-def rows_of(members: list[Size]) -> list[tuple[Any, ...]]:
+def rows_of(members: list[Size]) -> list[Member]:
     """Return rows of members that lie one after the other."""
-    rows, offset = [], 0
+    rows: list[Member] = []
+    offset = 0
     for index, (compressed, plain, method) in enumerate(members):
         size = compressed if method == 0 else plain
         stop = offset + 30 + compressed
-        rows.append((index, f"k{index}", None, offset, stop, compressed, size, 0, method, 0, 0, 0))
+        facts = (offset, stop, compressed, size, 0, method, 0, 0, 0)
+        rows.append(Member(index, f"k{index}", None, *facts))
         offset = stop
     return rows
 
@@ -52,7 +54,7 @@ def cut(
 ) -> TaskCutter:
     """Cut members, handed over a few at a time; rows are 10 bytes each."""
     rows = rows_of(members)
-    work = Totals(len(rows), sum(r[5] for r in rows), sum(r[6] for r in rows))
+    work = Totals(len(rows), sum(r.compressed_size for r in rows), sum(r.size for r in rows))
     cutter = TaskCutter(tuning, work, copies=copies)
     for first in range(0, len(rows), step):
         last = min(first + step, len(rows))

@@ -44,12 +44,12 @@ def test_the_size_of_names_is_in_bytes() -> None:
     assert columns_of(("plain", None), ("b", None)).names_size(0) == 6
 
 
-def test_rows_are_of_members_alone() -> None:
-    """What failed has no row, and keys stand in place of paths."""
+def test_members_are_what_did_not_fail() -> None:
+    """A header that failed is no member."""
     columns = columns_of(("a", None), ("b", None), ("c", None))
-    assert [row[:2] for row in Members(columns).rows(str.upper)] == [(0, "A"), (1, "B"), (2, "C")]
+    assert [(one.index, one.path) for one in Members(columns)] == [(0, "a"), (1, "b"), (2, "c")]
     columns.kind[1] = FAILED
-    assert [row[:2] for row in Members(columns).rows(str.upper)] == [(0, "A"), (2, "C")]
+    assert [(one.index, one.path) for one in Members(columns)] == [(0, "a"), (2, "c")]
 
 
 def index_of(*entries: Entry, policy: Policy | None = None) -> Index:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from s3unzip.context import Context
-    from s3unzip.model import MemberRow, Run, Task
+    from s3unzip.model import PlannedMember, Run, Task
     from s3unzip.runs.records import RunRecords
     from s3unzip.stores.calls import Calls
 
@@ -101,35 +101,35 @@ def link_members(run: Run, context: Context, calls: Calls | None = None) -> Link
 
 
 def _link_once(step: Step, task: Task) -> Link:
-    row = step.records.read_rows(task.rows)[0]
-    link = step.records.find_link(row.index)
+    row = step.read_rows(task.rows)[0]
+    link = step.records.find_link(row.member.index)
     if link is None:
         link = _make_link(step, row, task)
         step.records.write_link(link)
     return link
 
 
-def _make_link(step: Step, row: MemberRow, task: Task) -> Link:
+def _make_link(step: Step, row: PlannedMember, task: Task) -> Link:
     settled = resolve_conflict(row, step)
     if settled is not None:
-        return Link(row.index, row.key, None, outcome=settled)
+        return Link(row.member.index, row.key, None, outcome=settled)
     try:
         data = open_data(step, row)
         data.check_after()
     except MemberError as error:
-        failed = Outcome.failed(row.index, row.key, error.finding)
-        return Link(row.index, row.key, None, outcome=failed)
+        failed = Outcome.failed(row.member.index, row.key, error.finding)
+        return Link(row.member.index, row.key, None, outcome=failed)
     cut = _link_segments if task.kind is TaskKind.SEGMENT else _link_copies
     try:
         slices = cut(step, row, task)
     except ArchiveError:
-        return Link(row.index, row.key, None, stream=True)
-    facts = object_metadata(row.key, row, step.run)
-    upload = begin_upload(step, f"link-{row.index:08d}", row.key, facts)
-    return Link(row.index, row.key, upload.upload_id, data.span.start, tuple(slices))
+        return Link(row.member.index, row.key, None, stream=True)
+    facts = object_metadata(row.key, row.member, step.run)
+    upload = begin_upload(step, f"link-{row.member.index:08d}", row.key, facts)
+    return Link(row.member.index, row.key, upload.upload_id, data.span.start, tuple(slices))
 
 
-def _link_segments(step: Step, row: MemberRow, task: Task) -> list[SliceParts]:
+def _link_segments(step: Step, row: PlannedMember, task: Task) -> list[SliceParts]:
     """Write the linked segments and return the slices they make.
 
     Raises:
@@ -139,14 +139,15 @@ def _link_segments(step: Step, row: MemberRow, task: Task) -> list[SliceParts]:
     limits = step.destination.part_limits
     # Each slice rounds its count of parts up: leave that many of the store's limit.
     spare = limits._replace(max_parts=limits.max_parts - task.parts)
-    part_size = choose_part_size(row.size, step.context.tuning.part_bytes, spare)
+    part_size = choose_part_size(row.member.size, step.context.tuning.part_bytes, spare)
     slices: list[SliceParts] = []
     group: list[int] = []
     start = size = number = 0
     part_of: dict[int, int] = {}
-    for segment in deflate.link_segments(_scans(step, row, task, part_of), row.compressed_size):
+    scans = _scans(step, row, task, part_of)
+    for segment in deflate.link_segments(scans, row.member.compressed_size):
         part = part_of[segment.start_bit]
-        step.records.write_linked(row.index, part, segment)
+        step.records.write_linked(row.member.index, part, segment)
         group.append(part)
         size += segment.length
         # A part below the store's least size can only be the last of an upload.
@@ -156,32 +157,32 @@ def _link_segments(step: Step, row: MemberRow, task: Task) -> list[SliceParts]:
             number += count
             start += size
             group, size = [], 0
-    if start != row.size:
-        message = f"the segments have {start} bytes, the directory says {row.size}"
-        raise MemberError(Finding("size-mismatch", message, row.offset, row.key))
+    if start != row.member.size:
+        message = f"the segments have {start} bytes, the directory says {row.member.size}"
+        raise MemberError(Finding("size-mismatch", message, row.member.offset, row.key))
     return slices
 
 
 def _scans(
-    step: Step, row: MemberRow, task: Task, part_of: dict[int, int]
+    step: Step, row: PlannedMember, task: Task, part_of: dict[int, int]
 ) -> Iterator[deflate.ScannedSegment]:
     for part in range(task.parts):
-        scanned = step.records.find_scanned(row.index, part)
+        scanned = step.records.find_scanned(row.member.index, part)
         if scanned is not None:  # a scan that is lost breaks the chain
             part_of[scanned.start_bit] = part
             yield scanned
 
 
-def _link_copies(step: Step, row: MemberRow, task: Task) -> list[SliceParts]:
+def _link_copies(step: Step, row: PlannedMember, task: Task) -> list[SliceParts]:
     tuning, limits = step.context.tuning, step.destination.part_limits
     length = task.span[1] - task.span[0]
     wanted = max(
-        tuning.copy_part_bytes, math.ceil(row.size / limits.max_parts) + 1, limits.min_bytes
+        tuning.copy_part_bytes, math.ceil(row.member.size / limits.max_parts) + 1, limits.min_bytes
     )
     slices: list[SliceParts] = []
     number = 1
-    for part, start in enumerate(range(0, row.size, length)):
-        size = min(length, row.size - start)
+    for part, start in enumerate(range(0, row.member.size, length)):
+        size = min(length, row.member.size - start)
         count = max(1, math.ceil(size / min(wanted, limits.max_bytes)))
         slices.append(SliceParts(part, (), start, size, number, count))
         number += count

@@ -62,18 +62,18 @@ def run_scan(run: Run, scan: ScanTask, context: Context) -> ScanReport:
 
 def _scan(step: Step, scan: ScanTask) -> bool:
     """Look for the segment and write it; return whether it was found."""
-    row = step.records.read_rows(scan.row)[0]
+    row = step.read_rows(scan.row)[0]
     try:
         data = open_data(step, row)
     except MemberError:  # linking opens the member too, and says what is wrong
         scanned = None
     else:
-        layout = deflate.Layout(row.compressed_size, scan.step)
+        layout = deflate.Layout(row.member.compressed_size, scan.step)
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
         scanned = scan_segment(layout, scan.part, _Reader(data).read, longest)
     if scanned is not None:
-        step.records.write_scanned(row.index, scan.part, scanned)
+        step.records.write_scanned(row.member.index, scan.part, scanned)
     return scanned is not None
 
 

@@ -38,24 +38,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from s3unzip.extraction.attempt import TaskAttempt
-    from s3unzip.model import Link, MemberRow, SliceParts
+    from s3unzip.model import Link, PlannedMember, SliceParts
     from s3unzip.runs.step import Step
 
 
-def find_slice(attempt: TaskAttempt, row: MemberRow) -> tuple[Link, SliceParts | None]:
+def find_slice(attempt: TaskAttempt, row: PlannedMember) -> tuple[Link, SliceParts | None]:
     """Return the link of a split member and this task's slice, None if it joined another.
 
     Raises:
         UsageError: the link step did not run.
     """
-    link = attempt.records.find_link(row.index)
+    link = attempt.records.find_link(row.member.index)
     if link is None:
         raise UsageError(f"{row.key} is not linked: scan and link come before {attempt.task.id}")
     mine = (piece for piece in link.slices if piece.part == attempt.task.part)
     return link, next(mine, None)
 
 
-def extract_segment(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
+def extract_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Inflate this task's segments and upload their parts; settling completes the member.
 
     A segment that joined the one before it has nothing to do. A segment that
@@ -73,11 +73,11 @@ def extract_segment(attempt: TaskAttempt, rows: list[MemberRow]) -> None:
             except ArchiveError as error:
                 attempt.failed(row, error.finding)
             except UploadGoneError as gone:
-                attempt.failed(row, Finding("slice-refused", str(gone), row.offset, row.key))
+                attempt.failed(row, Finding("slice-refused", str(gone), row.member.offset, row.key))
         attempt.slice_done = True
 
 
-def _upload_slice(attempt: TaskAttempt, row: MemberRow, link: Link, piece: SliceParts) -> None:
+def _upload_slice(attempt: TaskAttempt, row: PlannedMember, link: Link, piece: SliceParts) -> None:
     sizes = part_sizes(piece)
     writer = PartWriter(
         attempt.destination,
@@ -89,7 +89,7 @@ def _upload_slice(attempt: TaskAttempt, row: MemberRow, link: Link, piece: Slice
     )
     try:
         for part in piece.segments:
-            segment = attempt.records.read_linked(row.index, part)
+            segment = attempt.records.read_linked(row.member.index, part)
             start = link.data_start + segment.span.start
             stop = link.data_start + segment.span.stop
             for output in deflate.inflate_segment(
@@ -110,15 +110,15 @@ def part_sizes(piece: SliceParts) -> list[int]:
     return [size * (n + 1) // count - size * n // count for n in range(count)]
 
 
-def whole_task(task: Task, row: MemberRow) -> Task:
+def whole_task(task: Task, row: PlannedMember) -> Task:
     """Return the task that streams a member whose slices did not hold."""
     return Task(
-        id=f"stream-{row.index:08d}-whole",
+        id=f"stream-{row.member.index:08d}-whole",
         kind=TaskKind.STREAM,
         rows=task.rows,
         members=1,
-        span=(0, row.compressed_size),
-        size=row.size,
+        span=(0, row.member.compressed_size),
+        size=row.member.size,
         seconds=task.seconds * task.parts,
     )
 
@@ -134,8 +134,8 @@ def finish_members(step: Step, tasks: list[Task]) -> Iterator[Outcome | Task]:
         tasks: the first task of each split member.
     """
     for task in tasks:
-        row = step.records.read_rows(task.rows)[0]
-        link = step.records.find_link(row.index)
+        row = step.read_rows(task.rows)[0]
+        link = step.records.find_link(row.member.index)
         if link is None:
             continue
         if link.outcome is not None:
@@ -159,7 +159,7 @@ def _read_slices(step: Step, task: Task, link: Link) -> list[TaskOutcomes]:
 
 
 def _complete_slices(
-    step: Step, row: MemberRow, link: Link, slices: list[TaskOutcomes]
+    step: Step, row: PlannedMember, link: Link, slices: list[TaskOutcomes]
 ) -> Outcome | None:
     """Complete the upload of `slices`; None: they do not make the member, and it is dropped."""
     upload = Upload(row.key, link.upload_id or "")
@@ -183,6 +183,7 @@ def _complete_slices(
     return outcome
 
 
-def right_outcome(row: MemberRow, etag: str | None = None) -> Outcome:
+def right_outcome(row: PlannedMember, etag: str | None = None) -> Outcome:
     """Return the outcome of a member that is whole and right."""
-    return Outcome(row.index, row.key, Status.EXTRACTED, row.size, row.crc32, etag=etag)
+    member = row.member
+    return Outcome(member.index, row.key, Status.EXTRACTED, member.size, member.crc32, etag=etag)

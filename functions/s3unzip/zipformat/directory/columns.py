@@ -20,7 +20,7 @@ from s3unzip.zipformat.directory.records import LOCAL_LENGTH
 from s3unzip.zipformat.member import Member
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from s3unzip.zipformat.directory.headers import Columns
 
@@ -161,14 +161,6 @@ class Members(Sequence[Member]):
         return (
             member for member, kind in zip(made, self._columns.kind, strict=True) if kind == MEMBER
         )
-
-    def rows(self, key_of: Callable[[str], str]) -> Iterator[tuple[Any, ...]]:
-        """Yield each member's fields as a plain tuple, its key in place of its path."""
-        columns = self._columns
-        rows = self._zip(0, len(columns.kind), map(key_of, columns.paths()))
-        if self._plain:
-            return rows
-        return (row for row, kind in zip(rows, columns.kind, strict=True) if kind == MEMBER)
 
     def _make(self, start: int, stop: int) -> Iterator[Member]:
         rows = self._zip(start, stop, self._columns.paths(start, stop))
