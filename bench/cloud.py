@@ -34,7 +34,7 @@ TASKS = int(os.environ.get("S3UNZIP_BENCH_TASKS", "10000"))  # in one Distribute
 RUN_SECONDS = 1_800.0
 # A task a member, and few workers: each is a cold start of its own on this machine.
 ONE_EACH = {"batch_members": 1, "max_workers": 8}
-HANDLERS = ("plan", "scan", "link", "extract", "report")
+HANDLERS = ("plan", "planner", "scan", "link", "extract", "report")
 
 
 def make_archive(members: int) -> bytes:
@@ -90,8 +90,7 @@ def survive_tasks(pipeline: DeployedPipeline, tasks: int) -> int:
     The embedded AWS fails a Map whose result exceeds 256 KiB, as AWS does.
     """
     functions = pipeline.client("lambda")
-    names = [one["FunctionName"] for one in functions.list_functions()["Functions"]]
-    (plan,) = [name for name in names if "plan" in name.lower()]
+    plan = pipeline.outputs["PlanFunction"]
     told = functions.get_function_configuration(FunctionName=plan)["Environment"]["Variables"]
     tuning = json.loads(told.get(Variable.TUNING.value, "{}")) | ONE_EACH
     told[Variable.TUNING.value] = json.dumps(tuning)

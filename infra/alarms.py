@@ -116,7 +116,7 @@ class Alarms(Construct):
             above=0,
             advice="The plan function was killed, by its memory or its time limit: a fault that it "
             "handles is no error here. Its message comes again by itself. If it lasts, raise "
-            "functions.plan.memory or functions.plan.timeout, or lower limits.members.",
+            "functions.plan.memory or functions.plan.timeout, or lower tuning.max_direct_bytes.",
         )
         self._alarm(
             "SlowArchives",

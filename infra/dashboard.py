@@ -177,6 +177,7 @@ def _waiting(watched: Watched, measures: Measures) -> list[cloudwatch.IWidget]:
             "Queue: age of the oldest message",
             [queue.metric_approximate_age_of_oldest_message(label="oldest", statistic="Maximum")],
             unit="seconds",
+            width=5,
         ),
         graph(
             "Queue: messages",
@@ -189,6 +190,7 @@ def _waiting(watched: Watched, measures: Measures) -> list[cloudwatch.IWidget]:
                 ),
             ],
             unit="messages",
+            width=5,
         ),
         graph(
             "Lambda throttles",
@@ -197,8 +199,18 @@ def _waiting(watched: Watched, measures: Measures) -> list[cloudwatch.IWidget]:
                 for name, function in watched.functions.by_name.items()
             ],
             unit="invocations",
+            width=5,
         ),
-        own_graph("S3 throttles", {"S3Throttles": measures.total("S3Throttles", "slow down")}),
+        own_graph(
+            "S3 throttles",
+            {"S3Throttles": measures.total("S3Throttles", "slow down")},
+            width=5,
+        ),
+        own_graph(
+            "Direct runs handed over",
+            {"DirectHandovers": measures.total("DirectHandovers", "handed over")},
+            width=4,
+        ),
     ]
 
 
@@ -268,6 +280,7 @@ def _logged(
         log_group_names=[
             functions.report.log_group.log_group_name,
             functions.plan.log_group.log_group_name,
+            functions.planner.log_group.log_group_name,
         ],
         query_lines=list(lines),
         view=cloudwatch.LogQueryVisualizationType.TABLE,

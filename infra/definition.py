@@ -2,6 +2,9 @@
 
 ::
 
+    planned? -no-> Plan -> refused? -> Done
+      |              |
+      v  <-----------+
     scans? -> Scan (Map) -> Link -> all scanned? -------------------+-> Extract (Map)
       |                      ^        |                             |       |
       |                      |        +-> wait -> Rescan (Map)      |       v
@@ -93,7 +96,7 @@ class Definition:
         link = self._link_until_scanned(extract)
         scan = self._map("Scan", self._scanning("scan", tolerated=100))
         scan.next(link)
-        self.start: sfn.IChainable = (
+        planned = (
             sfn.Choice(scope, "Anything to scan?")
             .when(sfn.Condition.number_greater_than("$.scans", 0), scan)
             .when(sfn.Condition.number_greater_than("$.split_members", 0), link)
@@ -103,6 +106,35 @@ class Definition:
                 .otherwise(report)
             )
         )
+        self.start: sfn.IChainable = self._plan_first(planned)
+
+    def _plan_first(self, planned: sfn.IChainable) -> sfn.IChainable:
+        """Return what plans an archive that was started without a plan.
+
+        The planner's answer is the input of a planned run. It is tried again here, by Step
+        Functions: the queue's message is long gone.
+        """
+        plan = tasks.LambdaInvoke(
+            self._scope,
+            "Plan",
+            lambda_function=self._functions.planner,
+            payload=sfn.TaskInput.from_object(
+                {"request.$": "$.request", "run.$": "$$.Execution.Name"}
+            ),
+            output_path="$.Payload",
+            retry_on_service_exceptions=False,
+        )
+        retry_step(plan)
+        plan.next(
+            sfn.Choice(self._scope, "Refused?")
+            .when(sfn.Condition.boolean_equals("$.refused", True), self._done)  # noqa: FBT003 - CDK's
+            .otherwise(planned)
+        )
+        unplanned = sfn.Condition.and_(
+            sfn.Condition.is_present("$.planned"),
+            sfn.Condition.boolean_equals("$.planned", False),  # noqa: FBT003 - likewise
+        )
+        return sfn.Choice(self._scope, "Planned?").when(unplanned, plan).otherwise(planned)
 
     def _report_until_done(self) -> sfn.IChainable:
         """Return Report, and what repeats the tasks that are left."""

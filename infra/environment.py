@@ -8,6 +8,7 @@ settings of the command line in.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -139,9 +140,10 @@ class WorkerSection(FunctionSection):
 
 
 class FunctionsSection(Section):
-    """The five functions."""
+    """The functions."""
 
     plan: FunctionSection
+    planner: FunctionSection
     scan: WorkerSection
     link: FunctionSection
     extract: WorkerSection
@@ -209,10 +211,23 @@ class Environment(Section):
     @model_validator(mode="after")
     def _check_memory(self) -> Self:
         short = explain_shortage(
-            self.functions.plan.memory, self.limits.members, self.limits.names_size
+            self.functions.planner.memory, self.limits.members, self.limits.names_size
         )
         if short is not None:
             raise ValueError(short)
+        return self
+
+    @model_validator(mode="after")
+    def _check_direct_runs(self) -> Self:
+        tuning = make_tuning(self.tuning)
+        needed = math.ceil(tuning.max_direct_seconds + tuning.margin_seconds)
+        if tuning.max_direct_members and self.functions.plan.timeout < needed:
+            raise ValueError(
+                f"functions.plan.timeout: {self.functions.plan.timeout} s is too little for "
+                f"direct runs of tuning.max_direct_seconds ({tuning.max_direct_seconds:.0f}) with "
+                f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it {needed} "
+                "or more, or lower them"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The five functions: one asset, a role each, every right by exact action and ARN."""
+"""The functions: one asset, a role each, every right by exact action and ARN."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from infra.storage import Storage
 
 PURPOSES = {
-    "plan": "Reads an archive's directory, cuts the work into tasks and starts the run",
+    "plan": "Takes archives: does small ones, plans others and starts their runs",
+    "planner": "Plans an archive whose directory is too large for the plan function",
     "scan": "Looks for places where one huge deflated member can be cut",
     "link": "Fits the scanned segments of huge members together",
     "extract": "Does one task: ranged reads, inflate, verify, put",
     "report": "Settles a run and writes its report",
 }
-READERS = ("plan", "extract")  # of encrypted members; the others need no password
+READERS = ("plan", "planner", "extract")  # of encrypted members; the others need no password
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Role:
 
 
 class Functions(Construct):
-    """The functions by name: plan, scan, link, extract, report."""
+    """The functions by name: plan, planner, scan, link, extract, report."""
 
     def __init__(
         self, scope: Construct, *, environment: Environment, storage: Storage, code: lambda_.Code
@@ -60,6 +61,7 @@ class Functions(Construct):
             name: self._function(name, rights[name]) for name in PURPOSES
         }
         self.plan = self.by_name["plan"]
+        self.planner = self.by_name["planner"]
         self.scan = self.by_name["scan"]
         self.link = self.by_name["link"]
         self.extract = self.by_name["extract"]

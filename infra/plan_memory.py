@@ -1,6 +1,6 @@
-"""Whether the plan function's memory holds the largest directory that the limits accept.
+"""Whether the planner's memory holds the largest directory that the limits accept.
 
-A function that runs out of memory is killed: the archive would end as a dead letter.
+A function that runs out of memory is killed: the run would fail.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def plan_memory(members: int, names_size: int) -> int:
 
 
 def explain_shortage(memory: int, members: int | None, names_size: int | None) -> str | None:
-    """Return what is wrong with `functions.plan.memory`, None if it is enough.
+    """Return what is wrong with `functions.planner.memory`, None if it is enough.
 
     Args:
-        memory: of the plan function, in MB.
+        memory: of the planner, in MB.
         members: `limits.members`; None: the default.
         names_size: `limits.names_size`, in bytes; None: the default.
     """
@@ -39,7 +39,7 @@ def explain_shortage(memory: int, members: int | None, names_size: int | None) -
     spare = memory - plan_memory(0, names_size)
     fitting = max(0, spare * MIB // MEMBER_BYTES)
     return (
-        f"functions.plan.memory: {memory} MB is too little for limits.members ({members:,}) and "
+        f"functions.planner.memory: {memory} MB is too little for limits.members ({members:,}) and "
         f"limits.names_size ({names_size:,} bytes), which take {needed:,} MB: raise it, or set "
         f"limits.members to at most {fitting:,}"
     )

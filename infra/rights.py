@@ -49,6 +49,14 @@ def function_rights(
             list_runs,
             announce,
         ],
+        "planner": [
+            read_archive,
+            _allow(["s3:ListBucket"], storage.ingest.bucket_arn),
+            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
+            records,
+            list_runs,
+            announce,
+        ],
         "scan": [
             read_archive,
             records,
@@ -81,8 +89,9 @@ def function_rights(
     }
     if environment.options.nested_depth:  # archives are read where members are written
         nested = _allow(["s3:GetObject", "s3:GetObjectVersion"], members)
-        for name in ("plan", "scan", "link", "extract"):
+        for name in ("plan", "planner", "scan", "link", "extract"):
             rights[name].append(nested)
+        rights["planner"].append(list_members)
     if environment.kms_key is not None:
         for statements in rights.values():
             statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))

@@ -81,6 +81,7 @@ class S3UnzipStack(cdk.Stack):
             "UndeliveredArchivesUrl": intake.undelivered_archives.queue_url,
             "UndeliveredFailuresUrl": intake.undelivered_failures.queue_url,
             "FailedReportsUrl": failed_reports.queue_url,
+            "PlannerFunction": functions.planner.function_name,
             "ReportFunction": functions.report.function_name,
             "DashboardName": dashboard.name,
             # What `s3unzip doctor` compares: with the bucket, and with the package it is part of.

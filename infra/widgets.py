@@ -38,11 +38,11 @@ def number(
 
 
 def own_graph(
-    title: str, lines: Mapping[str, cloudwatch.IMetric], *, every: str = ""
+    title: str, lines: Mapping[str, cloudwatch.IMetric], *, every: str = "", width: int = 6
 ) -> cloudwatch.IWidget:
     """Draw lines of the pipeline's own metrics, by the name of the metric; all of one unit."""
     (unit,) = {METRICS[name] for name in lines}
-    return graph(title, list(lines.values()), unit=unit.lower() + every)
+    return graph(title, list(lines.values()), unit=unit.lower() + every, width=width)
 
 
 def graph(

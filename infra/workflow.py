@@ -67,8 +67,6 @@ class Workflow(Construct):
                 resources=[self.state_machine.state_machine_arn],
             )
         )
-        # A repeated event must not plan again what is running: it asks for the run first.
-        self.state_machine.grant_execution(functions.plan, "states:DescribeExecution")
 
     def report_failures(self, functions: Functions, intake: Intake) -> None:
         """Let the report function settle every execution that failed, timed out or was aborted."""

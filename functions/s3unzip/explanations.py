@@ -103,6 +103,10 @@ _OTHER = {
         "Make room at the destination, then continue: s3unzip redrive RUN.",
     ),
     "store-refused": Explanation("The store refused this member.", MEND_AND_RETRY),
+    "plan-failed": Explanation(
+        "The planner failed, so nothing was extracted.",
+        "Read the log of the planner function, mend the cause, then: s3unzip redrive RUN.",
+    ),
     "tasks-failed": Explanation(
         "Some tasks did not end, so some members have no outcome.",
         "Continue the run: s3unzip redrive RUN.",

@@ -20,11 +20,16 @@ NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniSta
 LARGE = "after a failed write of more than 16 MiB"
 NO_VERSIONS = "where the ingest bucket has no versions"
 DIRECT = "by direct runs, see test_direct.py"
+AGAIN = "where the planner is tried again"
 RARE = {
     ("plan", "s3:GetObject", MEMBERS): DIRECT,
     ("plan", "s3:ListBucket", "destination"): DIRECT,
     ("plan", "s3:GetObject", RUNS): DIRECT,
     ("plan", "s3:ListBucket", "work"): DIRECT,
+    ("planner", "s3:GetObject", RUNS): AGAIN,
+    ("planner", "s3:ListBucket", "work"): NOT_THERE,
+    ("planner", "s3:ListBucket", "ingest"): NOT_THERE,
+    ("planner", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("plan", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("scan", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("link", "s3:AbortMultipartUpload", RUNS): LARGE,
@@ -65,7 +70,11 @@ RIGHTS = [
         ("plan", "destination", ("s3:ListBucket",)),
         ("plan", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
         ("plan", "work", ("s3:ListBucket",)),
-        ("plan", EXECUTIONS, ("states:DescribeExecution",)),
+        ("planner", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
+        ("planner", "ingest", ("s3:ListBucket",)),
+        ("planner", MEMBERS, ("s3:PutObject", "s3:AbortMultipartUpload")),
+        ("planner", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
+        ("planner", "work", ("s3:ListBucket",)),
         ("scan", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
         ("scan", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
         ("scan", "work", ("s3:ListBucket",)),

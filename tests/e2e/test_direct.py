@@ -48,11 +48,17 @@ def test_a_small_archive_needs_no_execution(direct: DeployedPipeline) -> None:
     }
 
 
-def test_a_large_one_is_an_execution(direct: DeployedPipeline) -> None:
-    """What is beyond the bounds goes by the state machine, as ever."""
-    direct.put("large.zip", build(*(Entry(f"f{n}", b"x") for n in range(3_000))))
-    report = direct.wait("large.zip", 120)
-    assert (report.verdict, report.extracted, report.records) == (Verdict.COMPLETED, 3_000, None)
+@pytest.mark.parametrize("members", [2_600, 6_000])
+def test_a_large_one_is_an_execution(direct: DeployedPipeline, members: int) -> None:
+    """What is beyond the bounds goes by the state machine, which plans the largest itself."""
+    key = f"large-{members}.zip"
+    direct.put(key, build(*(Entry(f"f{n}", b"x") for n in range(members))))
+    report = direct.wait(key, 170)
+    assert (report.verdict, report.extracted, report.records) == (Verdict.COMPLETED, members, None)
+    states = direct.client("stepfunctions")
+    name = direct.outputs["StateMachineArn"].replace(":stateMachine:", ":execution:")
+    told = states.describe_execution(executionArn=f"{name}:{report.run}")["input"]
+    assert json.loads(told)["planned"] is (members == 2_600)
 
 
 def test_duplicates_at_once_are_one_run(direct: DeployedPipeline) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,12 @@ class Synthesized:
 
     def properties(self, kind: str, name: str) -> dict[str, Any]:
         """Return the properties of the one resource of a type whose logical id begins so."""
-        (found,) = (
-            resource["Properties"]
-            for logical, resource in self.resources(kind).items()
-            if logical.startswith(name)
-        )
-        return dict(found)
+        resources = self.resources(kind)
+        begin_so = [logical for logical in resources if logical.startswith(name)]
+        # A hash of 8 digits ends the logical id: "FunctionsPlan" is not the planner.
+        whole = [one for one in begin_so if re.fullmatch(f"{name}[0-9A-F]{{8}}", one)]
+        (found,) = whole or begin_so
+        return dict(resources[found]["Properties"])
 
     def statements(self, policy: str) -> list[dict[str, Any]]:
         """Return the statements of the policy whose logical id begins so."""

@@ -18,7 +18,7 @@ from tests.infra.dashboards import dashboard_faults, metrics_of, read_dashboard,
 if TYPE_CHECKING:
     from tests.infra.templates import Synthesized
 
-FUNCTIONS = {"plan", "scan", "link", "extract", "report"}
+FUNCTIONS = {"plan", "planner", "scan", "link", "extract", "report"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
 
 
@@ -172,14 +172,14 @@ def test_every_stage_has_its_spread(body: dict[str, Any]) -> None:
 
 
 def test_failures_by_reason_are_asked_of_logs(body: dict[str, Any]) -> None:
-    """Both functions that tell of failures are asked for them."""
+    """All functions that tell of failures are asked for them."""
     for title, message in (
         ("Failures by reason", "failures"),
         ("Last runs that did not complete", "archive"),
     ):
         query = titled(body, title)["query"]
         assert f'filter message = "{message}"' in query
-        assert re.findall(r"SOURCE '<Functions(\w+)Logs", query) == ["Report", "Plan"]
+        assert re.findall(r"SOURCE '<Functions(\w+)Logs", query) == ["Report", "Plan", "Planner"]
 
 
 def test_throttles_queues_and_executions(body: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import fields
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -44,14 +43,18 @@ def test_shipped_environments_are_right(name: str) -> None:
         ('name = "s3unzip-dev"', "", "stack.name: this setting is missing"),
         ("retain = false", "retian = false", "stack.retain: this setting is missing"),
         ("expire_days = 30", "expires = 30", "ingest.expires: there is no such setting"),
-        ("timeout = 300", "timeout = 901", "functions.plan.timeout: input should be less than or"),
+        (
+            "timeout = 300",
+            "timeout = 901",
+            "functions.planner.timeout: input should be less than or",
+        ),
         ("members = 4_000_000", "members = 0", "limits.members: input should be greater than"),
         (
             "members = 4_000_000",
             "members = 10_000_000",
             (
-                "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000) and "
-                "limits.names_size (536,870,912 bytes), which take 3,694 MB: raise it, or set "
+                "functions.planner.memory: 2048 MB is too little for limits.members (10,000,000) "
+                "and limits.names_size (536,870,912 bytes), which take 3,694 MB: raise it, or set "
                 "limits.members to at most 4,250,"
             ),
         ),
@@ -63,7 +66,7 @@ def test_shipped_environments_are_right(name: str) -> None:
         (
             "members = 4_000_000",
             "",
-            "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000)",
+            "functions.planner.memory: 2048 MB is too little for limits.members (10,000,000)",
         ),
         ("[logs]", "[tuning]\nbatch = 1\n[logs]", "tuning 'batch' is unknown"),
         (
@@ -135,7 +138,7 @@ def test_synthesis_stops_with_the_line() -> None:
 
 def test_limits_are_those_of_the_package() -> None:
     """Every limit of the environment is a limit that the package knows."""
-    known = {field.name for field in fields(Limits)}
+    known = set(Limits.__struct_fields__)
     assert set(LimitsSection.model_fields) <= known
     limits = Limits()
     assert limits.members == plan_memory.DEFAULT_MEMBERS

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.infra.templates import Synthesized
 
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:archives/zip-AbCdEf"
-FUNCTIONS = ("plan", "scan", "link", "extract", "report")
+FUNCTIONS = ("plan", "planner", "scan", "link", "extract", "report")
 
 
 def with_secret(secret: str) -> Environment:
@@ -30,18 +30,22 @@ def with_secret(secret: str) -> Environment:
 def test_only_readers_of_members_may(
     synthesize: Callable[[Environment], Synthesized], field: str
 ) -> None:
-    """Plan and extract are told of the secret and may read exactly it; the others neither."""
+    """Planners and extract are told of the secret and may read exactly it; the others neither."""
     made = synthesize(with_secret(ARN + field))
     told = {
         name
         for name in FUNCTIONS
         if ARN in json.dumps(made.properties("AWS::Lambda::Function", f"Functions{name.title()}"))
     }
-    assert told == {"plan", "extract"}
+    assert told == {"plan", "planner", "extract"}
     variables = made.properties("AWS::Lambda::Function", "FunctionsPlan")["Environment"]
     assert variables["Variables"][Variable.PASSWORD_SECRET] == ARN + field
     right = ("secretsmanager:GetSecretValue", ARN)
-    assert {name for name in FUNCTIONS if right in made.rights(name)} == {"plan", "extract"}
+    assert {name for name in FUNCTIONS if right in made.rights(name)} == {
+        "plan",
+        "planner",
+        "extract",
+    }
 
 
 def test_no_secret_no_right(dev: Synthesized) -> None:

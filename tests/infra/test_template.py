@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.infra.templates import Synthesized
 
-FUNCTIONS = ("plan", "scan", "link", "extract", "report")
+FUNCTIONS = ("plan", "planner", "scan", "link", "extract", "report")
 ARCHIVES = "<StorageIngest.Arn>/*"
 MEMBERS = "<StorageDestination.Arn>/*"
 RUNS = "<StorageWork.Arn>/runs/*"
@@ -33,18 +33,33 @@ RIGHTS = {
         ("s3:GetObject", ARCHIVES),
         ("s3:GetObjectVersion", ARCHIVES),
         ("s3:ListBucket", "<StorageIngest.Arn>"),
+        ("s3:GetObject", MEMBERS),
         ("s3:PutObject", MEMBERS),
         ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:ListBucket", "<StorageDestination.Arn>"),
+        ("s3:GetObject", RUNS),
         ("s3:PutObject", RUNS),
         ("s3:AbortMultipartUpload", RUNS),
+        ("s3:ListBucket", "<StorageWork.Arn>"),
         ("events:PutEvents", BUS),
         ("states:StartExecution", "<WorkflowRuns>"),
-        ("states:DescribeExecution", EXECUTIONS),
         ("sqs:ReceiveMessage", "<IntakeQueue.Arn>"),
         ("sqs:ChangeMessageVisibility", "<IntakeQueue.Arn>"),
         ("sqs:GetQueueUrl", "<IntakeQueue.Arn>"),
         ("sqs:DeleteMessage", "<IntakeQueue.Arn>"),
         ("sqs:GetQueueAttributes", "<IntakeQueue.Arn>"),
+    },
+    "planner": {
+        ("s3:GetObject", ARCHIVES),
+        ("s3:GetObjectVersion", ARCHIVES),
+        ("s3:ListBucket", "<StorageIngest.Arn>"),
+        ("s3:PutObject", MEMBERS),
+        ("s3:AbortMultipartUpload", MEMBERS),
+        ("s3:GetObject", RUNS),
+        ("s3:PutObject", RUNS),
+        ("s3:AbortMultipartUpload", RUNS),
+        ("s3:ListBucket", "<StorageWork.Arn>"),
+        ("events:PutEvents", BUS),
     },
     "scan": {
         ("s3:GetObject", ARCHIVES),

@@ -69,7 +69,7 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
 def test_retries_back_off_with_jitter(dev: Synthesized) -> None:
     """Every task that is tried again waits longer each time, and not in step with others."""
     tasks = [(name, s) for name, s in each_state(dev.definition()) if s["Type"] == "Task"]
-    assert len(tasks) == 9
+    assert len(tasks) == 10
     for _, task in tasks:
         for retry in task["Retry"]:
             if retry["MaxAttempts"]:

@@ -67,6 +67,8 @@ class Walker:
                 self.waited += _look(state["SecondsPath"], data)
             case "Map":
                 self._map(state, data)
+            case "Task" if state.get("OutputPath") == "$.Payload":
+                return str(state["Next"]), self._invoke(state, data)
             case "Task":
                 answer = self._invoke(state, data)
                 selected = {
@@ -106,6 +108,14 @@ def _catch(state: Payload, error: NamedError) -> str | None:
 
 def _choose(state: Payload, data: Payload) -> str:
     for rule in state["Choices"]:
+        if "And" in rule:  # "Planned?"
+            if data.get("planned", True) is False:
+                return str(rule["Next"])
+            continue
+        if "BooleanEquals" in rule:
+            if _look(rule["Variable"], data) is rule["BooleanEquals"]:
+                return str(rule["Next"])
+            continue
         value = _look(rule["Variable"], data)
         if value == rule.get("NumericEquals") or value > rule.get("NumericGreaterThan", value):
             return str(rule["Next"])

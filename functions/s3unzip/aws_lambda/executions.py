@@ -1,4 +1,4 @@
-"""Starting the execution of a planned run: its name is the run's id, so it starts once."""
+"""Starting the execution of a run: its name is the run's id, so it starts once."""
 
 from __future__ import annotations
 
@@ -10,44 +10,39 @@ from s3unzip import run_files
 from s3unzip.model import encode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mypy_boto3_stepfunctions import SFNClient
 
     from s3unzip.aws_lambda.environment import LambdaConfig
-    from s3unzip.model import Location, PlanSummary
+    from s3unzip.model import Location, PlanSummary, Request
 
 MAX_INPUT = 32 * 1024  # bytes; Step Functions takes 262,144
 
 
-def start_execution(client: SFNClient, worker: LambdaConfig, plan: PlanSummary) -> bool:
-    """Start the run's execution; return False where it is running or done already."""
+def start_execution(
+    client: SFNClient, worker: LambdaConfig, run: str, told: Mapping[str, Any]
+) -> bool:
+    """Start the run's execution with the input `told`; return False where there is one already.
+
+    Step Functions forgets an execution 90 days after its end (quotas of
+    Standard workflows).
+    """
     try:
         client.start_execution(
-            stateMachineArn=worker.state_machine,
-            name=plan.run.id,
-            input=encode(execution_input(worker.work, plan, worker.tuning.max_workers)).decode(),
+            stateMachineArn=worker.state_machine, name=run, input=encode(told).decode()
         )
     except client.exceptions.ExecutionAlreadyExists:
         return False
     return True
 
 
-def is_started(client: SFNClient, worker: LambdaConfig, run: str) -> bool:
-    """Say whether the run has an execution, in whatever state.
-
-    Step Functions forgets an execution 90 days after its end (quotas of
-    Standard workflows).
-    """
-    machine = worker.state_machine
-    try:
-        client.describe_execution(
-            executionArn=f"{machine.replace(':stateMachine:', ':execution:')}:{run}"
-        )
-    except client.exceptions.ExecutionDoesNotExist:
-        return False
-    return True
+def unplanned_input(request: Request) -> dict[str, Any]:
+    """Return the input of an execution whose first state is the planner."""
+    return {"planned": False, "request": msgspec.to_builtins(request)}
 
 
-def execution_input(work: Location, plan: PlanSummary, max_workers: int = 1) -> dict[str, Any]:
+def planned_input(work: Location, plan: PlanSummary, max_workers: int = 1) -> dict[str, Any]:
     """Return what the state machine of `infra.workflow` reads; small whatever the archive.
 
     Args:
@@ -57,6 +52,8 @@ def execution_input(work: Location, plan: PlanSummary, max_workers: int = 1) -> 
     """
     run = f"{work.key}runs/{plan.run.id}"
     return {
+        "planned": True,
+        "refused": False,
         "run": msgspec.to_builtins(plan.run),
         "work": {
             "bucket": work.bucket,

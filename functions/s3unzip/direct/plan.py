@@ -43,8 +43,6 @@ class _NotHeldError(Exception):
 class DirectPlan:
     """A planned direct run; all of its records are in memory."""
 
-    request: Request
-    modified: float  # the archive's time, Unix seconds
     summary: PlanSummary
     tasks: tuple[Task, ...]
     records: MemoryRunStore
@@ -61,7 +59,7 @@ def plan_direct(
 
     Args:
         request: what, where to and how.
-        tail: the archive's last bytes, and its version.
+        tail: the archive's last bytes, which hold its directory, and its version.
         context: of the invocation; its platform is that of the state machine's workers.
         function: the invoked function (`platforms.one_function`).
 
@@ -70,9 +68,7 @@ def plan_direct(
         StorageError, ServiceFaultError: the archive cannot be read.
     """
     tuning = context.tuning
-    if not tuning.max_direct_members or tail.modified is None:
-        return None
-    if not _holds_directory(tail, context):
+    if not tuning.max_direct_members:
         return None
     plan = _plan(request, tail, context, _one_batch(tuning), function)
     if plan is None or not _is_within(plan, tuning):
@@ -86,7 +82,9 @@ def plan_direct(
     return replace(plan, summary=summary)
 
 
-def _holds_directory(tail: Tail, context: Context) -> bool:
+def holds_directory(tail: Tail, context: Context) -> bool:
+    """Say whether the whole directory of an archive is in its last bytes."""
+
     def refuse(_: ByteRange) -> bytes:
         raise _NotHeldError
 
@@ -126,7 +124,7 @@ def _plan(
     if isinstance(summary, Report):
         return None
     tasks = tuple(RunRecords(records).tasks())
-    return DirectPlan(request, tail.modified or 0.0, summary, tasks, records, direct)
+    return DirectPlan(summary, tasks, records, direct)
 
 
 def _is_within(plan: DirectPlan, tuning: Tuning) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import read_requests
 from s3unzip.aws_lambda.intake.archive import take_archive
-from s3unzip.aws_lambda.intake.direct_run import Message
+from s3unzip.aws_lambda.intake.claims import Message
 from s3unzip.aws_lambda.lease import hold, retry_wait
 from s3unzip.aws_lambda.telemetry import logger, publish
 from s3unzip.aws_lambda.tracing import trace

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from s3unzip.aws_lambda.endings import is_first_end, note_failure
+from s3unzip.aws_lambda.endings import is_first_end, note_failure, unplanned_report
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
@@ -14,6 +14,7 @@ from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.model import Run
 from s3unzip.reporting.nested import nested_requests
+from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import run_of
 from s3unzip.reporting.settle import settle
 from s3unzip.runs.records import RunRecords
@@ -37,7 +38,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
     told = failure or event
     if failure:
-        run = RunRecords.open(worker.stores, run_of(failure["name"]), calls).read_run()
+        found = RunRecords.open(worker.stores, run_of(failure["name"]), calls).find_run()
+        if found is None:
+            return _end_unplanned(failure, step)
+        run = found
     else:
         run = parse_field(event, "run", Run)
     follow(run)
@@ -51,6 +55,16 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}
+
+
+def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:
+    """Report a run whose planner failed: it has no plan to settle by."""
+    worker = open_worker()
+    report = write_refusal(unplanned_report(failure, step.clock.now()), step)
+    record_archive(report)
+    note_failure(RunRecords.open(worker.stores, report.run), failure)
+    announce(open_client("events"), worker, report)
+    return {"verdict": report.verdict.value, **asdict(next_round(0, None))}
 
 
 def _end(run: Run, settled: Settled, told: dict[str, Any], step: Context) -> None:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from s3unzip import run_files
 from s3unzip.aws_lambda.errors import read_fault
-from s3unzip.aws_lambda.executions import execution_input
+from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.intake.claims import list_direct_runs
 from s3unzip.aws_lambda.refusals import list_refusals
 from s3unzip.clients import AwsSession
@@ -33,7 +32,7 @@ from s3unzip.runs.watch import Items, RunEntry
 from s3unzip.stores.s3.stores import S3Stores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
@@ -124,7 +123,7 @@ class DeployedRuns:
         runs = heapq.merge(
             self._executions(limit), refused, direct, key=lambda one: one.started, reverse=True
         )
-        yield from itertools.islice(runs, limit)
+        yield from itertools.islice(_without_claims_of(runs), limit)
 
     def _executions(self, limit: int) -> Iterator[RunEntry]:
         pages = self._states.get_paginator("list_executions").paginate(
@@ -224,11 +223,8 @@ class DeployedRuns:
         store.unpack_records()
         records.write_redo(listed)  # the list that the state machine may read
         tasks = len(listed)
-        told = self._input(run)
+        told = planned_input(self.work_location, records.read_summary())
         told["work"]["plan"] = told["work"]["redo"]
-        # The input of a run that an older version planned does not name it.
-        maps = told["work"]["redo"].replace(run_files.REDO, run_files.MAPS)
-        told["work"].setdefault("maps", maps)
         told |= {"tasks": tasks, "scans": 0, "split_members": 0}
         told["concurrency"] = max(1, min(tasks, told["concurrency"]))
         try:
@@ -279,18 +275,6 @@ class DeployedRuns:
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:DescribeExecution") from None
 
-    def _input(self, run: str) -> dict[str, Any]:
-        """Return the input of a run's execution, or what it would be of a direct run."""
-        execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{run}"
-        try:
-            told = self._states.describe_execution(executionArn=execution)["input"]
-        except self._states.exceptions.ExecutionDoesNotExist:
-            return execution_input(self.work_location, self.records(run).read_summary())
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "states:DescribeExecution") from None
-        found: dict[str, Any] = json.loads(told)
-        return found
-
     def _begin_so(self, name: str) -> list[str]:
         """Return the ids of runs with records that begin with `name`."""
         prefix = f"{self._prefix}runs/"
@@ -311,3 +295,12 @@ class DeployedRuns:
         """Return the ids of direct runs that begin with `name` and may have no records yet."""
         entries = list_direct_runs(self._stores.session.control, self.work_location, MAX_RUNS)
         return [entry.id for entry in entries if entry.id.startswith(name)]
+
+
+def _without_claims_of(runs: Iterable[RunEntry]) -> Iterator[RunEntry]:
+    """Leave out the claims of runs that an execution or a refusal, which begin later, tells of."""
+    known: set[str] = set()
+    for entry in runs:
+        if entry.id not in known:
+            known.add(entry.id)
+            yield entry

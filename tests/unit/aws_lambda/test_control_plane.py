@@ -16,7 +16,7 @@ from infra.intake import _patterns
 from s3unzip.aws_lambda.environment import open_client, open_worker, read_scale
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.events import announce, queue_nested, read_requests
-from s3unzip.aws_lambda.executions import is_started, start_execution
+from s3unzip.aws_lambda.executions import planned_input, start_execution
 from s3unzip.aws_lambda.refusals import list_refusals, note_refusal
 from s3unzip.aws_lambda.secrets import open_secrets, read_secret
 from s3unzip.errors import (
@@ -59,10 +59,9 @@ def worker(account: Account, monkeypatch: pytest.MonkeyPatch) -> LambdaConfig:
 def test_an_execution_is_started_once(worker: LambdaConfig) -> None:
     """The name is the run's id: another input is no other run."""
     client = open_client("stepfunctions")
-    assert not is_started(client, worker, RUN.id)
-    assert start_execution(client, worker, PLAN) is True
-    assert is_started(client, worker, RUN.id)
-    assert start_execution(client, worker, replace(PLAN, tasks=2)) is False
+    assert start_execution(client, worker, RUN.id, planned_input(worker.work, PLAN)) is True
+    other = planned_input(worker.work, replace(PLAN, tasks=2))
+    assert start_execution(client, worker, RUN.id, other) is False
 
 
 def test_the_event_of_a_run_arrives(worker: LambdaConfig, account: Account) -> None:

@@ -9,23 +9,15 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from moto import mock_aws
-from msgspec.structs import replace
 
 from s3unzip.aws_lambda.environment import open_client, open_worker
-from s3unzip.aws_lambda.intake.archive import take_archive
-from s3unzip.aws_lambda.intake.direct_run import Message
 from s3unzip.handlers import plan
-from s3unzip.model import Options, Request
-from s3unzip.platforms import aws as aws_platform
 from s3unzip.settings import Variable
-from tests.runs import DESTINATION, Bench
 from tests.unit.aws_lambda.contexts import Invocation
-from tests.zips import Entry, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from s3unzip.context import Context
 
 PATIENCE = 60.0  # seconds; the wait of a message without sense is one
 VARIABLES: dict[str, str] = {
@@ -67,50 +59,6 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         yield {"sqs": sqs, "states": states, "queue": queue, "dead": dead, "machine": machine}
     for cached in (open_client, open_worker):
         cached.cache_clear()
-
-
-@pytest.fixture
-def archive() -> tuple[Bench, Request]:
-    """An archive in memory, and the request to extract it."""
-    bench = Bench()
-    return bench, bench.request(build(Entry("a", b"a" * 99), Entry("b", b"b" * 99)))
-
-
-def take(request: Request, context: Context) -> None:
-    """Let the function take an archive's event, and hand all of it to the state machine."""
-    context = replace(context, tuning=replace(context.tuning, max_direct_members=0))
-    take_archive(request, Message("message-1", 1), context, aws_platform())
-
-
-def names(aws: dict[str, Any]) -> list[str]:
-    """Return the names of all executions."""
-    found = aws["states"].list_executions(stateMachineArn=aws["machine"])["executions"]
-    return [execution["name"] for execution in found]
-
-
-def test_a_repeated_event_leaves_the_plan_as_it_is(
-    aws: dict[str, Any], archive: tuple[Bench, Request]
-) -> None:
-    """A second event writes nothing, for a running execution reads the plan."""
-    bench, request = archive
-    take(request, bench.context)
-    (run,) = names(aws)
-    work = bench.stores.run_store(run)
-    before = {name: work.read(name) for name in work.names("")}
-    assert "plan.jsonl" in before
-    again = replace(bench.context, tuning=replace(bench.tuning, batch_members=1))
-    take(request, again)
-    assert {name: work.read(name) for name in work.names("")} == before
-    assert names(aws) == [run]
-
-
-def test_other_options_are_another_run(aws: dict[str, Any], archive: tuple[Bench, Request]) -> None:
-    """Only the same request is known."""
-    bench, request = archive
-    take(request, bench.context)
-    other = Request(request.source, DESTINATION, Options(include=("a",)))
-    take(other, bench.context)
-    assert len(names(aws)) == 2
 
 
 def receive(aws: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from s3unzip.aws_lambda.events import (
     event_detail,
     read_requests,
 )
-from s3unzip.aws_lambda.executions import MAX_INPUT, execution_input
+from s3unzip.aws_lambda.executions import MAX_INPUT, planned_input
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import (
@@ -161,7 +161,7 @@ def test_input_of_the_execution_is_small() -> None:
     long = Location("s3", "b" * 63, "k" * 1_024)
     run = Run("r" * 80, long, Pin(1, "e" * 40, "v" * 1_024), long, Options(), "k" * 1_024, 1.0)
     plan = PlanSummary(run=run, members=10**7, tasks=20_000, scans=5, concurrency=0)
-    given = execution_input(read_worker(VARIABLES).work, plan, 1_000)
+    given = planned_input(read_worker(VARIABLES).work, plan, 1_000)
     assert len(encode(given)) < MAX_INPUT
     assert given["concurrency"] == 1
     assert given["work"]["plan"] == f"s3unzip/runs/{run.id}/plan.jsonl"

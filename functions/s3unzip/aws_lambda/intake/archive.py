@@ -1,33 +1,56 @@
-"""Taking an archive: a direct run where it is small, else its plan and its execution."""
+"""Taking an archive: a direct run where it is small, else its plan and its execution.
+
+An archive whose whole directory is in its last bytes is claimed, and then
+extracted or planned here. The directory of any other is read by the planner, a
+state of its execution.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip.aws_lambda.budget import refuse_cost
 from s3unzip.aws_lambda.environment import open_client, open_worker
-from s3unzip.aws_lambda.events import announce
-from s3unzip.aws_lambda.executions import is_started, start_execution
-from s3unzip.aws_lambda.intake.direct_run import run_direct
-from s3unzip.aws_lambda.refusals import close_refusal, is_refused, note_refusal
-from s3unzip.aws_lambda.telemetry import follow, logger, record_archive, record_plan
-from s3unzip.direct.plan import plan_direct
-from s3unzip.errors import NotFoundError, SourceChangedError
-from s3unzip.model import Report, run_id
+from s3unzip.aws_lambda.executions import planned_input, start_execution, unplanned_input
+from s3unzip.aws_lambda.intake.claims import FOLDER, Hold, claim_name, take_claim
+from s3unzip.aws_lambda.intake.direct_run import publish, run_direct
+from s3unzip.aws_lambda.intake.planner import refuse
+from s3unzip.aws_lambda.refusals import is_refused
+from s3unzip.aws_lambda.telemetry import follow, logger, record_plan
+from s3unzip.direct.bundle import Claim
+from s3unzip.direct.plan import holds_directory, plan_direct
+from s3unzip.errors import ClaimedError, NotFoundError, SourceChangedError
+from s3unzip.model import Report, decode, run_id
 from s3unzip.planning.archive import make_plan
-from s3unzip.reporting.refusal import write_refusal
+from s3unzip.run_files import REPORT
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import LambdaConfig
-    from s3unzip.aws_lambda.intake.direct_run import Message
+    from s3unzip.aws_lambda.intake.claims import Message, Taken
     from s3unzip.context import Context
-    from s3unzip.direct.plan import DirectPlan
-    from s3unzip.model import Pin, PlanSummary, Request
+    from s3unzip.model import Request
     from s3unzip.platforms import Platform
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Tail
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """One archive's event, and what was read of the archive."""
+
+    request: Request
+    tail: Tail
+    message: Message
+    context: Context
+    function: Platform  # the invoked function as a platform of the forecast
+    calls: Calls  # so far
+
+    @property
+    def run(self) -> str:
+        """The id of the run of the version that was read."""
+        return run_id(self.request, self.tail.pin)
 
 
 def take_archive(request: Request, message: Message, context: Context, function: Platform) -> None:
@@ -38,71 +61,92 @@ def take_archive(request: Request, message: Message, context: Context, function:
         message: of the queue, that has the event.
         context: of the invocation.
         function: the invoked function as a platform of the forecast.
+
+    Raises:
+        ClaimedError: an earlier attempt of the same message may still be at work.
+        UsageError, StorageError, ServiceFaultError: the message is to come again.
     """
     calls = context.calls()
     source = context.stores.source(request.source)
     length = context.tuning.tail_bytes
     try:
         tail = calls.run("get", lambda: source.tail(request.source, length))
-        plan = _plan_direct(request, tail, context, function)
-        if plan is None:
-            _plan_archive(request, tail.pin, context, calls)
-        elif not run_direct(plan, message, context):
-            logger.warning("a direct run was lost", run=plan.summary.run.id)
-            _plan_archive(request, tail.pin, context, calls, lost=True)
+        intake = Intake(request, tail, message, context, function, calls)
+        _take_version(intake)
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
     except SourceChangedError:  # the newer one has an event of its own
         logger.info("archive changed while it was planned", source=str(request.source))
 
 
-def _plan_direct(
-    request: Request, tail: Tail, context: Context, function: Platform
-) -> DirectPlan | None:
-    """Return the plan of a direct run, None where the archive is not one for that."""
-    plan = plan_direct(request, tail, context, function)
-    if plan is None:
-        return None
-    if refuse_cost(open_worker(), plan.context, plan.summary, plan.tasks) is not None:
-        return None  # above the budget it is refused where all are
-    return plan
-
-
-def _plan_archive(
-    request: Request, pin: Pin, context: Context, calls: Calls, *, lost: bool = False
-) -> None:
-    """Plan the archive and start its execution, unless there is one.
-
-    A direct run that was lost may have handed its plan over, and outcomes that fit no other.
-    """
-    config = open_worker()
-    run = run_id(request, pin)
-    if is_started(open_client("stepfunctions"), config, run):  # its plan must stay as it is
-        logger.info("run is known", run=run)
+def _take_version(intake: Intake) -> None:
+    """Claim the version that was read and plan it here, or leave it to whom it belongs."""
+    context, tail = intake.context, intake.tail
+    if tail.modified is None or not holds_directory(tail, context):
+        _start_unplanned(intake)
         return
-    if is_refused(request, run, context, calls):
-        logger.info("run was refused", run=run)
+    until = context.clock.now() + context.clock.remaining()
+    claim = Claim(intake.run, intake.message.id, until)
+    hold = Hold(claim_name(intake.run, tail.modified), claim)
+    store = open_worker().stores.run_store(FOLDER, intake.calls)
+    taken = take_claim(store, hold.name, claim)
+    if taken is None:
+        _plan_here(intake, hold)
+    elif not taken.files and taken.claim.until < context.clock.now():
+        _take_over(intake)
+    else:
+        _leave(intake, taken)
+
+
+def _take_over(intake: Intake) -> None:
+    """Let an execution do what an invocation left that was killed."""
+    if is_refused(intake.request, intake.run, intake.context, intake.calls):
+        logger.info("run was refused", run=intake.run)
         return
-    afford = partial(refuse_cost, config, context)
-    handed = _find_plan(run, context) if lost else None
-    plan = handed or make_plan(request, context, afford=afford, calls=calls)
-    record_plan(plan, request)
-    if isinstance(plan, Report):
-        _refuse(plan, config, context)
+    logger.warning("an invocation was lost", run=intake.run)
+    _start_unplanned(intake)
+
+
+def _leave(intake: Intake, taken: Taken) -> None:
+    """Leave a run to its holder, whose message comes again if it fails."""
+    context, claim = intake.context, taken.claim
+    is_own = claim.holder == intake.message.id
+    if is_own and not taken.files:
+        left = claim.until - context.clock.now()
+        raise ClaimedError(f"{claim.run}: an earlier attempt may be at work", left)
+    if is_own and intake.message.attempts > 1:
+        # It may have been killed between the records and the event.
+        publish(decode(taken.files[REPORT], Report), open_worker(), context)
+    logger.info("run is known", run=claim.run)
+
+
+def _plan_here(intake: Intake, hold: Hold) -> None:
+    """Do a claimed archive, refuse it, or write its plan and start its execution."""
+    config, context, request = open_worker(), intake.context, intake.request
+    plan = plan_direct(request, intake.tail, context, intake.function)
+    if plan is not None and refuse_cost(config, plan.context, plan.summary, plan.tasks) is None:
+        follow(plan.summary.run)
+        record_plan(plan.summary, request)
+        run_direct(plan, hold, context)
         return
-    follow(plan.run)
-    started = start_execution(open_client("stepfunctions"), config, plan)
-    logger.info("run started" if started else "run is known", tasks=plan.tasks)
+    # The same bytes put again where the bucket has no versions are the same run.
+    summary = RunRecords.open(context.stores, intake.run, intake.calls).find_summary()
+    if summary is None:
+        afford = partial(refuse_cost, config, context)
+        made = make_plan(request, context, afford=afford, calls=intake.calls)
+        record_plan(made, request)
+        if isinstance(made, Report):
+            refuse(made, context)
+            return
+        summary = made
+    follow(summary.run)
+    told = planned_input(config.work, summary, config.tuning.max_workers)
+    started = start_execution(open_client("stepfunctions"), config, summary.run.id, told)
+    logger.info("run started" if started else "run is known", tasks=summary.tasks)
 
 
-def _find_plan(run: str, context: Context) -> PlanSummary | None:
-    """Return the plan that is whole in the run store, None without one."""
-    return RunRecords.open(context.stores, run, context.calls()).find_summary()
-
-
-def _refuse(report: Report, config: LambdaConfig, context: Context) -> None:
-    report = write_refusal(report, context)
-    record_archive(report)
-    note_refusal(config, report, context)
-    announce(open_client("events"), config, report)
-    close_refusal(report, context)
+def _start_unplanned(intake: Intake) -> None:
+    """Start an execution that plans first; of the same name there is one."""
+    told = unplanned_input(intake.request)
+    started = start_execution(open_client("stepfunctions"), open_worker(), intake.run, told)
+    logger.info("run started" if started else "run is known", run=intake.run)

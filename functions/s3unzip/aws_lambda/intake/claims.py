@@ -1,6 +1,6 @@
-"""Claims of direct runs: who does a run, and where its records are.
+"""Claims: who plans a run, and where the records of a direct run are.
 
-``runs/-direct/<time, counted down>-<run>.zip`` is made by a PUT that fails
+``runs/-claims/<time, counted down>-<run>.zip`` is made by a PUT that fails
 where the object exists, so of events that come at once one has the run. The
 time is the archive's own, so that all events of one version ask for the same
 name, and a listing has the latest archives first. What is written there at
@@ -24,9 +24,23 @@ if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.stores.s3.run_store import S3RunStore
 
-FOLDER = "-direct"
+FOLDER = "-claims"
 SUFFIX = ".zip"
 RUNNING, ENDED = "RUNNING", "SUCCEEDED"  # as Step Functions calls them
+
+
+class Message(NamedTuple):
+    """The queue's message that an invocation works on."""
+
+    id: str
+    attempts: int  # this one included
+
+
+class Hold(NamedTuple):
+    """A claim that an invocation has; `name` is its object's."""
+
+    name: str
+    claim: Claim
 
 
 class Taken(NamedTuple):

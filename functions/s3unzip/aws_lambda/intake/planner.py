@@ -1,0 +1,95 @@
+"""The planner: a state of an execution that reads a directory too large for the intake.
+
+Step Functions tries it again after a fault. A plan that is whole is taken as it is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.aws_lambda.budget import refuse_cost
+from s3unzip.aws_lambda.environment import open_client, open_worker
+from s3unzip.aws_lambda.events import announce
+from s3unzip.aws_lambda.executions import planned_input
+from s3unzip.aws_lambda.refusals import close_refusal, is_refused, note_refusal
+from s3unzip.aws_lambda.telemetry import follow, logger, record_archive, record_plan
+from s3unzip.errors import NotFoundError, SourceChangedError
+from s3unzip.model import Report, Verdict, run_id
+from s3unzip.planning.archive import make_plan
+from s3unzip.reporting.refusal import write_refusal
+from s3unzip.runs.records import RunRecords
+
+if TYPE_CHECKING:
+    from s3unzip.context import Context
+    from s3unzip.model import PlanSummary, Request
+    from s3unzip.planning.reading import Reading
+    from s3unzip.stores.calls import Calls
+
+
+def plan_run(run: str, request: Request, context: Context) -> dict[str, Any]:
+    """Plan a run; return what its execution goes on with, ``refused`` where it ends here.
+
+    Raises:
+        UsageError: the request is wrong.
+        StorageError, ServiceFaultError: the archive cannot be read, or the plan not be written.
+    """
+    config = open_worker()
+    calls = context.calls()
+    if is_refused(request, run, context, calls):  # by an attempt whose answer was lost
+        return {"refused": True}
+    records = RunRecords.open(context.stores, run, calls)
+    outcome: PlanSummary | Report | None = records.find_summary()
+    if outcome is None:
+        outcome = _plan(run, request, context, calls)
+        record_plan(outcome, request)
+    if isinstance(outcome, Report):
+        refuse(outcome, context)
+        return {"refused": True}
+    follow(outcome.run)
+    logger.info("planned", tasks=outcome.tasks)
+    return planned_input(config.work, outcome, config.tuning.max_workers)
+
+
+def refuse(report: Report, context: Context) -> None:
+    """Write the report of an archive that nothing is extracted of, and tell of it."""
+    report = write_refusal(report, context)
+    record_archive(report)
+    note_refusal(open_worker(), report, context)
+    announce(open_client("events"), open_worker(), report)
+    close_refusal(report, context)
+
+
+def _plan(run: str, request: Request, context: Context, calls: Calls) -> PlanSummary | Report:
+    """Plan the version that the run is of; of any other report that the archive changed."""
+    started = context.clock.now()
+
+    def check(reading: Reading) -> None:
+        if run_id(request, reading.pin) != run:
+            raise SourceChangedError(f"{request.source}: overwritten since its event came")
+
+    try:
+        afford = partial(refuse_cost, open_worker(), context)
+        outcome = make_plan(request, context, check, afford=afford, calls=calls)
+    except (SourceChangedError, NotFoundError) as change:
+        return _changed(run, request, str(change), started, context)
+    if isinstance(outcome, Report) and outcome.run != run:
+        told = f"{request.source}: overwritten since its event came"
+        return _changed(run, request, told, started, context)
+    return outcome
+
+
+def _changed(run: str, request: Request, message: str, started: float, context: Context) -> Report:
+    return Report(
+        run=run,
+        verdict=Verdict.SOURCE_CHANGED,
+        source=request.source.public,
+        pin=None,
+        destination=request.destination,
+        options=request.options,
+        reason="source-changed",
+        message=message,
+        event_time=request.event_time,
+        started=started,
+        finished=context.clock.now(),
+    )

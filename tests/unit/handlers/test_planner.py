@@ -1,0 +1,146 @@
+"""The planner: a state that plans what the function at the queue cannot; over moto's services."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from s3unzip import run_files
+from s3unzip.handlers import planner, report
+from s3unzip.model import Verdict
+from s3unzip.runs.records import RunRecords
+from s3unzip.settings import Variable
+from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.handlers.pipeline import Functions, object_created
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.account import Account
+
+SMALL_TAIL = {Variable.TUNING.value: json.dumps({"tail_bytes": 300})}
+ARCHIVE = build(*(Entry(f"d/f{n}.txt", b"%d" % n * 100, DEFLATE) for n in range(20)))
+
+
+@pytest.fixture
+def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Functions]:
+    """A function that deploys the account with these variables, and returns its functions."""
+
+    def make(**variables: str) -> Functions:
+        account.deploy(**variables)
+        for name, value in account.variables.items():
+            monkeypatch.setenv(name, value)
+        return Functions(account, Invocation())
+
+    return make
+
+
+@pytest.fixture
+def started(deploy: Callable[..., Functions], account: Account) -> Functions:
+    """The functions, and an execution of an archive with a directory that is too large."""
+    functions = deploy(**SMALL_TAIL)
+    account.put("a.zip", ARCHIVE)
+    assert functions.plan(object_created("a.zip")) == []
+    return functions
+
+
+def call_planner(functions: Functions, run: str) -> dict[str, Any]:
+    """Call the planner as its state does."""
+    event = {"request": functions.told(run)["request"], "run": run}
+    answer: dict[str, Any] = planner.handler(event, functions.invocation)
+    return answer
+
+
+def records(functions: Functions, run: str) -> RunRecords:
+    """Return the records of a run."""
+    return RunRecords(functions.run_store(run))
+
+
+def test_a_large_directory_is_planned_by_the_execution(
+    started: Functions, account: Account
+) -> None:
+    """The function at the queue writes nothing; the planner's answer is what the Maps read."""
+    (run,) = account.executions()
+    assert account.objects("work") == {}
+    assert started.told(run)["planned"] is False
+    answer = call_planner(started, run)
+    assert (answer["refused"], answer["tasks"], answer["run"]["id"]) == (False, 1, run)
+    assert len(started.lines(answer["work"]["plan"])) == 1
+
+
+def test_a_planner_that_is_tried_again_keeps_the_plan(started: Functions, account: Account) -> None:
+    """A plan that is whole is taken as it is, and an event that comes again starts nothing."""
+    (run,) = account.executions()
+    answer = call_planner(started, run)
+    before = account.objects("work")
+    assert call_planner(started, run) == answer
+    assert started.plan(object_created("a.zip")) == []
+    assert account.objects("work") == before
+    assert account.executions() == [run]
+
+
+def test_an_archive_that_the_planner_refuses(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Its execution ends there, with a report and an event."""
+    functions = deploy(**SMALL_TAIL)
+    heard = account.listen()
+    account.put("bad.zip", bytes(70_000))
+    functions.plan(object_created("bad.zip"))
+    (run,) = account.executions()
+    assert call_planner(functions, run) == {"refused": True}
+    (event,) = account.receive(heard)
+    assert (event["detail-type"], event["detail"]["run"]) == ("Archive Rejected", run)
+
+
+@pytest.mark.parametrize("newer", [b"", ARCHIVE + b"x", bytes(500)])
+def test_an_archive_that_is_overwritten_before_it_is_planned(
+    started: Functions, account: Account, newer: bytes
+) -> None:
+    """The run is of the version that its event told of; the newer one has its own."""
+    (run,) = account.executions()
+    account.put("a.zip", newer)
+    assert call_planner(started, run) == {"refused": True}
+    found = records(started, run).find_report()
+    assert found is not None
+    assert (found.run, found.verdict) == (run, Verdict.SOURCE_CHANGED)
+
+
+def test_a_planner_that_fails_is_reported(started: Functions, account: Account) -> None:
+    """The report of an execution that failed without a plan says so, and of which archive."""
+    heard = account.listen()
+    (run,) = account.executions()
+    detail = {
+        "name": run,
+        "status": "FAILED",
+        "error": "Runtime.OutOfMemory",
+        "cause": "killed",
+        "input": json.dumps(started.told(run)),
+    }
+    answer = report.handler({"detail": detail}, started.invocation)
+    assert answer["verdict"] == "FAILED"
+    found = records(started, run).find_report()
+    assert found is not None
+    assert (found.reason, found.source.key) == ("plan-failed", "a.zip")
+    assert found.message == "the planner failed: Runtime.OutOfMemory: killed"
+    (event,) = account.receive(heard)
+    assert event["detail-type"] == "Archive Failed"
+    assert call_planner(started, run)["refused"] is False  # as a redrive does
+
+
+def test_a_small_directory_is_planned_once(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Events that come again, whatever the settings are then, leave a running plan as it is."""
+    functions = deploy()
+    account.put("a.zip", ARCHIVE)
+    functions.plan(object_created("a.zip"))
+    (run,) = account.executions()
+    assert functions.told(run)["planned"] is True
+    before = account.objects("work")
+    assert f"runs/{run}/{run_files.PLAN}" in before
+    functions.plan(object_created("a.zip"))
+    assert account.objects("work") == before
