@@ -108,8 +108,8 @@ def _catch(state: Payload, error: NamedError) -> str | None:
 
 def _choose(state: Payload, data: Payload) -> str:
     for rule in state["Choices"]:
-        if "And" in rule:  # "Planned?"
-            if data.get("planned", True) is False:
+        if "And" in rule:
+            if all(_is_true(one, data) for one in rule["And"]):
                 return str(rule["Next"])
             continue
         if "BooleanEquals" in rule:
@@ -120,6 +120,12 @@ def _choose(state: Payload, data: Payload) -> str:
         if value == rule.get("NumericEquals") or value > rule.get("NumericGreaterThan", value):
             return str(rule["Next"])
     return str(state["Default"])
+
+
+def _is_true(rule: Payload, data: Payload) -> bool:
+    if rule.get("IsPresent"):
+        return rule["Variable"].removeprefix("$.") in data
+    return bool(_look(rule["Variable"], data) == rule["BooleanEquals"])
 
 
 def _fill(template: Payload, data: Payload) -> Payload:

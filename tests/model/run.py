@@ -85,6 +85,7 @@ class Model:
         self.objects = {key: Written(body, None) for key, body in before.items()}
         self.versions: dict[str, ArchiveFacts] = {}  # by ETag
         self.current: str | None = None  # the ETag of what lies under the key now
+        self.started: set[str] = set()  # runs with an execution, which may plan them
         self.late_uploads: set[str] = set()  # begun after their run was settled
         self.replaced = False  # the key's archive was another one before
 
@@ -102,6 +103,10 @@ class Model:
         known = self.runs.setdefault(run, RunState(self.versions[etag]))
         same = known.facts is self.versions[etag]
         self.must(same, "run-files.md: the same request has the same run id", run)
+
+    def execution_started(self, run: str) -> None:
+        """An execution was started; without a plan its first state makes one."""
+        self.started.add(run)
 
     def task_begun(self, run: str, task: str) -> Attempt:
         """An invocation began to work on a task."""
@@ -126,12 +131,15 @@ class Model:
 
     def stop_changed(self, run: str, *, there: bool) -> None:
         """``stop.json`` was written or deleted."""
+        if self._is_unplanned(run):
+            return
         state = self._run(run)
         state.stopped, state.stops = there, state.stops + (not there)
 
     def execution_failed(self, execution: str) -> None:
         """The execution of a run failed."""
-        self._run(execution).failures += 1
+        if not self._is_unplanned(execution):
+            self._run(execution).failures += 1
 
     def killed_at_limit(self, function: str) -> None:
         """A function used up its time though no call was slow."""
@@ -162,6 +170,10 @@ class Model:
 
     def report_written(self, run: str, report: Json) -> None:
         """``report.json`` was written."""
+        if self._is_unplanned(run):
+            ends = {RUN_FAILED, CHANGED}
+            self.must(report["verdict"] in ends, "without a plan nothing is extracted", report)
+            return
         state = self._run(run)
         self._check_sums(state, report)
         verdict = report["verdict"]
@@ -177,8 +189,10 @@ class Model:
     def announced(self, title: str, detail: Json) -> None:
         """The event of a run that ended was sent."""
         run, verdict = detail["run"], detail["verdict"]
-        state = self._run(run)
         self.must(TITLES[verdict] == title, "events.md: detail-type and verdict", title)
+        if self._is_unplanned(run):
+            return
+        state = self._run(run)
         self.must(bool(state.reports), "the report is written before its event", run)
         told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
         same = any(all(one.get(n, 0) == told[n] for n in told) for one in state.reports)
@@ -280,6 +294,10 @@ class Model:
             self.must(same or others, "COMPLETED: every right member is there", member.key)
         bad = sum(self._may_fail(state, member) for member in state.facts.members)
         self.must(report.get(FAILED, 0) == bad, "the members that fail are those that are bad", run)
+
+    def _is_unplanned(self, run: str) -> bool:
+        """Say whether the run has an execution that has not written its plan."""
+        return run in self.started and run not in self.runs
 
     def _run(self, run: str) -> RunState:
         self.must(run in self.runs, "a record is of a run that was planned", run)

@@ -51,6 +51,7 @@ class Execution:
         self.over = Event(world.scheduler)  # set while it does not run
         self.state = str(read_definition()["StartAt"])
         self._world = world
+        self.told = data  # the input
         self._data = data
         self._children: Children | None = None  # of the Map that failed
         self._process = Process(f"execution {name}")
@@ -98,6 +99,8 @@ class Execution:
             case "Task":
                 context = {"Execution.Name": self.name}
                 answer = self._attempts(state, data, context, float("inf"))
+                if state.get("OutputPath") == "$.Payload":
+                    return str(state["Next"]), answer
                 selected = {
                     key.removesuffix(".$"): look(path, {"Payload": answer})
                     for key, path in state["ResultSelector"].items()
@@ -191,6 +194,7 @@ class StateMachine:
         """Start an execution; return False where the name is taken."""
         if name in self.executions:
             return False
+        self._world.model.execution_started(name)
         execution = self.executions[name] = Execution(self._world, name, data)
         execution.start()
         return True
@@ -216,10 +220,21 @@ def fill(template: Json, data: Json, context: Json) -> Json:
 
 def _choose(state: Json, data: Json) -> str:
     for rule in state["Choices"]:
-        value = look(rule["Variable"], data)
-        if value == rule.get("NumericEquals") or value > rule.get("NumericGreaterThan", value):
+        if all(_holds(one, data) for one in rule.get("And", (rule,))):
             return str(rule["Next"])
     return str(state["Default"])
+
+
+def _holds(rule: Json, data: Json) -> bool:
+    """Say whether a comparison of a Choice rule holds."""
+    if rule.get("IsPresent"):
+        return rule["Variable"].removeprefix("$.") in data
+    value = look(rule["Variable"], data)
+    if "BooleanEquals" in rule:
+        return value is rule["BooleanEquals"]
+    if "NumericEquals" in rule:
+        return bool(value == rule["NumericEquals"])
+    return bool(value > rule["NumericGreaterThan"])
 
 
 def _matches(names: list[str], error: NamedError) -> bool:

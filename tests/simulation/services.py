@@ -136,8 +136,10 @@ class Services:
         def follow() -> None:
             execution.over.wait()
             if execution.status == "FAILED":
+                told = json.dumps(execution.told)
+                detail = {"name": name, "status": "FAILED", "input": told}
                 for _ in range(2 if world.faults.injects(Fault.TWICE, "failure") else 1):
-                    self.tell_failure({"detail": {"name": name, "status": "FAILED"}})
+                    self.tell_failure({"detail": detail})
 
         world.scheduler.spawn(Process("event bus"), follow)
 

@@ -115,7 +115,8 @@ def test_a_rejected_archive_is_announced_once_an_event(
     functions.plan(event)
     assert len(account.receive(heard)) == 1
     assert len(account.objects("work", "runs/-refused/")) == 1
-    functions.plan({**event, "time": "2026-01-02T00:00:01Z"})
+    account.put("bad.zip", b"no archive at all either")
+    functions.plan(object_created("bad.zip"))
     assert len(account.receive(heard)) == 1
 
 
