@@ -1,13 +1,13 @@
-"""The five functions in this process, called with the events that AWS would send them."""
+"""The functions in this process, called with the events that AWS would send them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.handlers import extract, link, plan, report, scan
+from s3unzip.handlers import extract, link, plan, planner, report, scan
 
 if TYPE_CHECKING:
     from s3unzip.stores.ports import RunStore
@@ -47,6 +47,7 @@ class Functions:
 
     account: Account
     invocation: Invocation
+    planned: dict[str, dict[str, Any]] = field(default_factory=dict)  # by run: planner's answers
 
     def plan(self, *bodies: object) -> list[str]:
         """Queue messages, and call the plan function with them; return those that failed."""
@@ -73,7 +74,15 @@ class Functions:
         execution = f"{machine.replace(':stateMachine:', ':execution:')}:{run}"
         found = self.account.client("stepfunctions").describe_execution(executionArn=execution)
         told: dict[str, Any] = json.loads(found["input"])
-        return told
+        return self.planned.get(run, told)
+
+    def plan_run(self, run: str) -> dict[str, Any]:
+        """Call the planner as the first state of an execution does; what it says is told then."""
+        event = {"request": self.told(run)["request"], "run": run}
+        answer: dict[str, Any] = planner.handler(event, self.invocation)
+        if not answer["refused"]:
+            self.planned[run] = answer
+        return answer
 
     def lines(self, key: str) -> list[dict[str, Any]]:
         """Return the items that a Map reads: the lines of an object of the work bucket."""

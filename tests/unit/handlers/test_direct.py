@@ -236,6 +236,7 @@ def test_a_killed_function_is_followed_by_the_state_machine(
     replace_claim(account, until=time.time() - 1)
     take_archive(request, Message(alive.holder, 3), context, function)
     (run,) = account.executions()
+    functions.plan_run(run)
     assert functions.extract(run)[0]["failed"] == 0
 
 
@@ -272,10 +273,15 @@ def test_handing_over_can_be_repeated(deploy: Callable[..., Functions], account:
     states = account.client("stepfunctions")
     states.delete_state_machine(stateMachineArn=machine)  # and its executions: it never started
     account.make_machine()
+    functions.invocation = Invocation()
     replace_claim(account, until=time.time() - 1)
     assert functions.plan(object_created("a.zip")) == []
     assert account.executions() == [run]
+    functions.plan_run(run)
     assert functions.run_store(run).read(run_files.PLAN) == planned
+    (answer,) = functions.extract(run)
+    assert answer["unfinished"] == 0
+    assert puts(account) == 20
 
 
 def test_a_direct_run_is_listed_shown_and_retried(
