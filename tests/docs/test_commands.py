@@ -13,9 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -38,6 +36,7 @@ from tests.servers import HttpServer, WebFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.docs.commands import Command
 
@@ -62,6 +61,7 @@ ELSEWHERE = (
     ),
     Elsewhere("aws ", "the AWS CLI is no dependency; operation and options must exist", check_aws),
     Elsewhere("git ", "asks the repository's server"),
+    Elsewhere("uv tool install ", "asks the package index; test_install.py installs the wheel"),
     Elsewhere("uv sync", "has made the environment of this test"),
     Elsewhere("uv run python -m acceptance", "needs a deployed stack; tests/acceptance has one"),
     Elsewhere("uv run python -m embedded.ministack", "runs until it is stopped; these tests do it"),
@@ -76,16 +76,18 @@ class World:
     A name that ends in ``.zip`` or ``.whl`` is an archive, made by its name
     (`ARCHIVES`): as a file, in its bucket, or on the web server. A bucket that
     is named exists. ``https://`` is the local server, port 9000 of 127.0.0.1 is
-    MiniStack, and ``uv run s3unzip`` the command under test.
+    MiniStack, and ``s3unzip`` is the one of the wheel, installed in an environment of its own.
     """
 
-    def __init__(self, folder: Path, aws: EmbeddedAws, web: WebFiles, web_url: str) -> None:
+    def __init__(
+        self, folder: Path, aws: EmbeddedAws, web: WebFiles, web_url: str, installed: Path
+    ) -> None:
         self._folder = folder
         self._aws = aws
         self._web = web
         self._web_url = web_url
         self._variables = {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{installed}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
             "LANG": "C.UTF-8",
             "NO_COLOR": "1",
@@ -124,7 +126,6 @@ class World:
         return f"{command}\nexit code {done.returncode}, not {command.exit_code}\n{words}"
 
     def _substitute(self, text: str) -> str:
-        text = re.sub(r"\buv run s3unzip\b", "s3unzip", text)
         text = text.replace("http://127.0.0.1:9000", self._aws.endpoint)
         return re.sub(r"https://[\w.-]+(/[\w./-]*)", rf"{self._web_url}\1", text)
 
@@ -191,12 +192,12 @@ PAGES = [page for page in documents() if read_commands(page) and page != DEPLOYI
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_page_id)
-def test_commands_run(page: Path, aws: EmbeddedAws, tmp_path: Path) -> None:
+def test_commands_run(page: Path, aws: EmbeddedAws, installed: Path, tmp_path: Path) -> None:
     """A page's commands, in its order, end as the page says."""
     aws.reset()
     files = WebFiles()
     with HttpServer(files) as server:
-        world = World(tmp_path, aws, files, server.url)
+        world = World(tmp_path, aws, files, server.url, installed)
         commands = [command for command in read_commands(page) if _runs_here(command)]
         world.provide_web(" ".join(command.text for command in commands))
         failed = [world.run(command) for command in commands]

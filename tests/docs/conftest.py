@@ -1,0 +1,44 @@
+"""What a user installs: the wheel of this checkout, in an environment of its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.docs.commands import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _find_uv() -> str | None:
+    own = ROOT / ".uv" / "bin" / "uv"
+    return str(own) if own.exists() else shutil.which("uv")
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel, install it into a clean environment; return the folder of its commands."""
+    uv = _find_uv()
+    if uv is None:
+        pytest.skip("uv is not installed: make installs it")
+    folder = tmp_path_factory.mktemp("wheel")
+    environment = folder / "environment"
+    for words in (
+        ["build", "--wheel", "--out-dir", str(folder / "dist"), str(ROOT)],
+        ["venv", "--python", sys.executable, str(environment)],
+    ):
+        _run(uv, *words)
+    (wheel,) = (folder / "dist").glob("s3unzip-*.whl")
+    python = environment / "bin" / "python"
+    _run(uv, "pip", "install", "--python", str(python), str(wheel))
+    return environment / "bin"
+
+
+def _run(uv: str, *words: str) -> None:
+    done = subprocess.run([uv, "--quiet", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

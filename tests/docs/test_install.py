@@ -1,0 +1,70 @@
+"""The wheel in a clean environment: without the checkout, its tools or its dependencies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+import s3unzip
+from tests.docs.archives import PLAIN, make_archive
+from tests.docs.commands import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(600)  # the first time, pip's packages come from the index
+
+
+def call(command: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run an installed command in `folder`, which is also where its runs are kept."""
+    variables = {
+        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "S3UNZIP_HOME": str(folder / ".runs"),
+        "LANG": "C.UTF-8",
+    }
+    return subprocess.run(
+        [str(command), *words],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_wheel_works_alone(installed: Path, tmp_path: Path) -> None:
+    """Its version, a listing, a run, a verify and a report page, in a folder with one archive."""
+    (tmp_path / "a.zip").write_bytes(make_archive("archive.zip"))
+    command = installed / "s3unzip"
+    assert call(command, tmp_path, "--version").stdout == f"s3unzip {s3unzip.__version__}\n"
+    listed = call(command, tmp_path, "ls", "a.zip")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert all(str(entry.name) in listed.stdout for entry in PLAIN)
+    ran = call(command, tmp_path, "run", "a.zip", "out", "-w", "1")
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "out/a/docs/readme.txt").read_bytes() == b"Read me.\n" * 40
+    verified = call(command, tmp_path, "verify", "a.zip", "out")
+    assert (verified.returncode, verified.stdout.split()[0]) == (0, "EQUAL")
+    page = call(command, tmp_path, "show", "latest", "--html").stdout.strip()
+    assert page.endswith("report.html")
+
+
+def test_the_wheel_holds_the_package_only(installed: Path) -> None:
+    """Nothing of the infrastructure, the tests or the tools is installed."""
+    (site,) = installed.parent.glob("lib/python3.*/site-packages")
+    assert (site / "s3unzip" / "py.typed").is_file()
+    for name in ("infra", "tests", "tools", "embedded", "aws_cdk", "moto", "pytest"):
+        assert not (site / name).exists()
+
+
+def test_the_pages_install_what_the_wheel_is_called() -> None:
+    """README and tutorial name the same package, by uv, pipx and pip."""
+    for page in ("README.md", "docs/tutorial.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for line in ("uv tool install s3unzip", "pipx install s3unzip", "pip install s3unzip"):
+            assert line in text, page
