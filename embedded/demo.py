@@ -77,7 +77,8 @@ def follow(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
             if summary is not None:
                 done = min(pipeline.finished_tasks(run) - 1, summary.tasks)  # one is the index's
                 share = summary.selected * max(0, done) // max(1, summary.tasks)
-                display.finished({"extracted": share - told})
+                part = summary.bytes_in * (share - told) // max(1, summary.selected)
+                display.finished({"extracted": share - told, "bytes_read": part})
                 told = share
         time.sleep(0.1)
     raise EmbeddedAwsError(f"no report in {RUN_SECONDS:.0f} s\n{pipeline.logs()[-3_000:]}")

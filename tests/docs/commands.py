@@ -119,6 +119,7 @@ def check_spans(page: Path) -> list[str]:
         | {"--help"}
         for name, command in root.commands.items()
     }
+    own = {option for one in root.params for option in one.opts} | {"--help"}
     every = set().union(*known.values())
     wrong = []
     for span in re.findall(r"`([^`]+)`", text):
@@ -126,7 +127,9 @@ def check_spans(page: Path) -> list[str]:
         options = {word.partition("=")[0] for word in (first, *rest) if word.startswith("--")}
         if first in CHECKS and (rest if first == "make" else rest[1:]):
             bad = CHECKS[first](rest) is not None
-        elif first == "s3unzip" and rest and rest != ["--help"]:
+        elif first == "s3unzip" and rest and rest[0].startswith("--"):
+            bad = not options <= own
+        elif first == "s3unzip" and rest:
             bad = not options <= known.get(rest[0], set()) or rest[0] not in known
         else:
             bad = first in options and not options <= every | FOREIGN_OPTIONS

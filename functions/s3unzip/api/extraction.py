@@ -36,9 +36,9 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from s3unzip.model import NestedRun, PlanSummary, Report
+    from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
     from s3unzip.planning.reading import Reading
     from s3unzip.settings import Tuning
     from s3unzip.zipformat import Policy
@@ -54,7 +54,13 @@ class Progress:
         """Learn what there is to do, before the first task begins."""
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Take increments: extracted, unchanged, failed, bytes_read, bytes_written, throttled."""
+        """Take increments: extracted, unchanged, failed, and bytes read, copied and written."""
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn of members that failed, as they fail."""
+
+    def phase(self, name: str) -> None:
+        """Learn that a phase of the run begins: plan, scan, link, extract or report."""
 
     def reported(self, report: Report) -> None:
         """Learn how the run ended, before the archives inside the archive begin."""

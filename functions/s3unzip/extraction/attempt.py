@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Part, PlannedMember, Requests, Run, Task
     from s3unzip.runs.task_records import TaskOutcomes
 
+MAX_FAILURES = 50  # told of one update; the report counts them all
 PROGRESS_SECONDS = 0.2  # between two updates of the progress display
 
 
@@ -32,6 +33,8 @@ class TaskAttempt(Step):
         self._earlier: TaskReport | None = None  # of the attempts before this one
         self._shown = 0  # outcomes that the progress display knows
         self._shown_read = 0
+        self.bytes_copied = 0  # of the archive, inside the store
+        self._shown_copied = 0
         self._next_update = 0.0
 
     def extracted(
@@ -102,7 +105,12 @@ class TaskAttempt(Step):
         counts["bytes_written"] = sum(o.size for o in new if o.status is Status.EXTRACTED)
         counts["bytes_read"] = self.bytes_read - self._shown_read
         self._shown_read = self.bytes_read
+        counts["bytes_copied"] = self.bytes_copied - self._shown_copied
+        self._shown_copied = self.bytes_copied
         progress.finished(counts)
+        failed = [outcome for outcome in new if outcome.status is Status.FAILED]
+        if failed:
+            progress.failed(failed[:MAX_FAILURES])
 
     def report(self, requests: Requests) -> TaskReport:
         """Return the task's report as of now, what earlier attempts cost included.

@@ -58,8 +58,10 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         if attempt.task.parts > 1:
             _copy_slice(attempt, row)
             attempt.slice_done = True
+            attempt.bytes_copied += sum(part.size for part in attempt.uploaded)
         elif not target.resume() and target.wanted():
             _copy_whole(target)
+            attempt.bytes_copied += row.size
 
 
 def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:

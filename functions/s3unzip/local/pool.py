@@ -19,7 +19,7 @@ from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.waiting import Waiting
-from s3unzip.local.worker import Counts, Done, Failed, PipeProgress, do_job, serve
+from s3unzip.local.worker import Counts, Done, Failed, FailedMembers, PipeProgress, do_job, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -196,9 +196,8 @@ class WorkerPool:
                 yield worker, None
 
     def _take(self, worker: _Worker, word: Word | None, waiting: Waiting, outlook: Outlook) -> None:
-        if isinstance(word, Counts):
-            if self._progress is not None:
-                self._progress.finished(word.counts)
+        if isinstance(word, Counts | FailedMembers):
+            self._show(word)
             return
         job, worker.job = worker.job, None
         if word is None:
@@ -218,6 +217,14 @@ class WorkerPool:
         else:
             outlook.failed.append(word)
             waiting.drop()
+
+    def _show(self, word: Counts | FailedMembers) -> None:
+        if self._progress is None:
+            return
+        if isinstance(word, Counts):
+            self._progress.finished(word.counts)
+        else:
+            self._progress.failed(word.outcomes)
 
     def _retire(self, worker: _Worker) -> None:
         """Let an idle worker go; the next job starts another."""

@@ -61,6 +61,7 @@ def run_archive(
         UsageError, StorageError, ServiceFaultError: the plan could not be made.
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
+    _begin("plan", context)
     summary = make_plan(request, context, judge, written)
     if isinstance(summary, Report):
         return write_refusal(summary, context)
@@ -96,7 +97,10 @@ def work_off(
         records.delete_stop()
     pool = make_pool(run)
     try:
-        pool.work(_scan_and_link(summary, context, records, pool, fresh=fresh))
+        tasks = _scan_and_link(summary, context, records, pool, fresh=fresh)
+        _begin("extract", context)
+        pool.work(tasks)
+        _begin("report", context)
         settled = settle(run, context, calls)
         if _worth_another_pass(settled):
             calls = context.calls()
@@ -151,6 +155,12 @@ def retry_failed(
     return settle(run, context, calls).report
 
 
+def _begin(phase: str, context: Context) -> None:
+    """Tell the progress that a phase begins."""
+    if context.progress is not None:
+        context.progress.phase(phase)
+
+
 def _scan_and_link(
     summary: PlanSummary, context: Context, records: RunRecords, pool: Pool, *, fresh: bool
 ) -> Iterable[Task]:
@@ -159,10 +169,12 @@ def _scan_and_link(
     What stops the run is on record, and settling tells it.
     """
     if summary.scans:
+        _begin("scan", context)
         pool.work(records.scans() if fresh else records.list_unscanned())
     tasks = records.tasks() if fresh else records.undone(records.tasks())
     if not summary.split_members:
         return tasks
+    _begin("link", context)
     with contextlib.suppress(RunStoppedError, *RUN_FAULTS):
         link_members(summary.run, context)
     return longest_first(tasks, linked_sizes(records))

@@ -19,11 +19,11 @@ from s3unzip.local.processes.processors import available_processors, keep_to, yi
 from s3unzip.model import ScanTask, Task, TaskKind, TaskReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from multiprocessing.connection import Connection
 
     from s3unzip.context import Context
-    from s3unzip.model import Run, ScanReport
+    from s3unzip.model import Outcome, Run, ScanReport
 
 Job = Task | ScanTask
 NO_MEMORY = (
@@ -54,7 +54,14 @@ class Counts:
     counts: Mapping[str, int]
 
 
-Word = Done | Failed | Counts
+@dataclass(frozen=True, slots=True)
+class FailedMembers:
+    """Members that failed since the last word."""
+
+    outcomes: Sequence[Outcome]
+
+
+Word = Done | Failed | Counts | FailedMembers
 
 
 class PipeProgress:
@@ -67,6 +74,13 @@ class PipeProgress:
     def finished(self, counts: Mapping[str, int]) -> None:
         """Send increments."""
         self.send(Counts(Counter(counts)))
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Send members that failed."""
+        self.send(FailedMembers(outcomes))
+
+    def phase(self, name: str) -> None:
+        """Do nothing: the parent knows the phase."""
 
     def send(self, word: Word) -> None:
         """Send one word; the parent may be gone."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.model import Outcome, PlanSummary, Status, TaskReport
+from s3unzip.model import Outcome, PlanSummary, Status, TaskKind, TaskReport
 from s3unzip.runs.object_records import READERS
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class RunWatcher:
                 unchanged=report.unchanged,
                 failed=report.failed,
                 bytes_read=report.bytes_read,
+                bytes_copied=report.bytes_written if report.kind is TaskKind.COPY else 0,
                 bytes_written=report.bytes_written,
             )
             seen.throttled += report.requests.throttled

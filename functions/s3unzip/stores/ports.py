@@ -22,7 +22,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from s3unzip.model import Location, Part, Pin
+    from s3unzip.model import Location, Outcome, Part, Pin
     from s3unzip.stores.calls import Calls
     from s3unzip.zipformat.ranges import ByteRange
 
@@ -267,5 +267,13 @@ class Progress(Protocol):
     """Told of what happens while it happens; every method may be called from any thread."""
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Take increments: extracted, unchanged, failed, bytes_read, bytes_written, throttled."""
+        """Take increments: extracted, unchanged, failed, and bytes read, copied and written."""
+        ...
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn of members that failed, as they fail."""
+        ...
+
+    def phase(self, name: str) -> None:
+        """Learn that a phase of the run begins: plan, scan, link, extract or report."""
         ...

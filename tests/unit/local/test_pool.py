@@ -26,12 +26,12 @@ from s3unzip.zipformat import Policy
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from s3unzip.context import Context
     from s3unzip.local.worker import PipeProgress
-    from s3unzip.model import PlanSummary, Report, Run
+    from s3unzip.model import Outcome, PlanSummary, Report, Run
 
 MEMBERS = 300
 LINUX = sys.platform == "linux"
@@ -62,6 +62,12 @@ class Setup:
             self.places |= {pid: os.sched_getaffinity(pid) for pid in self.pools[0].pids}
         if counts.get("extracted"):
             self.seen.set()
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Take no notice."""
+
+    def phase(self, name: str) -> None:
+        """Take no notice."""
 
     def context(self) -> Context:
         """The parent's context."""

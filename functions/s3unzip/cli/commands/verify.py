@@ -22,10 +22,11 @@ from s3unzip.model import Verdict, encode
 from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import TextIO
 
+    from s3unzip.model import Outcome
     from s3unzip.runs.records import RunRecords
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.verification.results import Judged, Verification
@@ -158,6 +159,12 @@ class _Seen:
         """Take increments."""
         with self._lock:
             self._counts.update(counts)
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Do nothing: the differences are listed in the end."""
+
+    def phase(self, name: str) -> None:
+        """Do nothing: there is one."""
 
     def shown(self) -> AbstractContextManager[object]:
         """Return a context that shows the line, on a terminal only."""

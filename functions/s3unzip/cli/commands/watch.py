@@ -12,7 +12,7 @@ import typer
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.groups import with_groups
-from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
+from s3unzip.cli.terminal.figures import show_seconds
 from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.model import encode
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from s3unzip.runs.watch import Items, RunSnapshot
 
 RUNNING = "RUNNING"
-LINE_SECONDS = 10.0  # between two lines where there is no terminal
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
 FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
 
@@ -69,7 +68,6 @@ class _Watch:
         self._watcher = RunWatcher(runs.records(run))
         self._told: Counter[str] = Counter()
         self._planned = False
-        self._next_line = 0.0
         self._ended: float | None = None
 
     def follow(self, every: float) -> Report:
@@ -121,16 +119,8 @@ class _Watch:
             self._display.planned(summary, gone=max(0.0, time.time() - summary.started))
         self._display.finished(seen.counts - self._told)
         self._told = Counter(seen.counts)
-        for task, failure in seen.failures:
-            self._display.say(
-                f"failed: {printable_name(failure.key)}: {failure.reason} ({task}) "
-                f"{printable(failure.message or '')}"
-            )
-        note = _note(summary, seen, items)
-        self._display.note(note)
-        if not self._display.shown and time.monotonic() >= self._next_line:
-            self._next_line = time.monotonic() + LINE_SECONDS
-            self._display.say(_line(summary, seen, note))
+        self._display.failed([failure for _, failure in seen.failures])
+        self._display.note(_note(summary, seen, items))
 
 
 def _note(summary: PlanSummary, seen: RunSnapshot, items: Items | None) -> str:
@@ -149,13 +139,3 @@ def _note(summary: PlanSummary, seen: RunSnapshot, items: Items | None) -> str:
     if seen.throttled or seen.retries:
         parts.append(f"{seen.throttled:,} throttled, {seen.retries:,} retried")
     return ", ".join(parts)
-
-
-def _line(summary: PlanSummary, seen: RunSnapshot, note: str) -> str:
-    """Return one line for a log."""
-    counts = seen.counts
-    done = counts["extracted"] + counts["unchanged"]
-    return (
-        f"{done:,}/{summary.selected:,} members, {counts['failed']:,} failed, "
-        f"{show_bytes(counts['bytes_written'])} of {show_bytes(summary.bytes_out)}, {note}"
-    )

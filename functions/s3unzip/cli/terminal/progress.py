@@ -1,21 +1,22 @@
-"""The live display of a run: on a terminal, on stderr; nothing when piped.
+"""The progress of a run on stderr: live on a terminal, else a line every few seconds.
 
-Rich is imported when something is drawn: a quiet run starts without it.
+The share has one basis, the bytes of the archive that extraction has read or copied. Where
+members may be skipped it is the members. Nothing starts a thread before the first phase: a
+program that has threads cannot be forked safely, and its workers are forked before that.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.cli.terminal.figures import show_bytes, show_seconds
+from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
+from s3unzip.model import OnConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -23,50 +24,62 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from s3unzip.model import PlanSummary
+    from s3unzip.model import Outcome, PlanSummary
 
 HEADER_BYTES = 128  # read around a member's data: its local header, its descriptor
-RATE_SECONDS = 5.0  # the rates shown are of so long
+RATE_SECONDS = 10.0  # the rates shown are means of so long
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
+MIN_SECONDS, MIN_SHARE = 5.0, 0.05  # of a phase, before the time left means anything
+WIDE = 70  # columns from which on bytes and rates are shown
+MAX_FAILURES = 20  # shown as they come; the report counts them all
+EXTRACTING = "extract"
+WORDS = {
+    "plan": "reading the directory",
+    "scan": "scanning for places to split",
+    "link": "joining what was scanned",
+    EXTRACTING: "extracting",
+    "report": "writing the report",
+}
+
+
+class Figures(NamedTuple):
+    """What is known of a phase at one moment, in words; empty where it means nothing."""
+
+    phase: str
+    share: float | None  # 0 to 1
+    members: str = ""
+    failed: str = ""
+    size: str = ""
+    rate: str = ""
+    left: str = ""
+    note: str = ""
+
+    def line(self) -> str:
+        """Return one line for a log."""
+        share = "" if self.share is None else f"{self.share:.0%}"
+        parts = (share, self.members, self.failed, self.size, self.rate, self.left, self.note)
+        return f"{self.phase}: {', '.join(part for part in parts if part) or '...'}"
 
 
 class RunDisplay:
-    """Members, bytes, rates, failures and the time left, redrawn a few times a second."""
+    """Shows phase, share, members, failures and the time left."""
 
-    def __init__(self, console: Console | None = None, *, enabled: bool | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self._given = console
-        if enabled is None:
-            enabled = sys.stderr.isatty() and self._console.is_terminal
-        self._enabled = enabled
+        self._quiet = quiet
+        self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._started = time.monotonic()
-        self._history: list[tuple[float, int, int]] = []
+        self._history: list[tuple[float, float, int, int]] = []
         self._summary: PlanSummary | None = None
-        self._live: Live | None = None
+        self._phase = "plan"
+        self._since = time.monotonic()  # of the phase
         self._note = ""
-
-    @cached_property
-    def _console(self) -> Console:
-        from rich.console import Console
-
-        return self._given or Console(stderr=True, highlight=False)
-
-    @property
-    def shown(self) -> bool:
-        """Whether it draws on a terminal."""
-        return self._enabled
+        self._failures = 0
+        self._live: Live | None = None
+        self._ended = threading.Event()
+        self._lines: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        if self._enabled:
-            from rich.live import Live
-
-            self._live = Live(
-                get_renderable=self._draw,
-                console=self._console,
-                refresh_per_second=5,
-                transient=True,
-            )
-            self._live.start()
         return self
 
     def __exit__(
@@ -78,82 +91,147 @@ class RunDisplay:
         self.stop()
 
     def stop(self) -> None:
-        """Remove the display from the terminal."""
+        """Remove the display from the terminal, print no more lines."""
+        self._ended.set()
         if self._live is not None:
             self._live.stop()
+            self._live = None
+        if self._lines is not None:
+            self._lines.join()
+            self._lines = None
+
+    def phase(self, name: str) -> None:
+        """Show that a phase begins: plan, scan, link, extract or report."""
+        with self._lock:
+            self._phase = name
+            self._since = time.monotonic()
+            self._history.clear()
+        self._start()
 
     def planned(self, summary: PlanSummary, gone: float = 0.0) -> None:
         """Show the work ahead of a run that began `gone` seconds ago."""
-        self._summary = summary
-        self._started = time.monotonic() - gone
+        with self._lock:
+            self._summary = summary
+            self._phase = EXTRACTING
+            self._since = time.monotonic() - gone
+        self._start()
 
     def note(self, text: str) -> None:
-        """Show a line of text below the counts."""
+        """Show what the figures have no place for."""
         self._note = text
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
-        from rich.text import Text
-
-        self._console.print(Text(text), soft_wrap=True)
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments."""
         with self._lock:
             self._counts.update(counts)
 
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Print members that failed, the first few of the run."""
+        from s3unzip.explanations import describe
+
+        for outcome in outcomes:
+            self._failures += 1
+            if self._failures <= MAX_FAILURES:
+                code = outcome.reason or "unknown"
+                words = printable(describe(code, outcome.message))
+                self.say(f"failed: {printable_name(outcome.key)}: {words} ({code})")
+            elif self._failures == MAX_FAILURES + 1:
+                self.say("more members failed; the report lists them")
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        from rich.text import Text
+
+        if not self._quiet:
+            self._console().print(Text(text), soft_wrap=True)
+
+    def figures(self) -> Figures:
+        """Return what is known now."""
+        with self._lock:
+            counts, summary, phase = Counter(self._counts), self._summary, self._phase
+            now = time.monotonic()
+            if summary is None or phase != EXTRACTING:
+                return Figures(WORDS.get(phase, phase), None, note=self._note)
+            done = counts["extracted"] + counts["unchanged"] + counts["failed"]
+            share = _share(summary, done, counts["bytes_read"] + counts["bytes_copied"])
+            self._history.append((now, share, done, counts["bytes_written"]))
+            while len(self._history) > 2 and now - self._history[1][0] > RATE_SECONDS:
+                self._history.pop(0)
+            then, share_then, done_then, written_then = self._history[0]
+            elapsed, passed = now - self._since, max(now - then, 1e-3)
+        speed = (share - share_then) / passed
+        left = (1 - share) / speed if speed > 0 else None
+        known = left is not None and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1
+        members = (done - done_then) / passed
+        written = (counts["bytes_written"] - written_then) / passed
+        return Figures(
+            WORDS[phase],
+            share,
+            f"{done:,}/{summary.selected:,} members",
+            f"{counts['failed']:,} failed",
+            f"{show_bytes(counts['bytes_written'])} of {show_bytes(summary.bytes_out)}",
+            f"{members:,.0f} members/s, {show_bytes(written)}/s",
+            f"about {show_seconds(left)} left" if known and left is not None else "",
+            self._note,
+        )
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        if self._given is None:
+            self._given = Console(stderr=True, highlight=False)
+        return self._given
+
+    def _start(self) -> None:
+        """Begin to show, on a terminal or in lines."""
+        if self._quiet or self._live is not None or self._lines is not None:
+            return
+        console = self._console()
+        if console.is_terminal and not console.is_dumb_terminal:
+            from rich.live import Live
+
+            self._live = Live(
+                get_renderable=self._draw, console=console, refresh_per_second=5, transient=True
+            )
+            self._live.start()
+            return
+        self._lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
+        self._lines.start()
+
+    def _print_lines(self) -> None:
+        while not self._ended.wait(LINE_SECONDS):
+            self.say(self.figures().line())
+
     def _draw(self) -> Table:
+        """Draw a bar with its figures; a narrow terminal gets two short lines."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        table = Table.grid(padding=(0, 2))
-        summary = self._summary
-        if summary is None:
-            table.add_row(Text("reading the central directory ...", style="dim"))
-            return table
-        with self._lock:
-            counts = Counter(self._counts)
-        done = counts["extracted"] + counts["unchanged"] + counts["failed"]
-        share = _share(summary, done, counts["bytes_read"])
-        members, speed = self._rates(done, counts["bytes_written"])
-        elapsed = time.monotonic() - self._started
-        left = elapsed / share - elapsed if share > 0 else 0.0
-        table.add_row(
-            ProgressBar(total=1.0, completed=share, width=30),
-            f"{share:4.0%}",
-            f"{done:,}/{summary.selected:,} members",
-            f"{show_bytes(counts['bytes_written'])} of {show_bytes(summary.bytes_out)}",
+        now = self.figures()
+        wide = self._console().width >= WIDE
+        bar = ProgressBar(
+            total=1.0, completed=now.share or 0.0, width=24 if wide else 10, pulse=now.share is None
         )
-        failed = counts["failed"]
-        table.add_row(
-            f"{members:,.0f} members/s",
-            "",
-            Text(f"{failed:,} failed", style="red" if failed else "dim"),
-            f"{show_bytes(speed)}/s",
-        )
-        table.add_row(f"{show_seconds(elapsed)} gone, {show_seconds(left)} left")
-        if not self._note:
-            return table
+        share = "" if now.share is None else f"{now.share:4.0%}"
+        failed = Text(now.failed, style="red" if self._counts["failed"] else "dim")
+        first = Table.grid(padding=(0, 1))
+        first.add_row(Text(now.phase), bar, share, Text(now.left))
         whole = Table.grid()
-        whole.add_row(table)
-        whole.add_row(Text(self._note, style="dim"))
+        whole.add_row(first)
+        second = Table.grid(padding=(0, 2))
+        second.add_row(Text(now.members), failed, *((now.size, now.rate) if wide else ()))
+        whole.add_row(second)
+        if now.note:
+            whole.add_row(Text(now.note, style="dim"))
         return whole
 
-    def _rates(self, members: int, written: int) -> tuple[float, float]:
-        now = time.monotonic()
-        self._history.append((now, members, written))
-        while len(self._history) > 2 and now - self._history[1][0] > RATE_SECONDS:
-            self._history.pop(0)
-        then, members_then, written_then = self._history[0]
-        passed = max(now - then, 1e-3)
-        return (members - members_then) / passed, (written - written_then) / passed
 
-
-def _share(summary: PlanSummary, done: int, read: int) -> float:
-    """Return how much is done, 0 to 1: by members, or by bytes where a few large ones take long."""
-    by_members = done / max(1, summary.selected)
-    if by_members >= 1:
+def _share(summary: PlanSummary, done: int, archive_bytes: int) -> float:
+    """Return how much is done, 0 to 1."""
+    if done >= summary.selected:
         return 1.0
+    if summary.run.options.on_conflict is not OnConflict.OVERWRITE:
+        return done / summary.selected  # members that are skipped are not read
     whole = summary.bytes_in + HEADER_BYTES * summary.selected
-    return max(by_members, min(0.99, read / max(1, whole)))
+    return min(0.99, archive_bytes / max(1, whole))

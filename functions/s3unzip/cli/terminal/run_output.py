@@ -11,16 +11,16 @@ from s3unzip.cli.terminal.progress import RunDisplay
 from s3unzip.model import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from s3unzip.model import NestedRun, PlanSummary, Report
+    from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
 
 
 class RunOutput(Progress):
     """What a run shows: live progress, its report, what became of archives inside the archive."""
 
     def __init__(self, *, quiet: bool, json: bool) -> None:
-        self.display = RunDisplay(enabled=False if quiet else None)
+        self.display = RunDisplay(quiet=quiet)
         self.nested_runs: list[NestedRun] = []
         self._quiet = quiet
         self._json = json
@@ -32,6 +32,14 @@ class RunOutput(Progress):
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments."""
         self.display.finished(counts)
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Show members that failed."""
+        self.display.failed(outcomes)
+
+    def phase(self, name: str) -> None:
+        """Show the phase."""
+        self.display.phase(name)
 
     def reported(self, report: Report) -> None:
         """Print the report instead of the progress."""
