@@ -61,7 +61,7 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             attempt.bytes_copied += sum(part.size for part in attempt.uploaded)
         elif not target.resume() and target.wanted():
             _copy_whole(target)
-            attempt.bytes_copied += row.size
+            attempt.bytes_copied += row.member.size
 
 
 def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:
