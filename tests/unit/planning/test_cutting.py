@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from s3unzip.model import Task, TaskKind
-from s3unzip.planning.cutting import TaskCutter, Totals, choose_concurrency, order_tasks
+from s3unzip.planning.cutting import (
+    TASK_OVERHEAD,
+    TaskCutter,
+    Totals,
+    choose_concurrency,
+    large_seconds,
+    order_tasks,
+    small_seconds,
+)
 from s3unzip.settings import Tuning
 from s3unzip.zipformat import Member
 
@@ -151,3 +159,53 @@ def test_concurrency_is_at_least_one_and_at_most_the_tasks(members: list[Size]) 
     """There is always a worker, and never more than there are tasks."""
     tasks: list[Task] = cut(members).tasks
     assert 1 <= choose_concurrency(tasks, SMALL) <= max(1, len(tasks))
+
+
+RATES = replace(
+    Tuning(), put_seconds=0.5, puts_in_flight=10, member_seconds=0.02, worker_bandwidth=1_000.0
+)
+
+
+@pytest.mark.parametrize(
+    ("members", "bytes_in", "bytes_out", "tuning", "seconds"),
+    [
+        (100, 10, 10, RATES, 5.0),  # 100 PUTs of 0.5 s, 10 at a time
+        (100, 10, 10, replace(RATES, member_seconds=0.2), 20.0),
+        (1, 7_000, 10, RATES, 7.0),
+        (1, 10, 9_000, RATES, 9.0),
+    ],
+)
+def test_small_members_take_what_the_slowest_part_takes(
+    members: int, bytes_in: int, bytes_out: int, tuning: Tuning, seconds: float
+) -> None:
+    """PUTs, the work a member, the bytes read or the bytes written."""
+    assert small_seconds(members, bytes_in, bytes_out, tuning) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("bytes_in", "bytes_out"), [(7_000, 10), (10, 7_000)])
+def test_a_large_member_takes_its_bytes_and_a_start(bytes_in: int, bytes_out: int) -> None:
+    """The larger of what is read and what is written, over one worker's bandwidth."""
+    assert large_seconds(bytes_in, bytes_out, RATES) == pytest.approx(7.0 + TASK_OVERHEAD)
+
+
+def test_tasks_are_forecast_with_their_start() -> None:
+    """A batch as its members, a stream as its bytes, a copy as parts that go side by side."""
+    tuning = replace(SMALL, worker_bandwidth=1_000.0, parts_in_flight=4)
+    batch, stream, copy = (
+        cut([member], tuning).tasks[0]
+        for member in [(500, 900, 8), (4_000, 3_000, 12), (2_800, 2_800, 0)]
+    )
+    assert batch.seconds == round(TASK_OVERHEAD + small_seconds(1, 500, 900, tuning), 3)
+    assert stream.seconds == pytest.approx(TASK_OVERHEAD + 4.0)
+    assert copy.seconds == pytest.approx(TASK_OVERHEAD + 0.7)
+
+
+def test_split_members_are_counted() -> None:
+    """A member of several tasks is one, by whatever kind; one of one task is none."""
+    cutter = cut([(6_000, 9_000, 8), (9_000, 9_000, 0), (2_000, 2_000, 0), (500, 500, 8)])
+    assert cutter.split_members == 2
+    assert cutter.members_by_kind == {
+        TaskKind.SEGMENT: 1,
+        TaskKind.COPY: 2,
+        TaskKind.BATCH: 1,
+    }

@@ -146,3 +146,14 @@ def test_wrong_destinations_are_refused(text: str) -> None:
     """Members are written to S3 or to folders, and not above a prefix."""
     with pytest.raises(UsageError):
         parse_destination(text)
+
+
+def test_a_wrong_field_is_told_with_the_right_ones() -> None:
+    """The message lists the fields of members and of archives."""
+    request = Request(
+        Location("s3", "in", "a.zip"),
+        Location("s3", "out", ""),
+        Options(key_template="{nmae}"),
+    )
+    with pytest.raises(UsageError, match=r"known: archive_dir, .*bucket, .*member, name, stem"):
+        parse_template(request)

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s3unzip.zipformat import Policy, declares_crc, with_known_crc
+from s3unzip.zipformat import Member, Policy, declares_crc, with_known_crc
+from s3unzip.zipformat.ciphers import open_cipher
 from s3unzip.zipformat.coding import AesCoding, aes_coding, compression_of
+from s3unzip.zipformat.errors import MemberError
 from tests.corpus.core import Cut, extract
 from tests.corpus.runner import CORPUS, Result
 from tests.encrypting import seal_aes, seal_zipcrypto
@@ -156,6 +158,32 @@ def test_unread_method_below_aes() -> None:
     sealed = seal_aes(Entry("a", TEXT, STORED), SECRET)
     raw = build(replace(sealed, extra=sealed.extra[:-2] + b"\x62\x00"))
     assert codes_of(raw, OPENING) == {"unsupported-method"}
+
+
+ENCRYPTED = Member(0, "a", None, 0, 100, 12, 0, 0, STORED, 1, None, None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"flags": 1 | 1 << 6},  # strong encryption (APPNOTE 7)
+        {"flags": 1 << 13},  # a masked header, of an encrypted directory
+        {"method": 99},  # AES without its field
+        {"compressed_size": 11},  # less than the encryption header alone
+        {"method": AesCoding(2, 3, STORED).pack(), "compressed_size": 27},
+    ],
+)
+def test_encryption_that_is_not_read_is_told(changes: dict[str, int]) -> None:
+    """Where no check of the directory has refused it, opening does."""
+    assert open_cipher(ENCRYPTED, OPENING, None) is not None
+    with pytest.raises(MemberError, match="this encryption is not read"):
+        open_cipher(ENCRYPTED._replace(**changes), OPENING, None)
+
+
+def test_what_is_not_encrypted_has_no_cipher() -> None:
+    """With a password or without."""
+    assert open_cipher(ENCRYPTED._replace(flags=0), OPENING, None) is None
+    assert open_cipher(ENCRYPTED._replace(flags=0), Policy(), None) is None
 
 
 def test_password_is_in_no_representation() -> None:

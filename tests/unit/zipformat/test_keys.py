@@ -34,6 +34,21 @@ def test_duplicates_are_told_by_their_text() -> None:
     assert found == [[0, 2, 5], [1, 4]]
 
 
+class Alike(str):
+    """A key whose hash is that of every other one."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return 1
+
+
+def test_keys_that_share_a_hash_are_no_duplicates() -> None:
+    """A hash only says where to look."""
+    keys = [Alike("a"), Alike("b"), Alike("a")]
+    assert list(map(list, find_duplicates(range(3), keys.__getitem__))) == [[0, 2]]
+
+
 @pytest.mark.parametrize("remembered", [1, 10, 1_000])
 def test_folders_are_remembered_in_the_memory_given(remembered: int) -> None:
     """Beyond it all are forgotten, and some are looked at again."""
