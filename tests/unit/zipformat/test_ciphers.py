@@ -164,20 +164,20 @@ ENCRYPTED = Member(0, "a", None, 0, 100, 12, 0, 0, STORED, 1, None, None)
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "member",
     [
-        {"flags": 1 | 1 << 6},  # strong encryption (APPNOTE 7)
-        {"flags": 1 << 13},  # a masked header, of an encrypted directory
-        {"method": 99},  # AES without its field
-        {"compressed_size": 11},  # less than the encryption header alone
-        {"method": AesCoding(2, 3, STORED).pack(), "compressed_size": 27},
+        ENCRYPTED._replace(flags=1 | 1 << 6),  # strong encryption (APPNOTE 7)
+        ENCRYPTED._replace(flags=1 << 13),  # a masked header, of an encrypted directory
+        ENCRYPTED._replace(method=99),  # AES without its field
+        ENCRYPTED._replace(compressed_size=11),  # less than the encryption header alone
+        ENCRYPTED._replace(method=AesCoding(2, 3, STORED).pack(), compressed_size=27),
     ],
 )
-def test_encryption_that_is_not_read_is_told(changes: dict[str, int]) -> None:
+def test_encryption_that_is_not_read_is_told(member: Member) -> None:
     """Where no check of the directory has refused it, opening does."""
     assert open_cipher(ENCRYPTED, OPENING, None) is not None
     with pytest.raises(MemberError, match="this encryption is not read"):
-        open_cipher(ENCRYPTED._replace(**changes), OPENING, None)
+        open_cipher(member, OPENING, None)
 
 
 def test_what_is_not_encrypted_has_no_cipher() -> None:
