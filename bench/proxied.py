@@ -79,10 +79,10 @@ def measure_proxied(case: ProxiedCase) -> tuple[float, float]:
         pool = WorkerPool(summary.run, case.workers, maker, None)
         start_workers(pool, case.workers, work)
         started = time.perf_counter()
-        outlook = pool.work(tasks)
+        result = pool.work(tasks)
         seconds = time.perf_counter() - started
         pool.close()
-        assert len(outlook.done) == len(tasks), outlook
+        assert len(result.done) == len(tasks), result
         assert len(world.listing()) == case.members
     return forecast.tasks_seconds, seconds
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 
-def _follow_parent() -> None:
+def _watch_parent() -> None:
     while os.read(0, 4096):
         pass
     os.killpg(0, signal.SIGKILL)
@@ -67,7 +67,7 @@ def _enforce_what_aws_documents() -> None:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=_watch_parent, daemon=True).start()
     _serve_ranges_of_versions()
     _hasten_checksums()
     _enforce_what_aws_documents()

@@ -56,7 +56,7 @@ def make_archive(members: int = MEMBERS, seed: int = 1) -> bytes:
     return body.getvalue()
 
 
-def follow(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
+def watch_run(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
     """Show the run of `key` until it has ended; return its report.
 
     Raises:
@@ -124,7 +124,7 @@ def run_demo(archive: Path | None, *, keep: bool, port: int, console: Console) -
         pipeline.put(key, body)
         step(f"{len(body):,} bytes put to s3://{pipeline.outputs['IngestBucket']}/{key}")
         with RunDisplay(console) as display:
-            report = follow(pipeline, key, display)
+            report = watch_run(pipeline, key, display)
         step("run ended")
         console.print()
         print_report(report)

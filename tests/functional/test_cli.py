@@ -157,7 +157,7 @@ def test_one_process_at_a_time_does_a_run(s3unzip: Callable[..., Ended], home: P
         for words in (("run", "./a.zip", "./out", "-w", "1"), ("redrive", "latest")):
             ended = s3unzip(*words)
             assert ended.code == 2
-            assert f"{done['run']}: another process is doing this run" in ended.err
+            assert f"{done['run']}: another process is working on this run" in ended.err
     assert not (home / "out/a/docs/readme.txt").exists()
     assert s3unzip("run", "./a.zip", "./out", "-w", "1", "-q").code == 0
     assert (home / "out/a/docs/readme.txt").exists()

@@ -71,7 +71,7 @@ def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
     return measured
 
 
-def follow(run: Run) -> None:
+def bind_run(run: Run) -> None:
     """Put the run's id into every line and trace that follows."""
     logger.set_correlation_id(run.id)
     annotate("run", run.id)

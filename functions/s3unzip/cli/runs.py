@@ -97,7 +97,9 @@ class LocalRuns:
         if not found:
             raise NotFoundError(f"{printable(name)}: no such run here; see s3unzip runs")
         if len(found) > 1:
-            raise UsageError(f"{printable(name)}: {len(found)} runs begin so; see s3unzip runs")
+            raise UsageError(
+                f"{printable(name)}: {len(found)} runs begin with it; see s3unzip runs"
+            )
         return found[0]
 
     def of_archive(self, source: Location) -> list[str]:

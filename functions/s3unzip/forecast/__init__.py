@@ -1,7 +1,7 @@
-"""Forecast: what a run will take and cost, before it begins.
+"""Forecasts the time and the cost of a run before it begins.
 
-A discrete-event simulation of the very tasks that the planner cut, on a model
-of AWS or of one machine. Values in, values out: no call, no file, no clock.
+The forecast is a discrete-event simulation of the tasks that the planner cut, on a model of AWS or
+of one machine. It converts values to values: it makes no call and uses no file and no clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What no schedule can beat: one lower bound a resource, for the tasks' part of a run."""
+"""Lower bounds of the tasks' time that hold for every schedule, one for each resource."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_bounds(jobs: Sequence[Job], platform: Platform, at_once: int) -> tuple[
 
 
 def write_seconds(writes: float, platform: Platform) -> float:
-    """Return the seconds that `writes` take on a prefix that grows while it is throttled."""
+    """Return the seconds that `writes` take on a prefix whose rate S3 raises while it throttles."""
     rate, seconds, left = platform.prefix_writes, 0.0, float(writes)
     if math.isinf(rate):
         return 0.0

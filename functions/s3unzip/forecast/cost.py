@@ -1,7 +1,7 @@
-"""What a run costs, by service, from the requests and seconds of a simulation.
+"""The cost of a run by service, from the requests and seconds of a simulation.
 
-Left out, and said so in docs/cost.md: storage, KMS, transfer between Regions,
-free tiers, and what the stack costs while nothing runs.
+Not included (see docs/cost.md): storage, KMS, transfer between Regions, free tiers, and the cost of
+the idle stack.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Cost(Struct, frozen=True):
 
     lines: tuple[CostLine, ...]
     total: float
-    unavoidable: float  # one PUT a member: whoever writes the objects pays it
-    unavoidable_share: float  # of the total; 0 where nothing is paid
+    unavoidable: float  # one PUT for each member, which any tool must pay
+    unavoidable_share: float  # of the total; 0 if the total is 0
 
     def by_service(self) -> dict[str, float]:
         """Return dollars by service, in the order of the lines."""
@@ -47,7 +47,7 @@ class Cost(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """What a run used of the services that are paid for."""
+    """The billed usage of a run."""
 
     members: int
     requests: Requests

@@ -1,7 +1,7 @@
-"""One simulated run from the event to the report: its steps, and the path that took longest.
+"""One simulated run from the event to the report: its steps and its critical path.
 
-`follow` runs the Maps; `SimulatedRun` is what came of it. The forecast is made of
-several courses: a usual one, and a good and a bad one around it.
+`simulate_orchestrated` runs the Maps and returns a `SimulatedRun`. The forecast combines several
+simulated runs: usual days, a good day and a bad day.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Step(Struct, frozen=True):
 
 
 class SimulatedRun(Struct, frozen=True):
-    """One simulated run; seconds since the event, or since the command was given."""
+    """One simulated run; seconds since the event or the start of the command."""
 
     seconds: float
     first_object: float
     steps: tuple[Step, ...]
-    chain: tuple[str, ...]  # tasks, one after the other, that end last
+    chain: tuple[str, ...]  # the chain of tasks that ends last
     usage: Usage
     jobs: tuple[Job, ...]
     timeline: Timeline
     longest: float  # task, from dispatch to end
 
 
-def follow(
+def simulate_orchestrated(
     workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
 ) -> SimulatedRun:
-    """Return one run of `workload` on `platform`; the same for the same state of `rng`."""
+    """Return one run of `workload` on `platform`; equal states of `rng` give equal runs."""
     at_once = max(1, min(workload.at_once, platform.workers, len(workload.tasks)))
     demand = Demand(platform, tuning, at_once)
     split = sum(task.parts > 1 for task in workload.tasks)
@@ -94,11 +94,11 @@ def follow(
 
 
 def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
-    """Return what planning and reporting call, besides the tasks themselves.
+    """Return the requests of plan and report, without those of the tasks.
 
-    The plan reads the tail and the rest of the directory, probes the
-    destination (an upload begun and aborted) and writes six objects, the large
-    ones in parts; the report lists and reads the outcomes and writes two.
+    The plan reads the tail and the rest of the directory, probes the destination (it begins and
+    aborts an upload) and writes six objects, the large ones in parts. The report lists and reads
+    the outcomes and writes two objects.
     """
     scans = sum(task.kind is TaskKind.SEGMENT for task in workload.tasks)
     split = sum(task.parts > 1 and task.part == 0 for task in workload.tasks)
@@ -141,14 +141,14 @@ def _report_step(workload: Workload, platform: Platform, rng: random.Random) -> 
 
 
 def draw_cold_start(platform: Platform, rng: random.Random) -> float:
-    """Return the seconds of one cold start, 0 where the platform has none."""
+    """Return the seconds of one cold start, 0 if the platform has none."""
     if platform.cold_start is None:
         return 0.0
     return platform.cold_start.quantile(rng.random() * 0.98 + 0.01)
 
 
 def _last_chain(jobs: Sequence[Job], line: Timeline) -> tuple[list[Step], tuple[str, ...]]:
-    """Return the steps of the jobs that ended last, each begun where another made room."""
+    """Return the steps of the chain of jobs that ended last; each took its predecessor's place."""
     if not jobs:
         return [], ()
     index = max(range(len(jobs)), key=line.ended.__getitem__)
@@ -177,7 +177,7 @@ def _told(chain: Sequence[int], last: str) -> str:
 
 
 def _first_object(jobs: Sequence[Job], line: Timeline, platform: Platform) -> float:
-    """Return when the first member is visible; infinite: only the report makes one so."""
+    """Return when the first member becomes visible; infinite if only the report does that."""
     return min(
         (
             working + platform.put.p50 + job.body_seconds if job.members else ended

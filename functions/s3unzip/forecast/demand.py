@@ -1,8 +1,7 @@
-"""What one task asks of the platform: requests by kind, and seconds that nothing can shorten.
+"""The demand of one task: requests by kind, and seconds that no concurrency shortens.
 
-A `Job` is a `Task` in the words of the simulation. The request counts are
-those of `extraction.task` and `extraction.split`; `make bench-forecast`
-holds them against what a run counted.
+The simulation calls a `Task` a `Job`. The request counts are those of `extraction.task` and
+`extraction.split`; `make bench-forecast` compares them with the counts of a run.
 """
 
 from __future__ import annotations
@@ -21,31 +20,31 @@ if TYPE_CHECKING:
     from s3unzip.platforms import Platform
     from s3unzip.settings import Tuning
 
-TASK_GETS = 3  # earlier outcomes and stop.json, which are not there, and its rows
+TASK_GETS = 3  # the task's rows, and earlier outcomes and stop.json, which normally do not exist
 MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
 
 
 class Job(NamedTuple):
-    """One task, scan or slice as the simulation sees it; seconds and counts."""
+    """One task, scan or segment as the simulation sees it; seconds and counts."""
 
     id: str
     kind: str
-    floor: float  # bandwidth and CPU: never faster
-    fixed: float = 0.0  # after the first bytes, besides the floor: the last part's upload
-    lanes: int = 1  # PUTs at once
-    members: int = 0  # small members, a PUT each
-    body_seconds: float = 0.0  # of one such PUT, besides its latency
+    floor: float  # lower bound by bandwidth and CPU
+    fixed: float = 0.0  # after the first bytes, in addition to `floor`: the last part's upload
+    lanes: int = 1  # concurrent PUTs
+    members: int = 0  # small members, one PUT for each
+    body_seconds: float = 0.0  # of one such PUT, in addition to its latency
     gets: int = 0
     puts: int = 0  # members and outcomes
     creates: int = 0
     parts: int = 0
     copies: int = 0
     completes: int = 0
-    shared: bool = False  # its member is visible only when all its slices are settled
+    shared: bool = False  # its member becomes visible only when the report completes all segments
 
     @property
     def writes(self) -> int:
-        """Requests that count against the write rate of a prefix."""
+        """Requests that count towards the write rate of a prefix."""
         return self.puts + self.creates + self.parts + self.copies + self.completes
 
 
@@ -61,7 +60,7 @@ class Demand:
         )
 
     def job_of(self, task: Task) -> Job:
-        """Return what `task` asks."""
+        """Return the demand of `task`."""
         if task.kind is TaskKind.BATCH:
             return self._batch(task)
         if task.kind is TaskKind.COPY:
@@ -69,7 +68,7 @@ class Demand:
         return self._upload(task)
 
     def scan_of(self, task: Task) -> Job:
-        """Return what scanning the segment of `task` asks."""
+        """Return the demand of scanning the segment of `task`."""
         length = task.span[1] - task.span[0]
         cpu = rates.SCAN_INFLATES * task.size / self._platform.inflate_rate
         return Job(
@@ -86,7 +85,9 @@ class Demand:
         cpu = task.members * self._member_seconds + task.size / platform.inflate_rate
         mean = task.size / task.members
         lanes = min(tuning.puts_in_flight, max(1, int(tuning.bytes_in_flight // max(1.0, mean))))
-        reading = length / min(self._in, platform.download_rate)  # one request reads all of it
+        reading = length / min(
+            self._in, platform.download_rate
+        )  # one request reads the whole range
         return Job(
             id=task.id,
             kind=task.kind.value,
@@ -99,10 +100,10 @@ class Demand:
         )
 
     def _upload(self, task: Task) -> Job:
-        """A stream, or a segment of one: pieces in, parts out.
+        """Return the demand of a stream or a segment, which reads pieces and writes parts.
 
-        A stream asks for the record of an earlier upload and for the local
-        header; a segment for its link and its window.
+        A stream also reads the record of an earlier upload and the local header; a segment its link
+        and its window.
         """
         tuning, platform = self._tuning, self._platform
         length = task.span[1] - task.span[0]
@@ -144,10 +145,10 @@ class Demand:
         )
 
     def _around(self, task: Task) -> float:
-        """Return the latencies around the data of a large member, one after the other.
+        """Return the sum of the latencies before and after the data of a large member.
 
-        The record or the link, the header; the last part and the outcomes; and
-        for a whole member create, record and complete.
+        These are: the record or the link, the header, the last part and the outcomes; for a whole
+        member also create, record and complete.
         """
         get, put = self._platform.get.mean, self._platform.put.mean
         return 2 * get + (5 if task.parts == 1 else 2) * put
@@ -157,12 +158,11 @@ class Demand:
 
 
 def put_seconds(job: Job, platform: Platform, rng: random.Random) -> float:
-    """Draw the seconds that the job's small PUTs take, not throttled.
+    """Draw the seconds that the job's small PUTs take without throttling.
 
-    A closed form for what a list of lognormal PUTs on `lanes` lanes takes: all
-    but the last on each lane share the lanes evenly, the slowest of the last
-    ones ends the job, and the first few find the pace still growing, at the speed
-    of the quick ones.
+    This is a closed form for lognormal PUTs on `lanes` lanes. All PUTs but the last of each lane
+    share the lanes evenly. The slowest of the last PUTs ends the job. The first PUTs run while the
+    limiter still raises the concurrency, at the speed of quick PUTs.
     """
     count = job.members
     if not count:
@@ -183,7 +183,7 @@ def put_seconds(job: Job, platform: Platform, rng: random.Random) -> float:
 
 
 def requests_of(jobs: Iterable[Job]) -> Requests:
-    """Return the sum of what `jobs` call."""
+    """Return the sum of the requests of `jobs`."""
     get = put = create = part = copy = complete = 0
     for job in jobs:
         get += job.gets

@@ -1,7 +1,6 @@
-"""One simulated direct run: the function that takes the event does all of it.
+"""One simulated direct run, in which the plan function does all steps.
 
-`simulate_run` is what the rest of the forecast calls; it knows which way the
-platform stands for.
+The rest of the forecast calls `simulate_run`, which chooses the kind of run by the platform.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.forecast.cost import Usage
-from s3unzip.forecast.course import SimulatedRun, Step, draw_cold_start, follow
+from s3unzip.forecast.course import SimulatedRun, Step, draw_cold_start, simulate_orchestrated
 from s3unzip.forecast.demand import Demand, requests_of
 from s3unzip.forecast.simulation import simulate
 from s3unzip.model import Requests
@@ -32,23 +31,23 @@ NO_TIME = Latency(1e-9, 1e-9)
 def simulate_run(
     workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
 ) -> SimulatedRun:
-    """Return one run of `workload` on `platform`; the same for the same state of `rng`."""
-    way = _follow_direct if platform.direct else follow
+    """Return one run of `workload` on `platform`; equal states of `rng` give equal runs."""
+    way = _simulate_direct if platform.direct else simulate_orchestrated
     return way(workload, platform, tuning, rng)
 
 
 def min_orchestrated_seconds(platform: Platform) -> float:
-    """Return what a run by the state machine takes at least, from its event to its report."""
+    """Return the minimum seconds of a run by the state machine, from its event to its report."""
     around = platform.event_seconds + platform.start_seconds + platform.end_seconds
     return around + rates.PLAN_SECONDS + rates.REPORT_SECONDS
 
 
-def _follow_direct(
+def _simulate_direct(
     workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
 ) -> SimulatedRun:
     get, put = platform.get.mean, platform.put.mean
     demand = Demand(platform, tuning, 1)
-    # What is not in the tail is read with one range for each task.
+    # Each task reads the data outside the tail with one range.
     beyond = workload.bytes_in + workload.directory_bytes > tuning.tail_bytes
     jobs = tuple(
         demand.job_of(task)._replace(gets=int(beyond), puts=task.members) for task in workload.tasks
@@ -64,7 +63,7 @@ def _follow_direct(
         Step("first bytes", get * beyond),
     ]
     before = sum(step.seconds for step in steps)
-    # One worker that runs already; it reads its tasks from memory.
+    # One worker, which is already running; it reads its tasks from memory.
     worker = replace(platform, get=NO_TIME, cold_start=None, burst=math.inf, dispatch_rate=math.inf)
     timeline = simulate(jobs, worker, 1, rng)
     steps.append(Step("work", timeline.end))

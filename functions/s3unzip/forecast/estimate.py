@@ -1,8 +1,7 @@
-"""The forecast: how long a run takes, what it costs, and what decides both.
+"""The forecast of a run: its duration, its cost, and what determines both.
 
-`make_forecast` simulates the same plan several times: usual days that differ
-by chance, one good day and one bad one. All of it is the same for the same
-seed.
+`make_forecast` simulates the same plan several times: usual days that differ at random, one good
+day and one bad day. The same seed gives the same forecast.
 """
 
 from __future__ import annotations
@@ -33,11 +32,13 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 USUAL_DAYS = 5
-MANY_TASKS = 20_000  # chance evens out over so many: one usual day will do
+MANY_TASKS = (
+    20_000  # from this number of tasks on, one usual day is enough: random differences average out
+)
 
 
 class Range(Struct, frozen=True):
-    """A good day, a usual one, a bad one."""
+    """The values of a good, a usual and a bad day."""
 
     low: float
     expected: float
@@ -45,7 +46,7 @@ class Range(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True):
-    """What a run will take, said before it begins; seconds, bytes and dollars."""
+    """The forecast of a run; seconds, bytes and dollars."""
 
     title: str
     platform: str
@@ -61,9 +62,9 @@ class Forecast(Struct, frozen=True):
     members_per_second: float
     steps: tuple[Step, ...]  # the critical path of the usual day
     chain: tuple[str, ...]  # the tasks on it
-    bounds: tuple[Bound, ...]  # on the tasks' part, the highest first
-    tasks_seconds: float  # that part, on the usual day
-    throttled_seconds: float  # of it, with the prefix asked for more than it gives
+    bounds: tuple[Bound, ...]  # on the tasks' time, the highest first
+    tasks_seconds: float  # the tasks' time on the usual day
+    throttled_seconds: float  # share of it in which the prefix's rate is the limit
     longest_task: Range
     requests: Requests
     cost: Cost
@@ -75,7 +76,7 @@ class Forecast(Struct, frozen=True):
 def make_forecast(
     workload: Workload, platform: Platform, tuning: Tuning, *, seed: int = 1
 ) -> Forecast:
-    """Return the forecast of `workload` on `platform`; the same for the same seed."""
+    """Return the forecast of `workload` on `platform`; equal seeds give equal forecasts."""
     days = USUAL_DAYS if len(workload.tasks) <= MANY_TASKS else 1
     usual = [simulate_run(workload, platform, tuning, _dice(seed, day)) for day in range(days)]
     good, bad = (
@@ -127,7 +128,7 @@ def check_budget(forecast: Forecast, max_cost: float | None) -> None:
     """Refuse a run whose expected cost is above `max_cost` dollars; None: no limit.
 
     Raises:
-        BudgetError: it is.
+        BudgetError: the cost is above the limit.
         UsageError: the limit is negative or not a number.
     """
     if max_cost is None:
@@ -152,7 +153,7 @@ def _range(values: Sequence[float], expected: float) -> Range:
 
 
 def _warn(platform: Platform, longest: Range) -> tuple[str, ...]:
-    """Say where a time limit of AWS is near."""
+    """Return warnings about time limits of AWS that are near."""
     if not platform.memory_gb:
         return ()
     limits = [("a Lambda", rates.LAMBDA_SECONDS)]

@@ -1,7 +1,7 @@
-"""Archives that do not exist yet: made-up members, cut by the planner's own rules.
+"""Archives that do not exist: generated members, cut by the planner's rules.
 
-Each published fixture is what somebody else measured their tool with, so that
-a forecast can stand beside their figure.
+Each published fixture is an archive with which somebody measured another tool, so that you can
+compare a forecast with that figure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What others measured on AWS with such an archive, wall time in seconds."""
+    """A published measurement on AWS with such an archive; wall time in seconds."""
 
     seconds: float
     by: str
@@ -34,7 +34,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Fixture:
-    """So many equal members; sizes in bytes."""
+    """An archive of equal members; sizes in bytes."""
 
     name: str
     title: str
@@ -88,24 +88,24 @@ FIXTURES: dict[str, Fixture] = {
 }
 
 
-ROWS_PIECE = 8_192  # members made at a time
+ROWS_PIECE = 8_192  # members that are generated at a time
 
 
 def find_fixture(name: str) -> Fixture:
-    """Return the fixture called `name`.
+    """Return the fixture with this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such fixture.
     """
     try:
         return FIXTURES[name]
     except KeyError:
         known = ", ".join(FIXTURES)
-        raise UsageError(f"no fixture is called {name!r}; there are: {known}") from None
+        raise UsageError(f"there is no fixture {name!r}; use one of: {known}") from None
 
 
 def make_tasks(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> list[Task]:
-    """Return the tasks of `fixture` in the order they start; `copies` as for `TaskCutter`."""
+    """Return the tasks of `fixture` in the order they start; for `copies` see `TaskCutter`."""
     count, size, compressed = fixture.members, fixture.size, fixture.compressed
     cutter = TaskCutter(
         tuning, Totals(count, count * compressed, count * size), copies=copies, inflates=True

@@ -1,11 +1,10 @@
 """A discrete-event simulation of one Map: dispatch, environments, workers, and S3's rate.
 
 Tasks are dispatched in order while places are free. Dispatch is limited by the
-Map's rate and, where no warm environment is free, by Lambda's. A running task
-first reads (at its own speed), then works. All working tasks share the rate of
-the destination's prefix: when they ask for more than it gives, they all slow
-down together, so one number, a pool's speed, and one heap stand for any number
-of tasks. Nothing happens per member.
+Map's rate and, where no warm environment is free, by Lambda's. A running task first reads (at its
+own speed), then works. All working tasks share the rate of the destination's prefix. When their
+demand exceeds the rate, all slow down by the same factor. So one number (the speed of a pool) and
+one heap represent any number of tasks. No event belongs to a single member.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from s3unzip.forecast.demand import Job
     from s3unzip.platforms import Platform
 
-READS_BEFORE_WORK = 4  # outcomes, stop, rows, the archive's first bytes: one after the other
+READS_BEFORE_WORK = 4  # sequential requests: outcomes, stop, rows, the archive's first bytes
 
 
 class Timeline(Struct):
     """When each job was dispatched, had its first bytes, and ended; seconds from the Map's start.
 
-    `freed_by[i]` is the job whose end made the place that job i took, or -1.
+    `freed_by[i]` is the job whose end freed the place that job i took, or -1.
     """
 
     dispatched: list[float]
@@ -39,8 +38,8 @@ class Timeline(Struct):
     ended: list[float]
     freed_by: list[int]
     cold: list[float]  # seconds of cold start
-    alone: list[float]  # seconds of work, had nothing been throttled
-    throttled_seconds: float = 0.0  # with the prefix asked for more than it gives
+    alone: list[float]  # seconds of work without throttling
+    throttled_seconds: float = 0.0  # seconds in which the demand exceeds the prefix's rate
     events: int = 0
 
     @property
@@ -50,7 +49,7 @@ class Timeline(Struct):
 
 
 class _Pool:
-    """Working jobs that advance at one common speed, 1 when nothing limits them."""
+    """Working jobs that advance at one common speed, which is 1 without a limit."""
 
     __slots__ = ("heap", "progress", "reads", "speed", "writes")
 
@@ -58,7 +57,7 @@ class _Pool:
         self.heap: list[tuple[float, int]] = []  # (progress at which it ends, job)
         self.progress = 0.0
         self.speed = 1.0
-        self.writes = 0.0  # asked for, requests a second
+        self.writes = 0.0  # demand, requests a second
         self.reads = 0.0
 
     def next_end(self, now: float) -> float:
@@ -68,7 +67,7 @@ class _Pool:
 
 
 class Simulation:
-    """One run of the events; make one, call `run` once."""
+    """One simulation of a Map; call `run` once."""
 
     def __init__(
         self, jobs: Sequence[Job], platform: Platform, at_once: int, rng: random.Random
@@ -84,20 +83,20 @@ class Simulation:
         self._now = 0.0
         self._next = 0  # job to dispatch
         self._running = 0
-        self._warm = 0  # environments that wait
+        self._warm = 0  # idle warm environments
         self._tokens = platform.burst
         self._tokens_at = 0.0
         self._dispatch_free = 0.0
         self._last_ended = -1
         self._starting: list[tuple[float, int]] = []
         self._small = _Pool()  # batches: all PUTs
-        self._large = _Pool()  # the rest: few requests, long ones
+        self._large = _Pool()  # all others: few long requests
         self._rate = platform.prefix_writes
         self._until_growth = platform.growth_seconds
         self._throttled = False
 
     def run(self) -> Timeline:
-        """Return what happened when."""
+        """Return the times of all events."""
         while True:
             dispatch = self._next_dispatch()
             starting = self._starting[0][0] if self._starting else math.inf
@@ -181,9 +180,9 @@ class Simulation:
         job, alone = self._jobs[index], self._line.alone[index]
         pool.writes -= job.writes / alone
         pool.reads -= job.gets / alone
-        if not pool.heap:  # nothing is left of rounding errors
+        if not pool.heap:  # removes rounding errors
             pool.writes = pool.reads = pool.progress = 0.0
-        # The outcomes are written when all else is done, before the place is free.
+        # The outcomes are written last, before the place is free.
         self._line.ended[index] = self._now
         self._running -= 1
         self._warm += 1
@@ -196,7 +195,7 @@ class Simulation:
         self._share_rate()
 
     def _share_rate(self) -> None:
-        """Set the pools' speeds: the few large jobs first, up to half; batches get the rest."""
+        """Set the pools' speeds: large jobs get up to half of the rate, batches the rest."""
         small, large, platform = self._small, self._large, self._platform
         asked = small.writes + large.writes
         self._throttled = asked > self._rate
@@ -217,10 +216,10 @@ class Simulation:
         return self._small if job.members else self._large
 
     def _share(self) -> float:
-        """Draw a share that is never 0 or 1."""
+        """Draw a number between 0 and 1, never 0 or 1."""
         return self._rng.random() * 0.999_998 + 1e-6
 
 
 def simulate(jobs: Sequence[Job], platform: Platform, at_once: int, rng: random.Random) -> Timeline:
-    """Return when each job is dispatched, works and ends; the same for the same `rng` state."""
+    """Return when each job is dispatched, works and ends; equal `rng` states give equal times."""
     return Simulation(jobs, platform, at_once, rng).run()

@@ -1,4 +1,4 @@
-"""The work that a forecast is about: tasks as the planner cut them, and what they add up to."""
+"""The work of a forecast: the tasks that the planner cut, and their sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Bin(Struct, frozen=True):
-    """So many members of `start` to below `stop` bytes, uncompressed."""
+    """The number of members with `start` to below `stop` uncompressed bytes."""
 
     start: int
     stop: int
@@ -33,11 +33,11 @@ class Workload(Struct, frozen=True):
     tasks: tuple[Task, ...]
     members: int
     kinds: dict[str, int]  # members by task kind
-    bytes_in: int  # read from the archive, or copied
+    bytes_in: int  # bytes that are read from the archive or copied
     bytes_out: int
     directory_bytes: int
     rows_bytes: int  # members.jsonl
-    at_once: int  # tasks, as the planner asks for
+    at_once: int  # the concurrency that the planner requests
     sizes: tuple[Bin, ...] = ()
 
 
@@ -53,10 +53,10 @@ def make_workload(
 
     Args:
         tasks: lines of plan.jsonl.
-        tuning: what they were cut with.
-        title: what to call it.
+        tuning: the settings with which the tasks were cut.
+        title: the name of the workload.
         sizes: a histogram of the members' sizes, see `count_sizes`.
-        summary: of the plan, where there is one; it knows what was read of the directory.
+        summary: of the plan, if there is one; it has the requests for the directory.
     """
     listed = tuple(tasks)
     kinds: Counter[str] = Counter()

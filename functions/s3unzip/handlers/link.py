@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import parse_field
-from s3unzip.aws_lambda.telemetry import follow, logger, publish, timed
+from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, timed
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.extraction.split.link import link_members, list_unscanned
 from s3unzip.model import Run
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Link what the scans found, when all are done: the uploads of split members begin here."""
     run = parse_field(event, "run", Run)
-    follow(run)
+    bind_run(run)
     worker = open_worker()
     step = worker.context(context)
     calls = step.calls()

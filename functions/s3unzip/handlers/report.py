@@ -10,7 +10,7 @@ from s3unzip.aws_lambda.endings import is_first_end, note_failure, unplanned_rep
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
-from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_archive, timed
+from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.model import Run
 from s3unzip.reporting.nested import nested_requests
@@ -44,7 +44,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         run = found
     else:
         run = parse_field(event, "run", Run)
-    follow(run)
+    bind_run(run)
     execution = told.get("name") or told.get("execution") or run.id
     first = is_first_end(RunRecords.open(worker.stores, run.id, calls), run.id, execution)
     with timed("ReportDuration"):

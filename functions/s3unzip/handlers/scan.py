@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import child_end, parse_field
-from s3unzip.aws_lambda.telemetry import follow, logger, publish, record_scan
+from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_scan
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.model import Run, ScanTask
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Scan the segment; what it leaves behind is in the work bucket."""
     run, scan = parse_field(event, "run", Run), parse_field(event, "scan", ScanTask)
-    follow(run)
+    bind_run(run)
     report = run_scan(run, scan, open_worker().context(context, child_end(event)))
     record_scan(report)
     return {"scan": report.scan, "found": report.found}

@@ -18,11 +18,11 @@ class LocalClock:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, or until the run is stopped."""
+        """Wait until the time is over or the run is stopped."""
         self._stopped.wait(seconds)
 
     def remaining(self) -> float:
-        """Return the seconds left: none after `stop`, else no limit."""
+        """Return the seconds left: 0 after `stop`, infinity before."""
         return 0.0 if self._stopped.is_set() else math.inf
 
     def stop(self) -> None:

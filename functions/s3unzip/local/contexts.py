@@ -1,6 +1,6 @@
 """The context of each process of a run on this machine: the program and its workers.
 
-A module of its own, so that a worker process imports little.
+This is a separate module, so that a worker process imports little.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def open_context(
 
 
 def worker_modules(*locations: Location) -> list[str]:
-    """Return what workers import to work on `locations`, heaviest last."""
+    """Return the modules that workers on `locations` need, the heaviest last."""
     modules = ["s3unzip.local.worker", "s3unzip.local.contexts"]
     if any(location.scheme == "s3" for location in locations):
         modules.append("s3unzip.stores.s3.stores")

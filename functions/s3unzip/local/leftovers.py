@@ -1,9 +1,8 @@
-"""What killed runs of the same archive left at the destination, whatever their options were.
+"""Aborts the uploads that killed runs of the same archive left at the destination.
 
-A run's id is made of its options, too. A run that was killed and is begun
-again with other options is another run, which knows nothing of the uploads
-that the first one left. On one machine all runs are kept below one folder, so
-a new run looks there.
+A run's id depends on its options. If a run was killed and somebody starts it again with other
+options, the second run has another id and no record of the first run's uploads. On one machine all
+runs are below one folder, so a new run looks there.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def drop_leftovers(home: str, run: Run, context: Context) -> int:
-    """Drop the uploads of other runs of `run`'s archive to its destination; return how many.
+    """Abort the uploads of other runs of `run`'s archive to its destination; return how many.
 
-    A run that another process is doing is left alone: its uploads are not left over.
+    Runs that another process works on are left alone, because their uploads are still in use.
 
     Args:
-        home: the folder that runs are kept below.
-        run: the one that begins.
+        home: the folder of all runs.
+        run: the run that begins.
         context: of this process.
 
     Raises:
-        StorageError, ServiceFaultError: the destination refuses to list or to drop uploads.
+        StorageError, ServiceFaultError: the destination refuses to list or to abort uploads.
     """
     dropped = 0
     for records in sorted(Path(home, "runs").glob(f"*/{run_files.UPLOADS}")):
@@ -46,7 +45,7 @@ def drop_leftovers(home: str, run: Run, context: Context) -> int:
 def _drop_of(home: str, name: str, run: Run, context: Context) -> int:
     try:
         other = RunRecords.open(context.stores, name).read_run()
-    except (NotFoundError, UsageError):  # of a version that wrote other records
+    except (NotFoundError, UsageError):  # another version wrote these records
         return 0
     if (other.source.public, other.destination) != (run.source.public, run.destination):
         return 0

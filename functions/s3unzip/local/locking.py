@@ -1,8 +1,7 @@
-"""One process at a time does a run on this machine.
+"""Ensures that only one process at a time works on a run on this machine.
 
-A second one would forget the outcomes of the first and drop its uploads. The
-lock is the kernel's, on a file in the run's folder: it ends with its process,
-however that ends.
+A second process would delete the outcomes of the first and abort its uploads. The kernel holds the
+lock, on a file in the run's folder, and releases it whenever and however the process ends.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ LOCK = "lock"
 
 
 def lock_run(home: str, run: str) -> BufferedWriter:
-    """Keep other processes from doing `run` until the file that is returned is closed.
+    """Lock `run` against other processes until the returned file is closed.
 
     Args:
-        home: the folder that runs are kept below.
+        home: the folder of all runs.
         run: its id.
 
     Raises:
-        UsageError: another process does it.
+        UsageError: another process works on the run.
     """
     folder = Path(home, "runs", run)
     make_folders(folder, PRIVATE)
@@ -40,6 +39,6 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     except OSError:
         file.close()
         raise UsageError(
-            f"{run}: another process is doing this run; follow it with: s3unzip watch {run}"
+            f"{run}: another process is working on this run; watch it with: s3unzip watch {run}"
         ) from None
     return file

@@ -10,7 +10,7 @@ LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # worker processes inherit it
 
 
 def start_logging() -> None:
-    """Log to standard error from the level in `LOG_LEVEL` on; without it nothing is logged."""
+    """Log to standard error at the level in `LOG_LEVEL`; log nothing without this variable."""
     level = os.environ.get(LOG_LEVEL)
     if not level:
         return

@@ -1,4 +1,4 @@
-"""What a run on this machine needs: worker processes, stores, and the locks of its runs."""
+"""The resources of runs on this machine: worker processes, stores and locks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store on the local network
 
 
 class Setup(Struct, frozen=True):
-    """How this machine does a run."""
+    """How this machine performs a run."""
 
     stores: StoreConfig
     policy: Policy
@@ -46,10 +46,10 @@ class Machine:
     threads cannot be forked safely.
 
     Args:
-        setup: how to do the runs.
+        setup: how to perform the runs.
         source: the archive.
         destination: where its members go.
-        progress: told of what the workers do.
+        progress: gets the counts that the workers send.
     """
 
     def __init__(
@@ -86,19 +86,19 @@ class Machine:
         )
 
     def lock(self, run: str) -> None:
-        """Keep other processes from doing a run until the machine is closed.
+        """Lock a run against other processes until the machine is closed.
 
         Raises:
-            UsageError: another process does it.
+            UsageError: another process works on the run.
         """
         self._held.enter_context(lock_run(self._setup.stores.work.key, run))
 
     def admit(self, summary: PlanSummary, max_cost: float | None) -> None:
-        """Let a planned run begin: check its cost, lock it, drop what killed runs left.
+        """Let a planned run begin: check its cost, lock it, abort the uploads of killed runs.
 
         Raises:
             BudgetError: its forecast cost is above `max_cost` dollars.
-            UsageError: another process does it.
+            UsageError: another process works on the run.
         """
         if max_cost is not None:
             self._check_cost(summary, max_cost)

@@ -33,8 +33,8 @@ def run_nested(
 ) -> list[NestedRun]:
     """Extract the archives that a settled run extracted, level by level, one after the other.
 
-    Each gets what the ones before it left of the budget. Returns what became
-    of each; the same is on record in ``nested.jsonl`` of the run above it.
+    Each archive gets the rest of the budget after the archives before it. Returns the result of
+    each; ``nested.jsonl`` of the outer run has the same results.
 
     Raises:
         UsageError, StorageError, ServiceFaultError, InterruptedRunError: as `run_archive`.
@@ -50,7 +50,7 @@ def run_nested(
 
 
 class _Nesting:
-    """The runs below one archive, and what is left for them."""
+    """The runs below one archive, and the rest of their budget."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class _Nesting:
         self._left = budget
 
     def run_below(self, report: Report) -> tuple[list[NestedRun], list[Report]]:
-        """Extract the archives one level below; return what became of them, and the reports."""
+        """Extract the archives one level below; return their results and reports."""
         if not has_nested(report):
             return [], []
         context = self._context

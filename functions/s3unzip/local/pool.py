@@ -1,7 +1,7 @@
-"""Worker processes and the jobs they are given.
+"""A pool of worker processes and its jobs.
 
-Not `concurrent.futures`: there one killed worker breaks the pool and all its
-jobs. Here it costs the one job, which another worker does again.
+In `concurrent.futures`, one killed worker breaks the pool and all its jobs. In this pool, a killed
+worker costs one attempt of one job, which another worker repeats.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.processes.forkserver import Child
-    from s3unzip.local.worker import Job, Word
+    from s3unzip.local.worker import Job, Message
     from s3unzip.model import Run
     from s3unzip.stores.ports import Progress
 
 _log = logging.getLogger("s3unzip.pool")
 
-ATTEMPTS = 4  # of one job that meets service faults
-LOST_ATTEMPTS = 6  # of one job whose workers die: maybe of the job, more likely of something else
+ATTEMPTS = 4  # of a job that fails with service faults
+LOST_ATTEMPTS = 6  # of a job whose workers die; the job is rarely the cause
 FIRST_DELAY = 0.5  # seconds; doubled at each attempt
 LONGEST_DELAY = 8.0
-JOBS_A_WORKER = 50  # then another takes its place: inflate64 keeps 0.9 KB of each stream
-STOP_SECONDS = 20.0  # a stopped worker has so long to write what is done
+JOBS_A_WORKER = 50  # then another worker replaces it: inflate64 never frees 0.9 KB of each stream
+STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class _Worker:
 
 
 @dataclass(slots=True)
-class Outlook:
-    """What became of the jobs of a pool."""
+class PoolResult:
+    """The results of the jobs of a pool."""
 
     done: list[Done] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
@@ -59,14 +59,14 @@ class Outlook:
 
 
 class WorkerPool:
-    """A few processes that do jobs of one run.
+    """Worker processes that do the jobs of one run.
 
     Args:
-        run: what the jobs belong to.
-        processes: how many.
+        run: the run of the jobs.
+        processes: the number of workers.
         make_context: called in each worker; must be picklable.
-        progress: told what the workers tell.
-        server: forks the workers, and is left as it is; None: one of the pool's own.
+        progress: gets the counts that the workers send.
+        server: forks the workers, and stays open; None: the pool starts and closes its own.
     """
 
     def __init__(
@@ -94,33 +94,33 @@ class WorkerPool:
 
     @property
     def jobs(self) -> dict[int, str]:
-        """What each worker is doing: process id to id of its job, empty where it waits."""
+        """The job of each worker: process id to job id, which is empty for an idle worker."""
         workers = [(worker.child.pid, worker.job) for worker in self._workers]
         return {pid: job.id if job else "" for pid, job in workers}
 
-    def work(self, jobs: Iterable[Job]) -> Outlook:
+    def work(self, jobs: Iterable[Job]) -> PoolResult:
         """Do `jobs`; return when all have ended or were given up.
 
-        A job that raises what stops the run ends the work: jobs not begun are
-        left. Ctrl-C stops the workers, which write what is done, and goes on up.
+        An error that stops the run ends the work: jobs that have not begun stay undone. On Ctrl-C,
+        the workers stop and write their outcomes, and KeyboardInterrupt propagates.
 
         Raises:
             ServiceFaultError: no worker can be started.
         """
-        outlook = Outlook()
+        result = PoolResult()
         waiting = Waiting(jobs)
         try:
             while waiting.wanted or self._busy:
                 self._hand_out(waiting)
-                for worker, word in self._hear(waiting.seconds):
-                    self._take(worker, word, waiting, outlook)
+                for worker, message in self._receive(waiting.seconds):
+                    self._handle(worker, message, waiting, result)
         except BaseException:
             self.stop()
             raise
-        return outlook
+        return result
 
     def stop(self) -> None:
-        """Tell the workers to write what is done and go; kill those that do not."""
+        """Stop the workers: they write their outcomes and exit; kill the ones that do not."""
         for worker in self._workers:
             worker.child.ask_to_stop()
         deadline = time.monotonic() + STOP_SECONDS
@@ -130,7 +130,7 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        """Let the idle workers go."""
+        """Let the idle workers exit."""
         for worker in self._workers:
             worker.child.connection.close()
         for worker in self._workers:
@@ -151,7 +151,7 @@ class WorkerPool:
             worker.job = waiting.take()
             try:
                 worker.child.connection.send(worker.job)
-            except ConnectionError:  # it died idle; `_hear` finds out
+            except ConnectionError:  # it died while idle; `_receive` notices
                 continue
 
     def _start(self) -> _Worker:
@@ -166,9 +166,9 @@ class WorkerPool:
         return worker
 
     def _free_processor(self) -> int | None:
-        """Return one that the fewest workers keep to; None where there are more than workers.
+        """Return the processor that the fewest workers use; None if there are spare processors.
 
-        Then nobody can say which of them other programs leave alone.
+        With spare processors, the scheduler knows best which ones other programs leave idle.
         """
         if self._processes < len(self._processors):
             return None
@@ -182,8 +182,8 @@ class WorkerPool:
             server = self._own_server = ForkServer([serve.__module__])
         return server
 
-    def _hear(self, seconds: float | None) -> Iterator[tuple[_Worker, Word | None]]:
-        """Yield what workers say, None for one that is gone."""
+    def _receive(self, seconds: float | None) -> Iterator[tuple[_Worker, Message | None]]:
+        """Yield the messages of workers; None from a worker that has exited."""
         by_connection = {worker.child.connection: worker for worker in self._workers}
         if not by_connection:
             time.sleep(seconds or 0.0)
@@ -195,48 +195,50 @@ class WorkerPool:
             except (EOFError, OSError):
                 yield worker, None
 
-    def _take(self, worker: _Worker, word: Word | None, waiting: Waiting, outlook: Outlook) -> None:
-        if isinstance(word, Counts | FailedMembers):
-            self._show(word)
+    def _handle(
+        self, worker: _Worker, message: Message | None, waiting: Waiting, result: PoolResult
+    ) -> None:
+        if isinstance(message, Counts | FailedMembers):
+            self._show(message)
             return
         job, worker.job = worker.job, None
-        if word is None:
+        if message is None:
             self._retire(worker)
-            outlook.lost_workers += 1
+            result.lost_workers += 1
             if job is not None:
                 lost = ServiceFaultError(f"{job.id}: its worker process died")
-                self._retry(job, Failed(job.id, lost), waiting, outlook, LOST_ATTEMPTS)
-        elif isinstance(word, Done):
-            _log.info("%s ended after %.1f s", word.job, word.report.seconds)
-            outlook.done.append(word)
+                self._retry(job, Failed(job.id, lost), waiting, result, LOST_ATTEMPTS)
+        elif isinstance(message, Done):
+            _log.info("%s ended after %.1f s", message.job, message.report.seconds)
+            result.done.append(message)
             worker.done += 1
             if worker.done >= JOBS_A_WORKER:
                 self._retire(worker)
-        elif job is not None and isinstance(word.error, ServiceFaultError):
-            self._retry(job, word, waiting, outlook, ATTEMPTS)
+        elif job is not None and isinstance(message.error, ServiceFaultError):
+            self._retry(job, message, waiting, result, ATTEMPTS)
         else:
-            outlook.failed.append(word)
+            result.failed.append(message)
             waiting.drop()
 
-    def _show(self, word: Counts | FailedMembers) -> None:
+    def _show(self, message: Counts | FailedMembers) -> None:
         if self._progress is None:
             return
-        if isinstance(word, Counts):
-            self._progress.finished(word.counts)
+        if isinstance(message, Counts):
+            self._progress.finished(message.counts)
         else:
-            self._progress.failed(word.outcomes)
+            self._progress.failed(message.outcomes)
 
     def _retire(self, worker: _Worker) -> None:
-        """Let an idle worker go; the next job starts another."""
+        """Let an idle worker exit; the next job starts another."""
         self._workers.remove(worker)
         self._forks.reap(worker.child)
 
     def _retry(
-        self, job: Job, failed: Failed, waiting: Waiting, outlook: Outlook, most: int
+        self, job: Job, failed: Failed, waiting: Waiting, result: PoolResult, max_attempts: int
     ) -> None:
         attempt = waiting.attempts.get(job.id, 1)
-        if attempt >= most:
-            outlook.failed.append(failed)
+        if attempt >= max_attempts:
+            result.failed.append(failed)
             return
         _log.info("%s is tried again: %s", job.id, failed.error)
         waiting.attempts[job.id] = attempt + 1
@@ -245,24 +247,24 @@ class WorkerPool:
 
 
 class SerialPool:
-    """The same, in this process and one job after the other: for tests and for tiny runs."""
+    """Does the jobs in this process, one after the other: for tests and tiny runs."""
 
     def __init__(self, run: Run, context: Context) -> None:
         self._run = run
         self._context = context
 
-    def work(self, jobs: Iterable[Job]) -> Outlook:
+    def work(self, jobs: Iterable[Job]) -> PoolResult:
         """Do `jobs`."""
-        outlook = Outlook()
+        result = PoolResult()
         for job in jobs:
             try:
-                outlook.done.append(Done(job.id, do_job(self._run, job, self._context)))
+                result.done.append(Done(job.id, do_job(self._run, job, self._context)))
             except ServiceFaultError as error:
-                outlook.failed.append(Failed(job.id, error))
+                result.failed.append(Failed(job.id, error))
             except S3UnzipError as error:
-                outlook.failed.append(Failed(job.id, error))
+                result.failed.append(Failed(job.id, error))
                 break
-        return outlook
+        return result
 
     def close(self) -> None:
-        """Do nothing: there is no process."""
+        """Do nothing, because there is no process."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from s3unzip.context import Context
-    from s3unzip.local.pool import Outlook
+    from s3unzip.local.pool import PoolResult
     from s3unzip.local.worker import Job
     from s3unzip.model import PlanSummary, Request, Run, Settled, Task
     from s3unzip.planning.reading import Reading
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 class Pool(Protocol):
     """Does jobs."""
 
-    def work(self, jobs: Iterable[Job]) -> Outlook:
+    def work(self, jobs: Iterable[Job]) -> PoolResult:
         """Do `jobs`."""
         ...
 
     def close(self) -> None:
-        """Let the workers go."""
+        """Let the workers exit."""
         ...
 
 
@@ -50,12 +50,12 @@ def run_archive(
     """Extract one archive; return its report.
 
     Args:
-        request: what, where to and how.
+        request: archive, destination and options.
         context: of this process; workers make their own.
-        make_pool: gives the workers of the run.
-        planned: told of the plan before the first task begins; may raise to end it there.
-        judge: told of what was read before anything is written; may raise too.
-        written: what earlier runs wrote to the destination, where that matters.
+        make_pool: returns the workers of the run.
+        planned: called with the plan before the first task begins; may raise to stop here.
+        judge: called with what was read before anything is written; may raise to stop here.
+        written: what earlier runs wrote to the destination, if the run needs it.
 
     Raises:
         UsageError, StorageError, ServiceFaultError: the plan could not be made.
@@ -81,8 +81,8 @@ def work_off(
     Args:
         summary: of the plan.
         context: of this process.
-        make_pool: gives the workers.
-        fresh: whether to forget what an earlier run did; False continues it (redrive).
+        make_pool: returns the workers.
+        fresh: whether to delete the outcomes of an earlier run; False continues it (redrive).
 
     Raises:
         InterruptedRunError: Ctrl-C; what is done is on record.
@@ -90,7 +90,7 @@ def work_off(
     run = summary.run
     calls = context.calls()
     records = RunRecords.open(context.stores, run.id, calls)
-    if fresh:  # what is forgotten could not be dropped any more
+    if fresh:  # abort the uploads first: their records are deleted next
         abort_run(run, context, calls)
         records.forget()
     else:
@@ -121,7 +121,7 @@ def work_off(
 
 
 def redrive(summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]) -> Report:
-    """Do what a run left; tasks that ended are not done again.
+    """Do the unfinished tasks of a run.
 
     Raises:
         InterruptedRunError: Ctrl-C; what is done is on record.
@@ -132,7 +132,7 @@ def redrive(summary: PlanSummary, context: Context, make_pool: Callable[[Run], P
 def retry_failed(
     summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]
 ) -> Report:
-    """Try the members that failed again, after a fix; the others are not touched.
+    """Retry the failed members; the others are not touched.
 
     Raises:
         InterruptedRunError: Ctrl-C; what is done is on record.
@@ -164,9 +164,9 @@ def _begin(phase: str, context: Context) -> None:
 def _scan_and_link(
     summary: PlanSummary, context: Context, records: RunRecords, pool: Pool, *, fresh: bool
 ) -> Iterable[Task]:
-    """Scan and link split members; return the tasks that are to be done.
+    """Scan and link split members; return the tasks to do.
 
-    What stops the run is on record, and settling tells it.
+    An error that stops the run is on record, and the report names it.
     """
     if summary.scans:
         _begin("scan", context)
@@ -181,10 +181,10 @@ def _scan_and_link(
 
 
 def longest_first(tasks: Iterable[Task], sizes: Mapping[str, int]) -> list[Task]:
-    """Return slices by what they write, the longest first, and then the others in their order.
+    """Return segments by uncompressed size, the largest first, then the other tasks in their order.
 
-    What a segment inflates to is only known once it was scanned, and differs by
-    a factor of ten in one member: the longest must not begin last (Graham, 1969).
+    The uncompressed size of a segment is known only after its scan, and differs by a factor of ten
+    within one member. The longest task must not begin last (Graham, 1969).
     """
     ordered = list(tasks)
     ordered.sort(key=lambda task: -sizes.get(task.id, 0))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Waiting:
-    """Jobs not begun: an iterator read as needed, and those to be tried again."""
+    """The jobs that have not begun: an iterator that is read as needed, and jobs to retry."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self._jobs = iter(jobs)
@@ -39,13 +39,13 @@ class Waiting:
 
     @property
     def wanted(self) -> bool:
-        """Whether any job is still to begin."""
+        """Whether any job has not begun."""
         self._refill()
         return bool(self._next or self._later)
 
     @property
     def seconds(self) -> float | None:
-        """How long to listen before a put-off job is due; None: as long as it takes."""
+        """How long to wait for messages until a delayed job is due; None: without a limit."""
         if not self._later:
             return None
         return max(0.0, min(due for due, _ in self._later) - time.monotonic())
@@ -57,11 +57,11 @@ class Waiting:
         return job
 
     def put_off(self, job: Job, seconds: float) -> None:
-        """Try a job again later."""
+        """Retry a job later."""
         self._later.append((time.monotonic() + seconds, job))
 
     def drop(self) -> None:
-        """Forget all jobs that have not begun."""
+        """Drop all jobs that have not begun."""
         self._jobs = iter(())
         self._next.clear()
         self._later.clear()

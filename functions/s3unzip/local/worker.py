@@ -1,4 +1,4 @@
-"""One worker process: takes jobs from a pipe, does them, says how they went."""
+"""One worker process: receives jobs from a pipe, does them, and sends their results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Job = Task | ScanTask
 NO_MEMORY = (
-    "its worker has no memory left: give fewer --workers or --puts, or raise the limit (ulimit -v)"
+    "its worker has no memory left: use fewer --workers or --puts, or raise the limit (ulimit -v)"
 )
 
 
@@ -49,19 +49,19 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What happened since the last word."""
+    """The counts since the last message."""
 
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class FailedMembers:
-    """Members that failed since the last word."""
+    """Members that failed since the last message."""
 
     outcomes: Sequence[Outcome]
 
 
-Word = Done | Failed | Counts | FailedMembers
+Message = Done | Failed | Counts | FailedMembers
 
 
 class PipeProgress:
@@ -80,12 +80,12 @@ class PipeProgress:
         self.send(FailedMembers(outcomes))
 
     def phase(self, name: str) -> None:
-        """Do nothing: the parent knows the phase."""
+        """Do nothing, because the parent knows the phase."""
 
-    def send(self, word: Word) -> None:
-        """Send one word; the parent may be gone."""
+    def send(self, message: Message) -> None:
+        """Send one message; the parent may have exited."""
         with self._lock, contextlib.suppress(BrokenPipeError):
-            self._connection.send(word)
+            self._connection.send(message)
 
 
 def do_job(run: Run, job: Job, context: Context) -> TaskReport | ScanReport:
@@ -101,20 +101,22 @@ def serve(
     make_context: Callable[[LocalClock, PipeProgress], Context],
     processor: int | None,
 ) -> None:
-    """Do jobs until the parent closes the pipe; SIGTERM ends the job at hand cleanly.
+    """Do jobs until the parent closes the pipe; SIGTERM ends the current job cleanly.
 
     Args:
-        connection: jobs come from it, words go into it.
-        run: what the jobs belong to.
+        connection: jobs arrive on it, messages leave on it.
+        run: the run of the jobs.
         make_context: called once.
-        processor: that is this worker's; None: it may run anywhere.
+        processor: the processor of this worker; None: it may run on any.
     """
     tune_allocator()
     yield_to_others()
     everywhere = available_processors()
     home = everywhere if processor is None else [processor]
     clock = LocalClock()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C and hang-up are the parent's
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the parent handles a terminal's Ctrl-C and hang-up
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())
     progress = PipeProgress(connection)
@@ -136,20 +138,20 @@ def serve(
 
 
 def _is_short_of_memory(error: Exception) -> bool:
-    """Say whether the system gave no memory; threads need some for their stacks."""
+    """Return whether the system refused memory; threads need memory for their stacks."""
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)
 
 
 def _has_small_members(job: Job) -> bool:
-    """Say whether it is work for the one thread that has the interpreter's lock.
+    """Return whether the job's work is in one thread, which holds the interpreter's lock.
 
-    A large member is inflated, hashed and sent by several threads at once.
+    Several threads inflate, hash and send a large member concurrently.
     """
     return isinstance(job, Task) and job.kind is TaskKind.BATCH
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process of that id runs."""
+    """Return whether a process with this id is running."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

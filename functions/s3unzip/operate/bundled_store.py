@@ -1,8 +1,8 @@
-"""The records of a run as its operator reads them, whichever way the run went.
+"""The records of a run as its operator reads them: separate objects, or one bundle.
 
-A direct run has its report beside the others', and all other records in one
-object that the report names. `unpack_records` writes them one by one, for the
-functions read nothing else.
+A direct run writes ``report.json`` like every run, and all other records into one object that the
+report names. `unpack_records` writes these records as separate objects, because the functions read
+nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BundledRunStore:
-    """One run's records: its own objects, and behind them what its bundle holds."""
+    """One run's records: its separate objects first, then the objects of its bundle."""
 
     def __init__(self, store: RunStore, read_bundle: Callable[[str], bytes]) -> None:
         self._store = store
@@ -31,11 +31,11 @@ class BundledRunStore:
 
     @property
     def bundle(self) -> Bundle:
-        """The records in the bundle; empty for a run of the state machine, or one that goes on."""
+        """The records in the bundle; empty for a run of the state machine and for an active run."""
         if self._known is None:
             report = RunRecords(self._store).find_report()
             if report is None:
-                return {}  # it may have one later
+                return {}  # an active run may have one later
             self._known = {}
             if report.records is not None:
                 self._known = unpack(self._read_bundle(report.records))[1]
@@ -78,7 +78,7 @@ class BundledRunStore:
         self._store.delete(names)
 
     def unpack_records(self) -> None:
-        """Write what is in the bundle as objects of their own, but for those that are there."""
+        """Write each record of the bundle as a separate object, unless that object exists."""
         there = set(self._store.names(""))
         for name, data in self.bundle.items():
             if name not in there:

@@ -1,9 +1,8 @@
-"""Every archive against the runs: which of them never got a verdict.
+"""Finds archives that never got a verdict.
 
-S3 sends an event at least once, but may send one for two writes of an
-unversioned key, and a queue's message can be purged by hand. So the bucket is
-listed, each archive's run id is computed as the planner would, and the run is
-looked up.
+S3 sends an event at least once, but may send one for two writes of an unversioned key, and somebody
+may purge a queue. So `reconcile` lists the bucket, computes each archive's run id as the planner
+does, and looks up the run.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from s3unzip.aws_lambda.environment import RunDefaults
     from s3unzip.operate.runs import DeployedRuns
 
-THREADS = 32  # archives looked up at once
+THREADS = 32  # archives that are looked up concurrently
 
 
 class Unsettled(Struct, frozen=True):
@@ -40,21 +39,21 @@ class Unsettled(Struct, frozen=True):
     size: int  # bytes
     put: float  # Unix seconds
     run: str
-    state: Literal["no run", "not finished"]  # its event never came, or its run never ended
+    state: Literal["no run", "not finished"]  # the event never came, or the run never ended
 
 
 class Reconciliation(Struct, frozen=True):
-    """What comparing the ingest bucket with the runs gave."""
+    """The result of comparing the ingest bucket with the runs."""
 
-    archives: int  # that were put since the day asked for
-    running: int  # of them, whose runs go on
+    archives: int  # archives that were put since the requested day
+    running: int  # of these, archives whose runs are active
     unsettled: tuple[Unsettled, ...]
 
 
 def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
     """Look up the run of every archive that was put since `since`, Unix seconds.
 
-    One LIST a thousand objects, one HEAD and one GET an archive.
+    Sends one LIST for each thousand objects, and one HEAD and one GET for each archive.
 
     Raises:
         UsageError: the stack is older than this command.
@@ -72,7 +71,7 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
 
 
 def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
-    """Queue the events of `archives` again; return how many. A run that exists is not doubled."""
+    """Queue the events of `archives` again; return how many. No existing run restarts."""
     queue, count = runs.client("sqs"), 0
     for archive in archives:
         body = {
@@ -95,12 +94,12 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
 def _look(
     archive: ObjectTypeDef, orders: RunDefaults, runs: DeployedRuns
 ) -> Unsettled | str | None:
-    """Return what is wrong with an archive's run, the run's state while it goes on, or None."""
+    """Return the problem of an archive's run, the state of an active run, or None."""
     source = Location("s3", orders.trigger.bucket, archive["Key"])
     request = Request(source, orders.destination, orders.options)
     try:
         pin = runs.stores.source(source).head(source)
-    except NotFoundError:  # deleted since it was listed
+    except NotFoundError:  # deleted after the listing
         return None
     run = run_id(request, pin)
     records = runs.records(run)
@@ -115,9 +114,9 @@ def _look(
 
 
 def _archives(runs: DeployedRuns, orders: RunDefaults, since: float) -> Iterator[ObjectTypeDef]:
-    """Yield the ingest bucket's objects that start runs, as they are now."""
+    """Yield the current objects of the ingest bucket that start runs."""
     trigger = orders.trigger
-    # Not the stores' client, which leaves times as text.
+    # A separate client, because the stores' client does not parse times.
     pages = runs.client("s3").get_paginator("list_objects_v2")
     try:
         for page in pages.paginate(Bucket=trigger.bucket, Prefix=trigger.prefix):

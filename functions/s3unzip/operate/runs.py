@@ -1,9 +1,8 @@
 """The runs of a deployed environment, as its operator sees them: executions and their records.
 
-The stack is found by its name and tells the rest in its outputs. A run's
-execution bears the run's id; a retry is an execution of its own. An archive
-that was rejected has a record and no execution, and so has a direct run;
-`refusals` and `claims` list those.
+The stack is found by its name, and its outputs name everything else. The name of a run's execution
+is the run's id; a retry is another execution. A rejected archive has a record and no execution, and
+so has a direct run; `refusals` and `claims` list these.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from s3unzip.stores.s3.session import S3Access
 
 RUNNING = "RUNNING"
-STOP_SECONDS = 60.0  # until a stopped execution has ended
-MAX_RUNS = 1_000  # that are looked at to find one by the beginning of its id
+STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
+MAX_RUNS = 1_000  # executions that are searched for the beginning of an id
 
 
 class DeployedRuns:
@@ -78,7 +77,7 @@ class DeployedRuns:
         return self._session.client(service, config, endpoint_url=self._endpoint_url)
 
     def planner_variables(self) -> dict[str, str]:
-        """Return what the stack told its planner: what an environment's runs have in common.
+        """Return the environment variables of the plan function.
 
         Raises:
             UsageError: the stack is older than this.
@@ -113,7 +112,7 @@ class DeployedRuns:
         return BundledRunStore(self._stores.run_store(run), read)
 
     def recent(self, limit: int) -> Iterator[RunEntry]:
-        """Yield the latest runs first: executions, retries by their own name, and the others.
+        """Yield runs, the latest first: executions (a retry by its own name) and others.
 
         A direct run that was handed over has an execution too.
         """
@@ -137,11 +136,11 @@ class DeployedRuns:
             raise read_fault(error, "states:ListExecutions") from None
 
     def find(self, name: str) -> str:
-        """Return the whole id of a run: of the latest one, or of the one that begins so.
+        """Return the full id of the latest run, or of the run whose id begins with `name`.
 
         Raises:
             NotFoundError: there is none.
-            UsageError: several begin so.
+            UsageError: several ids begin with `name`.
         """
         if name == "latest":
             latest = next(self.recent(1), None)
@@ -154,11 +153,11 @@ class DeployedRuns:
         if not found:
             raise NotFoundError(f"{name}: no such run in {self.environment}; see s3unzip runs")
         if len(found) > 1:
-            raise UsageError(f"{name}: {len(found)} runs begin so; see s3unzip runs")
+            raise UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
         return found[0]
 
     def of_archive(self, source: Location) -> list[str]:
-        """Return the ids of the runs of archives named like `source`, the earliest first."""
+        """Return the ids of the runs of archives with the name of `source`, the earliest first."""
         dated = [
             (self.records(run).read_run().created, run)
             for run in self._begin_so(f"{run_stem(source)}-")
@@ -170,7 +169,7 @@ class DeployedRuns:
         return self._last(run)[1]
 
     def items(self, run: str) -> Items | None:
-        """Return what the Map at work has to do, None while there is none."""
+        """Return the item counts of the active Map, None if there is none."""
         execution, state = self._last(run)
         if state is None:
             return None
@@ -187,7 +186,7 @@ class DeployedRuns:
         return Items(waiting, told["running"], told["succeeded"], lost)
 
     def redrive(self, run: str) -> None:
-        """Let the failed execution go on: only what it left is done.
+        """Continue the failed execution: only its unfinished tasks run.
 
         Raises:
             UsageError: it did not fail, or failed too long ago.
@@ -196,7 +195,7 @@ class DeployedRuns:
         if state is None:
             advice = "put the archive again, or try failed members again with s3unzip retry"
             raise NotFoundError(f"{run}: has no execution; {advice}")
-        RunRecords.open(self._stores, run).delete_stop()  # or no task would begin
+        RunRecords.open(self._stores, run).delete_stop()  # while stop.json exists, no task begins
         try:
             self._states.redrive_execution(executionArn=execution)
         except self._states.exceptions.ExecutionNotRedrivable as error:
@@ -206,10 +205,10 @@ class DeployedRuns:
             raise read_fault(error, "states:RedriveExecution") from None
 
     def retry(self, run: str) -> int:
-        """Start an execution of only the members that failed; return how many tasks it has.
+        """Start an execution for the failed members only; return how many tasks it has.
 
         Raises:
-            UsageError: the run goes on.
+            UsageError: the run is active.
         """
         if self.state(run) == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch")
@@ -238,7 +237,7 @@ class DeployedRuns:
         return tasks
 
     def stop(self, run: str) -> bool:
-        """Stop the run's execution and wait for its end; return False where none was running.
+        """Stop the run's execution and wait for its end; return False if none was active.
 
         Raises:
             ServiceFaultError: it did not end in a minute.
@@ -258,7 +257,7 @@ class DeployedRuns:
         return True
 
     def _last(self, run: str) -> tuple[str, str | None]:
-        """Return the ARN and the state of the run's last execution: its latest retry, or itself."""
+        """Return ARN and state of the run's last execution: its latest retry, or its own."""
         retries = reversed(RunRecords.open(self._stores, run).list_retries())
         for name in [*(f"{run}-{retry}" for retry in retries), run]:
             execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
@@ -276,7 +275,7 @@ class DeployedRuns:
             raise read_fault(error, "states:DescribeExecution") from None
 
     def _begin_so(self, name: str) -> list[str]:
-        """Return the ids of runs with records that begin with `name`."""
+        """Return the ids that begin with `name` of runs with records."""
         prefix = f"{self._prefix}runs/"
         try:
             answer = self._stores.session.control.list_objects_v2(
@@ -292,7 +291,7 @@ class DeployedRuns:
         return [one for one in names if not one.startswith("-")]
 
     def _going(self, name: str) -> list[str]:
-        """Return the ids of direct runs that begin with `name` and may have no records yet."""
+        """Return the ids that begin with `name` of direct runs, which may have no records yet."""
         entries = list_direct_runs(self._stores.session.control, self.work_location, MAX_RUNS)
         return [entry.id for entry in entries if entry.id.startswith(name)]
 

@@ -1,4 +1,4 @@
-"""A deployed stack: found by its name, it tells the rest in its outputs."""
+"""A deployed stack: found by its name; its outputs name everything else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stack(NamedTuple):
 
 
 def find_stack(stacks: CloudFormationClient, environment: str) -> Stack:
-    """Return the stack of `environment`: by our name for it, or by its own.
+    """Return the stack of `environment`, which is an environment's name or a stack's name.
 
     Raises:
         NotFoundError: there is no such stack, or it is not s3unzip's.
@@ -46,7 +46,7 @@ def find_stack(stacks: CloudFormationClient, environment: str) -> Stack:
         outputs = {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", ())}
         if {"StateMachineArn", "WorkBucket"} <= outputs.keys():
             return Stack(name, found["StackStatus"], outputs)
-        raise NotFoundError(f"stack {name}: has not the outputs of s3unzip; is it deployed?")
+        raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
     raise NotFoundError(
         f"environment {environment}: no stack {STACK.format(environment)} here; "
         "check --env, --profile and --region"

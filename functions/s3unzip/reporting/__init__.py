@@ -1,1 +1,1 @@
-"""The end of a run: settle it, write the report and its page, plan retries and nested runs."""
+"""The end of a run: outcomes, report, report page, retries, nested runs."""

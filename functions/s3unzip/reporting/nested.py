@@ -1,11 +1,10 @@
-"""Archives inside of archives: each is a run of its own, after the run that extracted it.
+"""Archives inside archives: each has a separate run after the run that extracted it.
 
-A member is one by its name, ``.zip``, and by an index that can be read; the
-plan of its own run finds that out. Its members go below its key without the
-``.zip``. How deep that goes is the caller's choice (`Options.nested_depth`),
-how far is bounded by a `Budget` that all runs below one archive share: an
-archive cannot make more of them, or more data, than the settings allow.
-Starting the runs is not done here.
+A member counts as an archive if its name ends in ``.zip`` and its directory can be read; the plan
+of its run checks the latter. The members of such an archive go below its key without the ``.zip``.
+The caller chooses the depth (`Options.nested_depth`). All runs below one archive share a `Budget`,
+so an archive cannot cause more runs or more data than the settings allow. Other modules start the
+runs.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ EXTRACTED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
 
 
 def has_nested(report: Report) -> bool:
-    """Say whether nested archives of a settled run are to be looked for."""
+    """Return whether to look for nested archives of a settled run."""
     return report.options.nested_depth > 0 and report.verdict in EXTRACTED
 
 
 def first_budget(tuning: Tuning) -> Budget:
-    """Return what all runs below one archive may come to together."""
+    """Return the budget that all runs below one archive share."""
     return Budget(tuning.nested_archives, tuning.nested_members, tuning.nested_bytes)
 
 
 def spend(budget: Budget, report: Report, context: Context) -> Budget:
-    """Return what a nested run leaves of `budget`: by its plan, whatever it had to write."""
+    """Return the rest of `budget` after a nested run, which counts by its plan."""
     summary = RunRecords.open(context.stores, report.run).find_summary()
-    members = summary.selected if summary is not None else 0  # none of a rejected archive
+    members = summary.selected if summary is not None else 0  # a rejected archive has none
     size = summary.bytes_out if summary is not None else 0
     return Budget(
         max(0, budget.archives - 1),
@@ -53,9 +52,9 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
 
 
 def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
-    """Return the nested archives that may be extracted, and those that may not, with the reason.
+    """Return the nested archives to extract, and the refused ones with their reasons.
 
-    Memory is bounded by `limit`, which is how many are looked at.
+    `limit` is the maximum number of archives to consider; it bounds the memory.
     """
     records = RunRecords.open(context.stores, run.id)
     found: dict[str, Outcome] = {}
@@ -69,28 +68,28 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         break
     for prefix in _taken(records, run.key_prefix, found):
         key = found.pop(prefix).key
-        message = f"members of the outer archive lie below {prefix}"
+        message = f"members of the outer archive are below {prefix}"
         refused.append(NestedRun(key, reason="nested-prefix-taken", message=message))
     destination = context.stores.destination(run.destination)
     calls = context.calls()
     for prefix, outcome in list(found.items()):
         if not is_same_object(outcome, destination, calls):
             del found[prefix]
-            message = "the object is another than the one that was extracted"
+            message = "the object was replaced after it was extracted"
             refused.append(NestedRun(outcome.key, reason="nested-changed", message=message))
     return list(found.values()), refused
 
 
 def nested_prefix(key: str) -> str:
-    """Return what the keys of a nested archive's members begin with."""
+    """Return the prefix of the keys of a nested archive's members."""
     return key[: -len(SUFFIX)] + "/"
 
 
 def nested_request(run: Run, key: str, budget: Budget) -> Request:
     """Return the request to extract the nested archive `key` within `budget`.
 
-    What selects members of the outer archive, or names its keys, does not
-    apply below it; the password and the rules do.
+    Filters and key templates of the outer archive do not apply to the nested archive; the password
+    and the rules do.
     """
     where = run.destination
     options = run.options
@@ -111,15 +110,15 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
 
 
 def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Request]:
-    """Yield the requests for all nested archives of a settled run, for runs side by side.
+    """Yield the requests for all nested archives of a settled run, for concurrent runs.
 
-    What is left of the run's budget is shared out equally, so that they need
-    not know of each other. What is refused is on record in ``nested.jsonl``.
+    The runs share the rest of the budget equally, so they need no communication. ``nested.jsonl``
+    records the refused archives.
     """
     if not has_nested(report):
         return
     budget = first_budget(context.tuning)
-    if run.options.nested_budget is not None:  # a nested run itself; its parent counted it
+    if run.options.nested_budget is not None:  # a nested run; its parent counted it
         budget = replace(
             spend(run.options.nested_budget, report, context),
             archives=run.options.nested_budget.archives,
@@ -136,21 +135,21 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 
 
 def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> None:
-    """Write down what became of the nested archives of a run."""
+    """Record the results of the nested archives of a run."""
     known = list(nested)
     if known:
         RunRecords.open(context.stores, run.id).write_nested(known)
 
 
 def _archives(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
-    """Yield the outcomes of members that are called archives, and may be there."""
+    """Yield the outcomes of members that have the name of an archive and may exist."""
     for outcome in _outcomes(records, key_prefix):
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX):
             yield outcome
 
 
 def _outcomes(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
-    """Yield what is known of every member; of split ones, what they are if they are whole."""
+    """Yield the outcome of every member; of a split member as if it were complete."""
     for _, outcome in records.each_outcome():
         yield outcome
     for task in records.split_tasks():
@@ -158,7 +157,7 @@ def _outcomes(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
 
 
 def _taken(records: RunRecords, key_prefix: str, prefixes: Iterable[str]) -> set[str]:
-    """Return which of `prefixes` other members of the run lie below, in one pass."""
+    """Return the `prefixes` that other members of the run are below, in one pass."""
     wanted = set(prefixes)
     taken: set[str] = set()
     if not wanted:

@@ -1,4 +1,4 @@
-"""The command that helps after a run: the command line and the report page name it."""
+"""The command to run next after a run, for the command line and the report page."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def next_command(report: Report, environment: str | None = None) -> str | None:
-    """Return the command that goes on from `report`, None if nothing is left to do.
+    """Return the command to run after `report`, None if there is nothing left to do.
 
     Args:
         report: of the run.
-        environment: whose run it is; None: this machine's.
+        environment: the run's environment; None for a run on this machine.
     """
     where = f" --env {environment}" if environment else ""
     match report.verdict:

@@ -1,7 +1,6 @@
-"""``report.html``: gathers what the page of a run shows, and prices it.
+"""Makes ``report.html``, with costs and the forecast.
 
-The page itself is made in `reporting.page`. Costs and the forecast are shown
-where the context knows the platform.
+`reporting.page` makes the page. Costs and the forecast appear if the context knows the platform.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.model import PlanSummary, Report, ScanReport, Task
 
-MAX_FORECAST = 5_000  # tasks; a forecast of more would be felt at the end of a run
+MAX_FORECAST = 5_000  # tasks; a forecast for more tasks would delay the end of a run noticeably
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the page needs of each task and member, kept small while outcomes are read."""
+    """The page's data of each task and member, in compact form while outcomes are read."""
 
     tasks: TaskTable = field(default_factory=TaskTable)
     sizes: SizeTable = field(default_factory=SizeTable)
@@ -39,7 +38,7 @@ def make_page(
     forecast: Forecast | None = None,
     cost: Cost | None = None,
 ) -> bytes:
-    """Return the page; a rejected archive has a report and nothing else."""
+    """Return the page; for a rejected archive only the report is known."""
     seen = columns or Columns()
     steps = _steps(summary, seen) if summary is not None else ()
     data = collect(report, summary, seen.tasks, seen.sizes, forecast, cost=cost, steps=steps)
@@ -47,9 +46,9 @@ def make_page(
 
 
 def forecast_plan(tasks: Sequence[Task], summary: PlanSummary, context: Context) -> Forecast | None:
-    """Return what the plan was expected to take, None where nobody can say or it would take long.
+    """Return the forecast of the plan, None without a platform or with too many tasks.
 
-    The simulation is the same for the same plan, so that it may be done when it is shown.
+    The simulation gives the same result for the same plan, so it can run when the page is made.
     """
     if context.platform is None or not 0 < summary.tasks <= MAX_FORECAST:
         return None
@@ -59,7 +58,7 @@ def forecast_plan(tasks: Sequence[Task], summary: PlanSummary, context: Context)
 
 
 def price_run(report: Report, columns: Columns, context: Context) -> Cost | None:
-    """Return what the run cost, None where nothing is known to be paid for."""
+    """Return the cost of the run, None if the platform has no prices."""
     platform = context.platform
     if platform is None or not (platform.priced_requests or platform.memory_gb):
         return None
@@ -88,7 +87,7 @@ def _transitions(columns: Columns) -> int:
 
 
 def _steps(summary: PlanSummary, columns: Columns) -> Sequence[Phase]:
-    """Return when scans ran, and what was between them and the first task: the link."""
+    """Return the times of the scans and of the link, which follows them."""
     if not columns.tasks.start:
         return ()
     ended = summary.started + summary.plan_seconds

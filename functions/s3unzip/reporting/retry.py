@@ -1,8 +1,8 @@
-"""Retry: after a fix, new tasks for only the members that failed.
+"""Retry: new tasks for the failed members only.
 
-Each retry is a generation: ``retry-0001.jsonl`` lists its tasks. Of a member
-with several outcomes the last one counts, so settling lays the generations,
-in order, over what the tasks of the plan said.
+Each retry is a generation: ``retry-0001.jsonl`` lists its tasks. If a member has several outcomes,
+the last one counts. So the report step reads the outcomes of the plan's tasks first, then those of
+the generations in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Retries:
-    """What all retries of a run came to; memory is bounded by the members that failed."""
+    """The results of all retries of a run; the failed members bound the memory."""
 
     outcomes: dict[int, tuple[str, Outcome]] = field(default_factory=dict)  # by member: task, last
     reports: list[TaskReport] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Retries:
 
 
 def read_retries(records: RunRecords) -> Retries:
-    """Return what is on record of the run's retries."""
+    """Return the recorded results of the run's retries."""
     retries = Retries()
     for retry in records.list_retries():
         for task, found in records.outcomes_of(records.retry_tasks(retry)):
@@ -45,10 +45,9 @@ def read_retries(records: RunRecords) -> Retries:
 
 
 def plan_retry(records: RunRecords) -> tuple[str, list[Task]] | None:
-    """List the tasks of one more retry; return its name and them, None if no member failed.
+    """List the tasks of a new retry; return its name and tasks, None if no member failed.
 
-    Members that the index itself refused are not tried: what the archive says
-    of them does not change.
+    Members that the directory itself refuses are not retried, because the archive does not change.
     """
     name = run_files.retry(1 + len(records.list_retries()))
     earlier = read_retries(records)
@@ -63,7 +62,7 @@ def plan_retry(records: RunRecords) -> tuple[str, list[Task]] | None:
 
 
 def _failed(records: RunRecords, earlier: Retries) -> Iterator[tuple[Task, set[int]]]:
-    """Yield tasks of the plan with the indexes of those of their members that failed last."""
+    """Yield tasks of the plan with the indexes of their members whose last outcome is a failure."""
     for task, found in records.outcomes_of(records.tasks()):
         outcomes = (found.outcomes if found else []) if task.parts == 1 else []
         if task.parts > 1 and task.part == 0:
@@ -75,7 +74,7 @@ def _failed(records: RunRecords, earlier: Retries) -> Iterator[tuple[Task, set[i
 
 
 def _split_outcomes(records: RunRecords, task: Task) -> list[Outcome]:
-    """Return what is known of a member over several tasks, but that it is whole."""
+    """Return the known outcome of a member of several tasks, which may be incomplete."""
     row = records.read_placed_rows(task.rows)[0][0]
     link = records.find_link(row.member.index)
     if link is None:
@@ -111,6 +110,6 @@ def _retry_task(name: str, task: Task, rows: list[PlannedMember], span: tuple[in
 
 
 def run_of(execution: str) -> str:
-    """Return the run that an execution is of: a retry has one of its own, named after its list."""
+    """Return the run of an execution; a retry's execution has the name of its list."""
     head, mark, generation = execution.rpartition(f"-{run_files.RETRIES}")
     return head if mark and generation.isdecimal() else execution

@@ -1,4 +1,4 @@
-"""What a run came to: sums over its tasks, scans and members."""
+"""The result of a run: sums over its tasks, scans and members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over tasks and outcomes; memory is bounded by the failures that are listed."""
+    """Sums over tasks and outcomes; the listed failures bound the memory."""
 
     listed: int
     counts: Counter[Status] = field(default_factory=Counter)
@@ -30,11 +30,11 @@ class Tally:
     bytes_written: int = 0
     task_seconds: float = 0.0
     first_object: float | None = None
-    retried: Collection[int] = ()  # members whose outcome in the plan's tasks is not the last
+    retried: Collection[int] = ()  # members with a later outcome than that of the plan's task
     columns: Columns = field(default_factory=Columns)  # for the page
 
     def add_task(self, report: TaskReport) -> None:
-        """Add what one task cost."""
+        """Add the cost of one task."""
         self.columns.tasks.add(report)
         self.tasks += 1
         self.requests = self.requests + report.requests
@@ -47,14 +47,14 @@ class Tally:
             self.first_object = first
 
     def add_scans(self, scans: Sequence[ScanReport]) -> None:
-        """Add what the scans cost."""
+        """Add the cost of the scans."""
         self.columns.scans.extend(scans)
         for scan in scans:
             self.requests = self.requests + scan.requests
             self.bytes_read += scan.bytes_read
 
     def add(self, outcome: Outcome, task: str) -> None:
-        """Add one member; one that was retried counts by its last outcome."""
+        """Add one member; a retried member counts by its last outcome."""
         if outcome.index not in self.retried:
             self.add_last(outcome, task)
 

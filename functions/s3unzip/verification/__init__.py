@@ -1,1 +1,1 @@
-"""Compare the objects of a destination with an archive; nothing is written."""
+"""Compares the objects of a destination with an archive. Writes nothing."""

@@ -1,7 +1,7 @@
-"""Verify: what stands in the destination against what the archive's directory says.
+"""Compares the objects of a destination with the archive's directory. Writes nothing.
 
-LIST tells keys, sizes and ETags. An object whose ETag is on record needs nothing more; of the
-others HEAD tells a CRC-32; what was replaced since a run wrote it is read. Nothing is written.
+LIST returns keys, sizes and ETags. An object whose ETag is on record needs no further request. For
+the others, HEAD returns a CRC-32. An object that was replaced after a run wrote it is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Effort(NamedTuple):
-    """How much a verify asks."""
+    """How many requests a verify may send, and what it trusts."""
 
     at_once: int = 64  # HEADs, or GETs of a deep verify, in flight
     listed: int = 20  # differences of each kind to keep; all are counted
@@ -49,16 +49,16 @@ def verify_objects(
 
     Args:
         request: archive, destination and options, as the run had them.
-        context: stores and rules; told of progress as ``extracted`` (equal) and ``failed``.
-        effort: how much is asked, and at once.
-        written: what runs wrote, as the store answered them.
-        each: takes every object as it is judged.
-        judge: told of what was read of the archive; may raise to end it there.
+        context: stores and rules; progress goes to ``extracted`` (equal) and ``failed``.
+        effort: concurrency, and what to trust.
+        written: the ETags that the store returned to runs.
+        each: called with every object and its result.
+        judge: called with what was read of the archive; may raise to stop here.
 
     Raises:
         RejectedError: the archive is refused; there is nothing to compare with.
-        StorageError: a store refused.
-        ServiceFaultError: a store failed beyond the retries.
+        StorageError: a store refuses.
+        ServiceFaultError: a store still fails after all retries.
     """
     started = context.clock.now()
     calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
@@ -75,7 +75,7 @@ def verify_objects(
     )
     is_gzip = request.options.as_gzip is not None
     by_bytes = ByteLooker(destination, found, is_gzip=is_gzip)
-    # A folder keeps no checksum: its HEAD reads the file.
+    # A folder stores no checksum: its HEAD reads the file.
     witness = Witness.READ if request.destination.scheme == "file" else Witness.METADATA
     by_head = HeadLooker(destination, witness, is_gzip=is_gzip)
     first: Looker = by_bytes if effort.deep else by_head
@@ -103,7 +103,7 @@ def verify_objects(
 
 
 def _expect(request: Request, reading: Reading) -> list[Expected]:
-    """Return the objects that the directory speaks of, by key in UTF-8 order."""
+    """Return the objects that the directory declares, by key in UTF-8 order."""
     key_of = parse_template(request).key_of()
     members = reading.index.members
     chosen = None

@@ -1,4 +1,4 @@
-"""What HEAD or the bytes tell of single objects, many at once."""
+"""Compares the CRC-32 of single objects, from HEAD or from their bytes, many at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HANDFUL = 16  # objects that a thread takes at a time
 
 
 class Look(NamedTuple):
-    """What was found of an object's content."""
+    """What is known of an object's content."""
 
     stored: StoredObject
     witness: Witness  # for its CRC-32
@@ -35,30 +35,30 @@ class Looker(Protocol):
 
     @property
     def call(self) -> Literal["head", "get"]:
-        """How it is counted."""
+        """The kind of request that counts it."""
         ...
 
     def look(self, key: str) -> Look | None:
-        """Return what is there, None if nothing is; one request."""
+        """Look at one object with one request; None if it does not exist."""
         ...
 
 
 class HeadLooker:
-    """Asks by HEAD: for the store's own checksum, and else for what the writer noted.
+    """Uses HEAD: the store's own checksum, or the writer's metadata without one.
 
-    A checksum is of the bytes of the object, which is only then the member's
-    content when it was not written as gzip.
+    The store's checksum covers the bytes of the object. These are the member's content only if the
+    object is not a gzip file.
     """
 
     call: Literal["head", "get"] = "head"
 
     def __init__(self, destination: Destination, witness: Witness, *, is_gzip: bool) -> None:
         self._destination = destination
-        self._witness = witness  # for the CRC-32 that comes with a HEAD
+        self._witness = witness  # gets the CRC-32 by HEAD
         self._is_gzip = is_gzip
 
     def look(self, key: str) -> Look | None:
-        """Return the size and the CRC-32 of an object, None if it is gone."""
+        """Return the size and the CRC-32 of an object, None if it does not exist."""
         stored = self._destination.head(key)
         if stored is None:
             return None
@@ -68,7 +68,7 @@ class HeadLooker:
 
 
 class ByteLooker:
-    """Reads objects, and trusts nothing else."""
+    """Reads the bytes of objects and trusts nothing else."""
 
     call: Literal["head", "get"] = "get"
 
@@ -78,7 +78,7 @@ class ByteLooker:
         self._is_gzip = is_gzip
 
     def look(self, key: str) -> Look | None:
-        """Return the size and the CRC-32 of an object's bytes, None if it is gone."""
+        """Return the size and the CRC-32 of an object's bytes, None if it does not exist."""
         size = 0
         content = GzipCrc() if self._is_gzip else PlainCrc()
         try:
@@ -97,12 +97,11 @@ def compare_contents(
     """Compare the CRC-32 of objects with the directory, many at once.
 
     Raises:
-        StorageError: the store refused.
-        ServiceFaultError: the store failed beyond the retries.
+        StorageError: the store refuses. ServiceFaultError: the store still fails after all retries.
     """
     if not suspects:
         return
-    starts = iter(range(0, len(suspects), HANDFUL))  # shared: `next` of it is one step
+    starts = iter(range(0, len(suspects), HANDFUL))  # shared: `next` on it is atomic
 
     def compare_some() -> None:
         for start in starts:
@@ -122,13 +121,13 @@ def compare_contents(
                 one.result()
         except S3UnzipError:
             calls.end()
-            for _ in starts:  # nobody begins another
+            for _ in starts:  # no thread begins another
                 pass
             raise
 
 
 def _judge(member: Expected, look: Look | None) -> Difference | Equal:
-    if look is None or look.stored.size != member.size:  # changed since it was listed
+    if look is None or look.stored.size != member.size:  # changed after the listing
         return size_difference(member, None if look is None else look.stored.size)
     if member.crc32 is None:
         return Equal(member.key, Witness.SIZE)

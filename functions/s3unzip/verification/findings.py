@@ -1,4 +1,4 @@
-"""What a verify has found so far; threads add to it."""
+"""The results of a verify so far; several threads add to them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Expected(NamedTuple):
-    """One object that should be there."""
+    """One object that should exist."""
 
     key: str
     size: int
-    crc32: int | None  # None: the archive does not tell it
-    wanted: bool  # False: a member that was not asked for; its object is not extra
+    crc32: int | None  # None: the archive does not declare it
+    wanted: bool  # False: a member that is not selected; its object does not count as extra
 
 
 class Equal(NamedTuple):
@@ -32,12 +32,12 @@ class Equal(NamedTuple):
 
 
 class Findings:
-    """Counts of what was found, and the first differences of each kind.
+    """Counts of the results, and the first differences of each kind.
 
     Args:
-        progress: told of ``extracted`` (equal), ``failed`` and ``bytes_read``.
-        listed: differences of each kind to keep; all are counted.
-        each: takes every object as it is judged, one call at a time; None: nobody does.
+        progress: gets ``extracted`` (equal), ``failed`` and ``bytes_read``.
+        listed: how many differences of each kind to keep; all are counted.
+        each: called with every object and its result, by one thread at a time; may be None.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Findings:
         self.bytes_read = 0
 
     def add(self, differences: Sequence[Difference], equal: Sequence[Equal] = ()) -> None:
-        """Add what some objects gave."""
+        """Add the results of some objects."""
         with self._lock:
             self.witnesses.update(one.witness for one in equal)
             for difference in differences:
@@ -84,12 +84,12 @@ class Findings:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether all is as it should be."""
+        """The verdict: whether all objects are as they should be."""
         return Verdict.COMPLETED_WITH_ERRORS if self.counts else Verdict.COMPLETED
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What was kept, by kind and key."""
+        """The kept differences, by kind and key."""
         return tuple(
             one for kind in Kind for one in sorted(self._kept[kind], key=lambda one: one.key)
         )

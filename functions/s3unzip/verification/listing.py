@@ -1,4 +1,4 @@
-"""What LIST tells of the objects: keys, sizes and ETags, a thousand a request."""
+"""Compares keys, sizes and ETags by LIST, a thousand objects a request."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Destination, ListedObject
     from s3unzip.verification.findings import Findings
 
-PAGE = 1_000  # keys of one LIST answer
-LISTS = 16  # ranges of keys that are listed at once
-BEYOND = "\U0010ffff" * 4  # after any key that people give
+PAGE = 1_000  # keys of one LIST response
+LISTS = 16  # ranges of keys that are listed concurrently
+BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 
 
 class Suspects(NamedTuple):
-    """Objects of the right size, of which the listing alone does not prove the bytes."""
+    """Objects of the right size whose bytes the listing alone does not prove."""
 
-    unrecorded: list[Expected]  # no run is known that wrote them
-    replaced: list[Expected]  # a run wrote one, and another is there now
+    unrecorded: list[Expected]  # without a record of a run
+    replaced: list[Expected]  # written by a run and replaced later
 
 
 class KeyRanges:
-    """The keys below a prefix, cut where members lie: what is listed at once.
+    """The keys below a prefix, cut at members into ranges that can be listed concurrently.
 
     Args:
         expected: in the order of their keys.
@@ -51,7 +51,7 @@ class KeyRanges:
         return len(self._bounds) - 1
 
     def __getitem__(self, place: int) -> tuple[Sequence[Expected], str, str]:
-        """Return the members of one range, its first key and the key that it ends before."""
+        """Return the members of one range, its first key and the key before which it ends."""
         start = place * self._members
         members = self._expected[start : start + self._members]
         return members, self._bounds[place], self._bounds[place + 1]
@@ -64,11 +64,11 @@ def compare_listing(
     written: WrittenObjects,
     found: Findings,
 ) -> Suspects:
-    """List the destination, several ranges of keys at once; return what must be looked at.
+    """List the destination, several ranges of keys at once; return the objects to look at.
 
     Raises:
-        StorageError: the store refused.
-        ServiceFaultError: the store failed beyond the retries.
+        StorageError: the store refuses.
+        ServiceFaultError: the store still fails after all retries.
     """
 
     def compare(place: int) -> Suspects:
@@ -90,7 +90,7 @@ def compare_listing(
 
 
 def size_difference(member: Expected, size: int | None) -> Difference:
-    """Return the difference of an object of another size, or of none."""
+    """Return the difference of an object of another size, or of a missing object."""
     if size is None:
         return Difference(member.key, Kind.MISSING, f"{member.size} bytes")
     return Difference(member.key, Kind.SIZE, f"{member.size} bytes", f"{size} bytes")
@@ -99,7 +99,7 @@ def size_difference(member: Expected, size: int | None) -> Difference:
 def _list(
     destination: Destination, prefix: str, first: str, stop: str, calls: Calls
 ) -> Iterator[ListedObject]:
-    """Yield what is there from `first` to before `stop`; each page is a call of its own."""
+    """Yield the objects from `first` to before `stop`; each page is a separate call."""
 
     def read_page(begin: str) -> list[ListedObject]:
         return list(itertools.islice(destination.list_objects(prefix, begin, stop), PAGE))
@@ -109,7 +109,7 @@ def _list(
         yield from (entry for entry in page if entry.key < stop)
         if len(page) < PAGE:
             return
-        first = page[-1].key + "\0"  # the least key after it
+        first = page[-1].key + "\0"  # the smallest key after it
 
 
 def _merge(
@@ -118,7 +118,7 @@ def _merge(
     written: WrittenObjects,
     found: Findings,
 ) -> Suspects:
-    """Judge members and objects by the listing; return those of equal size that need more."""
+    """Compare members and objects by the listing; return those that need more requests."""
     suspects = Suspects([], [])
     differences: list[Difference] = []
     equal: list[Equal] = []
@@ -136,7 +136,7 @@ def _merge(
 def _pair(
     members: Sequence[Expected], objects: Iterator[ListedObject]
 ) -> Iterator[tuple[Expected | None, ListedObject | None]]:
-    """Walk members and objects together, both by key; what only one side has comes alone."""
+    """Merge members and objects by key; an entry of one side only comes with None."""
     entry = next(objects, None)
     for member in members:
         while entry is not None and entry.key < member.key:
@@ -158,7 +158,7 @@ def _judge(
     written: WrittenObjects,
     suspects: Suspects,
 ) -> Difference | Equal | None:
-    """Return what the listing proves; None: nothing is wanted, or it is among the suspects now."""
+    """Return the result that the listing proves; None for a suspect or an uncounted object."""
     if member is None:
         return None if listed is None else _extra(listed)
     if not member.wanted:

@@ -1,4 +1,4 @@
-"""What a verify finds: the values that `verification.archive` returns."""
+"""The results of a verify: the values that `verification.archive` returns."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ class Kind(StrEnum):
     SIZE = "size"
     CRC = "crc"
     NO_CRC = "no-crc"  # without zip-crc32: somebody else wrote it
-    EXTRA = "extra"  # below the run's prefix, and no member's
+    EXTRA = "extra"  # below the run's prefix, but not the key of a member
 
 
 class Witness(StrEnum):
-    """Who says that an object's bytes are the member's; docs/verify.md says what each proves."""
+    """The evidence for an object's bytes; docs/howto/verify.md says what each proves."""
 
-    RECORD = "record"  # the store: the ETag is the one that it answered a run's PUT with
+    RECORD = "record"  # the store: the ETag equals the one that the store returned for a run's PUT
     CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the directory's
-    READ = "read"  # this verify: it read the bytes
-    METADATA = "metadata"  # whoever wrote the object: its zip-crc32 is the directory's
-    SIZE = "size"  # nobody: the archive does not tell the CRC-32 of an AES member (AE-2)
+    READ = "read"  # this verify, which read the bytes
+    METADATA = "metadata"  # the writer of the object: its zip-crc32 is the directory's
+    SIZE = "size"  # nothing: the archive does not declare the CRC-32 of an AES member (AE-2)
 
 
 class Judged(Struct, frozen=True, omit_defaults=True):
-    """One object and what it was found to be: a line of ``verify --objects``."""
+    """One object and its result: a line of ``verify --objects``."""
 
     key: str
-    witness: Witness | None = None  # of an object that is equal
-    difference: Kind | None = None  # of one that is not
+    witness: Witness | None = None  # set for an equal object
+    difference: Kind | None = None  # set for a different object
 
 
 class Difference(Struct, frozen=True, omit_defaults=True):
-    """One object that is not as the directory says."""
+    """One object that differs from the directory."""
 
     key: str
     kind: Kind
@@ -47,21 +47,21 @@ class Difference(Struct, frozen=True, omit_defaults=True):
 
 
 class Verification(Struct, frozen=True):
-    """What a verify found."""
+    """The result of a verify."""
 
     verdict: Verdict
     source: Location
     pin: Pin
     destination: Location
-    prefix: str  # of the keys that were listed
+    prefix: str  # prefix of the listed keys
     deep: bool  # whether the objects were read
-    members: int  # that should be there
-    refused: int  # members that no run extracts, by the directory alone
+    members: int  # objects that should exist
+    refused: int  # members that no run extracts, because the directory refuses them
     equal: int
-    witnesses: dict[str, int]  # of the equal objects, by who says so
+    witnesses: dict[str, int]  # equal objects, by witness
     records: tuple[str, ...]  # runs whose records were used
     counts: dict[str, int]  # of differences, by kind
-    differences: tuple[Difference, ...]  # the first of each kind, as many as asked for
+    differences: tuple[Difference, ...]  # the first of each kind, up to the requested number
     bytes_read: int
     requests: Requests
     started: float  # Unix seconds

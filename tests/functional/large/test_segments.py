@@ -27,7 +27,7 @@ from tests.functional.large.world import KEY, TUNING, World
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from s3unzip.local.pool import Outlook
+    from s3unzip.local.pool import PoolResult
     from s3unzip.local.worker import Job
     from s3unzip.model import Report, Run
     from s3unzip.settings import Tuning
@@ -147,12 +147,12 @@ class LosingPool:
         self._work = world.buckets.run_store(run.id)
         self._place = place
 
-    def work(self, jobs: Iterable[Job]) -> Outlook:
+    def work(self, jobs: Iterable[Job]) -> PoolResult:
         """Do `jobs`, then lose one scan."""
-        outlook = self._pool.work(jobs)
+        result = self._pool.work(jobs)
         found = [name for name in self._work.names("scans/") if name.endswith(".bin")]
         self._work.delete([found[self._place]])
-        return outlook
+        return result
 
     def close(self) -> None:
         """Do nothing: there is no process."""
@@ -182,16 +182,16 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     class FalsePool(LosingPool):
         """Moves one boundary by a bit, in both scans that know it."""
 
-        def work(self, jobs: Iterable[Job]) -> Outlook:
+        def work(self, jobs: Iterable[Job]) -> PoolResult:
             """Do `jobs`, then falsify."""
-            outlook = self._pool.work(jobs)
+            result = self._pool.work(jobs)
             names = [name for name in self._work.names("scans/") if name.endswith(".bin")]
             scans = [ScannedSegment.from_bytes(self._work.read(name)) for name in names]
             before, after = scans[3], scans[4]
             bit = after.start_bit + 1
             self._work.write(names[3], [replace(before, stop_bit=bit).to_bytes()])
             self._work.write(names[4], [replace(after, start_bit=bit).to_bytes()])
-            return outlook
+            return result
 
     report = run_archive(
         request, world.context, lambda run: FalsePool(world, run, 0), lambda _: None

@@ -164,11 +164,11 @@ def test_a_job_that_kills_its_workers_is_given_up(
     assert setup.summary is not None
     run = setup.summary.run
     pool = WorkerPool(run, 1, die, None)
-    outlook = pool.work([Task("batch-0", TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0)])
+    result = pool.work([Task("batch-0", TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0)])
     pool.close()
-    assert outlook.lost_workers == LOST_ATTEMPTS
-    assert [failed.job for failed in outlook.failed] == ["batch-0"]
-    assert "its worker process died" in str(outlook.failed[0].error)
+    assert result.lost_workers == LOST_ATTEMPTS
+    assert [failed.job for failed in result.failed] == ["batch-0"]
+    assert "its worker process died" in str(result.failed[0].error)
 
 
 def die(clock: LocalClock, progress: PipeProgress) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError, UsageError
+from s3unzip.errors import NotFoundError, StorageError, UsageError
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.s3.session import S3Access
 from tests.unit.handlers.pipeline import Functions, object_created
@@ -67,7 +67,7 @@ def test_a_run_is_found_by_its_beginning(
     assert runs.find("same-a") == one
     assert runs.find(two) == two
     assert runs.find("latest") in {one, two}
-    with pytest.raises(UsageError, match="2 runs begin so"):
+    with pytest.raises(UsageError, match="2 runs begin with it"):
         runs.find("same-")
     with pytest.raises(NotFoundError, match="no such run in dev"):
         runs.find("other")
@@ -150,8 +150,8 @@ def test_no_stack(account: Account) -> None:
 
 
 def test_a_profile_that_is_not_there(account: Account) -> None:
-    """It is an error of ours, so one line."""
-    with pytest.raises(ServiceFaultError, match="nobody"):
+    """The message is one line and names the profile."""
+    with pytest.raises(UsageError, match="nobody"):
         DeployedRuns("dev", S3Access(endpoint_url=account.url, profile="nobody"))
 
 

@@ -18,7 +18,7 @@ from s3unzip.aws_lambda.intake.claims import FOLDER, Hold, claim_name, take_clai
 from s3unzip.aws_lambda.intake.direct_run import publish, run_direct
 from s3unzip.aws_lambda.intake.planner import refuse
 from s3unzip.aws_lambda.refusals import is_refused
-from s3unzip.aws_lambda.telemetry import follow, logger, record_plan
+from s3unzip.aws_lambda.telemetry import bind_run, logger, record_plan
 from s3unzip.direct.bundle import Claim
 from s3unzip.direct.plan import holds_directory, plan_direct
 from s3unzip.errors import ClaimedError, NotFoundError, SourceChangedError
@@ -125,7 +125,7 @@ def _plan_here(intake: Intake, hold: Hold) -> None:
     config, context, request = open_worker(), intake.context, intake.request
     plan = plan_direct(request, intake.tail, context, intake.function)
     if plan is not None and refuse_cost(config, plan.context, plan.summary, plan.tasks) is None:
-        follow(plan.summary.run)
+        bind_run(plan.summary.run)
         record_plan(plan.summary, request)
         run_direct(plan, hold, context)
         return
@@ -139,7 +139,7 @@ def _plan_here(intake: Intake, hold: Hold) -> None:
             refuse(made, context)
             return
         summary = made
-    follow(summary.run)
+    bind_run(summary.run)
     told = planned_input(config.work, summary, config.tuning.max_workers)
     started = start_execution(open_client("stepfunctions"), config, summary.run.id, told)
     logger.info("run started" if started else "run is known", tasks=summary.tasks)

@@ -13,7 +13,7 @@ from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce
 from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.refusals import close_refusal, is_refused, note_refusal
-from s3unzip.aws_lambda.telemetry import follow, logger, record_archive, record_plan
+from s3unzip.aws_lambda.telemetry import bind_run, logger, record_archive, record_plan
 from s3unzip.errors import NotFoundError, SourceChangedError
 from s3unzip.model import Report, Verdict, run_id
 from s3unzip.planning.archive import make_plan
@@ -46,7 +46,7 @@ def plan_run(run: str, request: Request, context: Context) -> dict[str, Any]:
     if isinstance(outcome, Report):
         refuse(outcome, context)
         return {"refused": True}
-    follow(outcome.run)
+    bind_run(outcome.run)
     logger.info("planned", tasks=outcome.tasks)
     return planned_input(config.work, outcome, config.tuning.max_workers)
 

@@ -1,1 +1,1 @@
-"""Processes of this machine: how workers are forked, and what each may use."""
+"""Processes on this machine: how workers are forked, and which processors and memory they use."""

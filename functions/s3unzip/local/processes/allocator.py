@@ -1,10 +1,9 @@
-"""The C allocator of a worker: its small buffers are kept, its large ones given back.
+"""Tunes the C allocator of a worker: it keeps small buffers and returns large ones to the system.
 
-A worker makes and frees buffers all the time, in several threads. glibc gives
-the end of a heap back to the system as soon as it is free, and asks for it
-again: the kernel's work for new pages is then as much as that of inflating
-into them. And it learns from the first large buffer to keep such ones in its
-heaps, one a thread, where they leave holes. Fixed thresholds forbid both.
+A worker allocates and frees buffers all the time, in several threads. By default, glibc returns the
+end of a heap to the system as soon as it is free, then requests it again. The kernel's work for new
+pages then costs as much as inflating into them. After the first large buffer, glibc also keeps
+large buffers in the heaps of the threads, where they leave holes. Fixed thresholds prevent both.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import ctypes
 from s3unzip.settings import MIB
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, malloc.h
-LARGE = 4 * MIB  # smaller ones are made too often to ask the system for each
+LARGE = 4 * MIB  # smaller buffers are too frequent for a system call each
 MAX_KEPT = 64 * MIB  # free at the end of a heap
 
 
 def tune_allocator() -> None:
-    """Set both thresholds; nothing happens without glibc."""
+    """Set both thresholds; does nothing without glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, LARGE)

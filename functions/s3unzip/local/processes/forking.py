@@ -1,7 +1,7 @@
-"""What the process does that workers are forked from, and what a worker does first.
+"""The code of the fork server's process, and the first steps of a worker.
 
-It is a fork of the program (`forkserver`) or an interpreter that runs this
-module. It has one thread, forks and reaps as the program asks, and ends with it.
+The process is a fork of the program (`forkserver`) or an interpreter that runs this module. It has
+one thread, forks and reaps workers for the program, and ends with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.05
 
 
 def serve(control: socket.socket, program: int | None = None) -> None:
-    """Fork and reap until the program closes its end, or ends; then kill what is left.
+    """Fork and reap until the program closes its end or ends; then kill the remaining workers.
 
     Args:
         control: the connection to the program.
@@ -45,11 +45,14 @@ def serve(control: socket.socket, program: int | None = None) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, DEAF_TO)
     if program is not None:
         die_with_parent(program)
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # what took their places is closed
-    # What it inherited may be a lock on a file, or another's connection.
+    sys.stdout, sys.stderr = (
+        sys.__stdout__,
+        sys.__stderr__,
+    )  # these descriptors were reused and are closed
+    # An inherited descriptor may be a file lock or another worker's connection.
     os.closerange(STANDARD, control.fileno())
     os.closerange(control.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    gc.freeze()  # what is there stays, and stays shared: no worker's collector need look at it
+    gc.freeze()  # existing objects stay in shared pages, and no worker's collector visits them
     workers: set[int] = set()
     with contextlib.suppress(ConnectionError):
         _answer_requests(control, workers)
@@ -61,7 +64,7 @@ def serve(control: socket.socket, program: int | None = None) -> None:
 
 
 def _answer_requests(control: socket.socket, workers: set[int]) -> None:
-    """Fork and reap until the program closes its end; `workers` are those not yet reaped."""
+    """Fork and reap until the program closes its end; `workers` are not reaped yet."""
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, REQUEST.size, 1)
         if not request:
@@ -90,28 +93,28 @@ def _fork_worker(control: socket.socket, descriptor: int) -> int:
 
 
 def _work(descriptor: int, server: int) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a worker can be asked to stop
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a worker must react to SIGTERM
     die_with_parent(server)
     with Connection(descriptor) as connection:
         try:
             target: Callable[[Connection], None] = connection.recv()
-        except (EOFError, ConnectionError):  # the program has gone
+        except (EOFError, ConnectionError):  # the program has ended
             return
         target(connection)
 
 
 def _wait_for(pid: int, control: socket.socket) -> bool:
-    """Wait until a worker is gone; return False if the program is gone before."""
+    """Wait until a worker has exited; return False if the program ends before."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
-            # The program sends nothing while it waits: what can be read is its end.
+            # The program sends nothing while it waits, so readable means that it has ended.
             if select.select([control], [], [], LOOK_SECONDS)[0]:
                 return False
     return True
 
 
 def exit_after(step: Callable[[], None]) -> NoReturn:
-    """End this process after `step`: the frames below are those of the one it was forked from."""
+    """Exit after `step`, because the frames below belong to the process before the fork."""
     code = 1
     try:
         step()
@@ -123,7 +126,7 @@ def exit_after(step: Callable[[], None]) -> NoReturn:
 
 
 def _tell(error: BaseException) -> None:
-    """Say in one line what ended this process; its standard errors may be closed or full."""
+    """Print in one line what ended this process; standard error may be closed or full."""
     if isinstance(error, MemoryError):
         said = "a worker has no memory left: start fewer workers, or raise the limit (ulimit -v)"
     else:
@@ -135,7 +138,7 @@ def _tell(error: BaseException) -> None:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Be the server of a program: its end of a socket, and the modules to import."""
+    """Serve a program; the arguments are its end of a socket and the modules to import."""
     for name in arguments[1:]:
         import_module(name)
     exit_after(partial(serve, socket.socket(fileno=int(arguments[0]))))

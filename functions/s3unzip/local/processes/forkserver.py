@@ -1,21 +1,20 @@
-"""The process that workers are forked from: without threads, and started before there are any.
+"""The fork server: a process without threads that forks the workers.
 
-A worker cannot be forked from a program that works: a lock that one of its
-threads holds stays locked in the child, and obstore's threads are not in it.
-So one process is set apart that only forks, and waits for what it forked.
+A program with running threads cannot fork safely: a lock that a thread holds stays locked in the
+child, and the child lacks obstore's threads. So a separate process only forks workers and reaps
+them.
 
-`multiprocessing` has one too, but as a new interpreter, which imports again
-what the program has imported: a twentieth of the CPU of a run of 20,000
-members. This one is a fork of the program where that is safe, which is where
-the system says that the program has one thread, and else a new interpreter.
+The fork server of `multiprocessing` is a new interpreter, which imports again what the program has
+imported: a twentieth of the CPU of a run of 20,000 members. This fork server is a fork of the
+program if that is safe, that is, if the system reports that the program has one thread. Otherwise
+it is a new interpreter.
 
-A worker has ended when its connection has. It is reaped when its program says
-so: until then its process id is no other's, and no signal goes astray.
+A worker has ended when its connection has ended. The server reaps it when the program asks for it.
+Until then no other process gets its process id, so no signal reaches a wrong process.
 
-Nobody outlives the program: the server kills the workers that are left when
-its connection to the program ends, and workers end with the server
-(`parent`). A server that was killed is replaced when the next worker is
-wanted; its workers have ended with it.
+No process outlives the program. When the server's connection to the program ends, the server kills
+the remaining workers, and workers end with the server (`parent`). A killed server is replaced
+before the next worker starts; its workers have ended with it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from s3unzip.local.processes.processors import has_one_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-MAX_RESTARTS = 5  # of a server that was killed; then something kills it each time
+MAX_RESTARTS = 5  # restarts of a killed server; after that, something kills it each time
 PIECE = 64 * 1024
 
 
@@ -51,7 +50,7 @@ class Child(NamedTuple):
     connection: Connection
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM, and the end of what it is sent; it may still answer."""
+        """Send SIGTERM and close the sending side; the worker may still answer."""
         self._signal(signal.SIGTERM)
         end = socket.socket(fileno=os.dup(self.connection.fileno()))
         with end, contextlib.suppress(OSError):  # it has ended already
@@ -60,8 +59,7 @@ class Child(NamedTuple):
     def ends_by(self, deadline: float) -> bool:
         """Wait until it has ended, at the latest until `deadline` on the monotonic clock.
 
-        What it still says is dropped, and not read as words: Ctrl-C may have
-        come in the midst of one.
+        Its remaining data is dropped unparsed, because Ctrl-C may have interrupted a message.
         """
         with contextlib.suppress(ConnectionError):
             while self.connection.poll(max(0.0, deadline - time.monotonic())):
@@ -80,7 +78,7 @@ class Child(NamedTuple):
 
 
 class ForkServer:
-    """Forks workers, for one thread of this program.
+    """Forks workers for one thread of this program.
 
     Args:
         modules: imported once, before the first worker is forked.
@@ -96,14 +94,14 @@ class ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let it go."""
+        """Close the server."""
         self.close()
 
     def start(self, target: Callable[[Connection], None]) -> Child:
         """Fork a worker that calls `target`, which is pickled, with its end of a connection.
 
         Raises:
-            ServiceFaultError: there is no process to be had.
+            ServiceFaultError: the system refuses to start a process.
         """
         ours, theirs = Pipe()
         with theirs:
@@ -113,17 +111,17 @@ class ForkServer:
                 pid = self._ask(0, theirs.fileno())
         if pid < 0:
             raise ServiceFaultError(f"no worker process can be started: {os.strerror(-pid)}")
-        with contextlib.suppress(ConnectionError):  # it is dead: who reads hears of it
+        with contextlib.suppress(ConnectionError):  # the worker is dead; its reader notices
             ours.send(target)
         return Child(pid, ours)
 
     def reap(self, child: Child) -> None:
-        """Wait until a worker is gone, which goes when it has done what it has."""
+        """Wait for a worker to exit; it exits after its current job."""
         child.connection.close()
-        self._ask(child.pid)  # where nobody answers, it has ended with its server
+        self._ask(child.pid)  # without an answer, the worker has ended with its server
 
     def close(self) -> None:
-        """Wait until it is gone, and all workers; the connections to them are closed."""
+        """Wait until the server and all workers have exited; close their connections."""
         self._control.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -135,10 +133,10 @@ class ForkServer:
             self.pid = start(theirs, self._modules)
 
     def _restart(self) -> None:
-        """Begin another server after one that was killed.
+        """Start another server after one was killed.
 
         Raises:
-            ServiceFaultError: that happens again and again.
+            ServiceFaultError: too many servers were killed.
         """
         if self._restarts == MAX_RESTARTS:
             raise ServiceFaultError(
@@ -151,7 +149,7 @@ class ForkServer:
     def _ask(self, pid: int, *descriptors: int) -> int | None:
         """Return the answer to one request; None: the server was killed.
 
-        Where Ctrl-C leaves one unread, the next wait ends early; that of `close` does not.
+        If Ctrl-C leaves an answer unread, the next wait ends early, except that of `close`.
         """
         answer = b""
         with contextlib.suppress(ConnectionError):
@@ -173,13 +171,13 @@ def _fork_program(control: socket.socket, modules: Sequence[str]) -> int:
     with _without_signals():
         pid = os.fork()
         if pid == 0:
-            # The one thread that there is forks, so the kernel's rule holds.
+            # The only thread forks, as `die_with_parent` requires.
             exit_after(partial(serve, control, program))
     return pid
 
 
 def _spawn_interpreter(control: socket.socket, modules: Sequence[str]) -> int:
-    """Start an interpreter that will be the server; return its process id."""
+    """Start an interpreter as the server; return its process id."""
     control.set_inheritable(True)
     arguments = [sys.executable, "-m", forking.__name__, str(control.fileno()), *modules]
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
@@ -192,7 +190,7 @@ def _spawn_interpreter(control: socket.socket, modules: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _without_signals() -> Iterator[None]:
-    """Start a process that is deaf to them: Ctrl-C, a hang-up or SIGTERM are the program's."""
+    """Start a process that ignores Ctrl-C, SIGHUP and SIGTERM: the program handles them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)
     try:
         yield

@@ -1,8 +1,8 @@
-"""Processes that end with the one that started them, whatever they wait for.
+"""Makes a process end with its parent, even while it waits.
 
-A worker that waits for a slow server does not look at its connection. On Linux
-the kernel kills it when the process that forked it ends (PR_SET_PDEATHSIG,
-prctl(2)). Elsewhere a thread looks at the parent's process id.
+A worker that waits for a slow server does not read its connection. On Linux the kernel kills it
+when its parent ends (PR_SET_PDEATHSIG, prctl(2)). Elsewhere a thread watches the parent's process
+id.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ LOOK_SECONDS = 0.25
 
 
 def die_with_parent(parent: int) -> None:
-    """Let this process be killed as soon as `parent`, which forked it, has ended.
+    """Make the kernel kill this process as soon as `parent`, which forked it, has ended.
 
-    The kernel means the thread that forked, not the process: call it where
-    that thread lives as long as its process.
+    For the kernel, the parent is the thread that forked, so that thread must live as long as its
+    process.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it ended before the kernel was told
+    if os.getppid() != parent:  # the parent ended before this call
         os._exit(1)
 
 

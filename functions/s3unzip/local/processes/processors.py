@@ -1,11 +1,10 @@
-"""The machine's processors, and how a worker's threads are placed on them.
+"""The machine's processors, and the placement of a worker's threads.
 
-A worker has tens of threads that wait for the interpreter's lock or for a
-PUT, each for microseconds. Linux means well: it wakes each on whichever
-processor is idle, before what runs there, and the worker's data follow. That
-was a third of the CPU of 20,000 small members. So workers are told to be a
-batch (sched(7)): nothing is interrupted for them. And where each worker may
-have a processor of its own, it keeps to it while it extracts small members.
+A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
+microseconds. Linux moves each woken thread to an idle processor, where it preempts the running
+thread and loses its cache. This took a third of the CPU of 20,000 small members. So workers use
+`SCHED_BATCH` (sched(7)): a woken thread preempts nothing. If there are enough processors, each
+worker also stays on its own processor while it extracts small members.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-THREADS = Path("/proc/self/task")  # proc(5): of this process, an entry each
+THREADS = Path("/proc/self/task")  # proc(5): one entry for each thread
 
 
 def available_processors() -> list[int]:
@@ -29,28 +28,30 @@ def available_processors() -> list[int]:
 
 
 def has_one_thread() -> bool:
-    """Say whether this process certainly has one; libraries have threads that Python cannot see."""
+    """Return whether this process has one thread; Python does not see libraries' threads."""
     return len(_threads()) == 1
 
 
 def yield_to_others() -> None:
-    """Let this process wake without interrupting others; its threads to come do likewise."""
+    """Use `SCHED_BATCH` for this process and its future threads: waking does not preempt others."""
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):  # a sandbox may forbid it
-            if os.sched_getscheduler(0) == os.SCHED_OTHER:  # else somebody chose
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise the user chose a policy
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def keep_to(processors: Collection[int]) -> None:
-    """Let all threads of this process, and those to come, run on `processors` alone."""
+    """Run all threads of this process, and future ones, on `processors` only."""
     if hasattr(os, "sched_setaffinity"):
         for thread in _threads():
-            with contextlib.suppress(OSError):  # it has ended, or the processors are gone
+            with contextlib.suppress(
+                OSError
+            ):  # the thread has ended, or the processors were removed
                 os.sched_setaffinity(thread, processors)
 
 
 def _threads() -> list[int]:
     try:
         return [int(entry.name) for entry in THREADS.iterdir()]
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return []

@@ -1,4 +1,4 @@
-"""Alarms: do they tell somebody, and is one of them on?"""
+"""Checks of alarms: does each notify somebody, and is one of them in ALARM?"""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ALARMS = "alarms"
 SUBSCRIPTIONS = "subscriptions"
-MAX_NAMES = 100  # that one DescribeAlarms takes
-SET_EMAIL = "set alarms.email in the environment's file and deploy, or add an action of your own"
+MAX_NAMES = 100  # limit of one DescribeAlarms
+SET_EMAIL = "set alarms.email in the environment's file and deploy, or add your own action"
 
 
 def check_alarms(deployment: Deployment) -> CheckResult:

@@ -1,4 +1,4 @@
-"""One question to AWS, and what it means when there is no answer.
+"""One request to AWS on behalf of a check, and the meaning of its errors.
 
 A check that cannot be made is not a failed check: a missing right of the person who runs the
 command, and a service that an emulator does not have, are warnings that name the action.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What emulators answer to an operation that they do not have; AWS itself has them all.
+# Error codes of emulators for an operation that they do not have. AWS has all operations.
 _UNKNOWN_CODES = frozenset(
     {
         "404",  # there is no such path; a HEAD of what is not there, the checks themselves take
@@ -38,7 +38,7 @@ class UnsupportedActionError(S3UnzipError):
 
 
 def error_code(error: ClientError) -> str:
-    """Return the code of an answer: ``NoSuchBucket``; of a HEAD, its HTTP status: ``404``."""
+    """Return the code of an error: ``NoSuchBucket``; for a HEAD its HTTP status: ``404``."""
     return error.response.get("Error", {}).get("Code", "")
 
 
@@ -48,7 +48,7 @@ def ask(action: str, call: Callable[[], T]) -> T:
     Raises:
         AccessDeniedError: the action is not allowed, or there are no credentials.
         UnsupportedActionError: the endpoint does not have it.
-        S3UnzipError: any other answer that is not the one asked for.
+        S3UnzipError: AWS returns any other error.
     """
     try:
         return call()

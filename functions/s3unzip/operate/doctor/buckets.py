@@ -1,4 +1,4 @@
-"""The three buckets: there, ours and in the stack's region; versions as declared; the key."""
+"""Checks of the three buckets (existence, owner, region, versioning) and of the KMS key."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_bucket(deployment: Deployment, role: str) -> CheckResult:
     advice = "use a bucket of the stack's account"
     if role == "destination":
         owner = deployment.variables.get(Variable.DESTINATION_OWNER) or owner
-        advice = "set destination.owner to the account that owns it, if that is meant"
+        advice = "or set destination.owner to the account that owns it"
     if not ask("s3:ListBucket", partial(_is_owner, s3, bucket, owner)):
         return CheckResult.failure(name, f"{bucket} is not owned by account {owner}", advice)
     return CheckResult.ok(name, f"{bucket} is in {region}, owned by account {owner}")
@@ -54,8 +54,8 @@ def check_bucket(deployment: Deployment, role: str) -> CheckResult:
 def check_versioning(deployment: Deployment) -> CheckResult:
     """Is the ingest bucket's versioning what ``ingest.versioned`` says?
 
-    With versions a run reads the one that was planned, even if it is overwritten meanwhile, and
-    each of two quick writes of a key has an event of its own.
+    With versioning, a run reads the planned version even if the key is overwritten meanwhile, and
+    S3 sends a separate event for each of two quick writes of a key.
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/EventNotifications.html
     """
     declared = deployment.stack.outputs.get("IngestVersioned")
@@ -66,7 +66,7 @@ def check_versioning(deployment: Deployment) -> CheckResult:
     if declared is None:
         return CheckResult.warning(
             VERSIONING,
-            f"{bucket}: versioning is {status}; the stack does not tell what it expects",
+            f"{bucket}: versioning is {status}; the stack does not say what it expects",
             f"deploy again: make deploy ENV={deployment.runs.environment}",
         )
     if (status == "enabled") is not (declared == "true"):
@@ -85,7 +85,7 @@ def check_key(deployment: Deployment) -> CheckResult:
     """
     key = deployment.variables.get(Variable.DESTINATION_KMS_KEY)
     if not key:
-        return CheckResult.ok(KMS, "none is set: objects are encrypted as their bucket says")
+        return CheckResult.ok(KMS, "kms_key is not set: each bucket's default encryption applies")
     client: KMSClient = deployment.client("kms")
     try:
         found = ask("kms:DescribeKey", partial(_describe_key, client, key))
@@ -110,7 +110,7 @@ def bucket_of(deployment: Deployment, role: str) -> str:
 def _find_region(s3: S3Client, bucket: str, ours: str) -> str | None:
     """Return the bucket's region, None where there is no such bucket.
 
-    HeadBucket tells it with any status but 404, in a header: an answer of 301 has no body.
+    HeadBucket returns the region in a header, with any status except 404; a 301 has no body.
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
     """
     try:
@@ -123,7 +123,7 @@ def _find_region(s3: S3Client, bucket: str, ours: str) -> str | None:
         if region is None or region == ours:
             raise
         return region
-    return answer.get("BucketRegion") or ours  # some emulators do not tell
+    return answer.get("BucketRegion") or ours  # some emulators do not return it
 
 
 def _is_owner(s3: S3Client, bucket: str, owner: str) -> bool:

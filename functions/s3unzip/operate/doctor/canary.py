@@ -1,7 +1,7 @@
-"""The canary: a small archive through the whole pipeline, then nothing of it is left.
+"""The canary: sends a small archive through the whole pipeline and removes it.
 
-It tries the functions' rights, the key and the secret for real, and the operator's own right
-to read what was written. Where its run does not end well, the run's records stay to be read.
+The canary uses the functions' real rights, the key and the secret, and the operator's right to
+read the destination. If its run does not end well, the run's records stay for diagnosis.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.5
 
 
 def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
-    """Extract the canary, verify and remove it; yield what each came to.
+    """Extract, verify and remove the canary; yield one result for each step.
 
     Args:
         deployment: the environment.
@@ -88,7 +88,7 @@ class Canary:
 
     @property
     def replaces_marker(self) -> bool:
-        """Whether its run would write a marker that is not its own."""
+        """Whether its run would replace a marker that other archives share."""
         return self._request.options.marker and self._token not in self._template.prefix
 
     def put(self) -> None:
@@ -99,7 +99,7 @@ class Canary:
         """
         try:
             password = read_password(self._deployment)
-        except S3UnzipError:  # the check of the secret tells it
+        except S3UnzipError:  # the check of the secret reports it
             password = None
         body = build_canary(self._token, password)
         where = self._archive
@@ -107,7 +107,7 @@ class Canary:
         ask("s3:PutObject", put)
 
     def judge(self, seconds: float) -> CheckResult:
-        """Wait for the run's report, and compare what it wrote with what was put.
+        """Wait for the run's report, and compare its objects with the archive's members.
 
         Raises:
             S3UnzipError: something cannot be read.
@@ -135,10 +135,10 @@ class Canary:
         return self._compare(report, took)
 
     def remove(self, *, keep_run: bool) -> CheckResult:
-        """Delete archive, members and the run's records, all versions of each.
+        """Delete the archive, the members and the run's records, with all versions.
 
         Args:
-            keep_run: leave the records, which tell why the run did not end well.
+            keep_run: keep the records, which say why the run did not end well.
 
         Raises:
             AccessDeniedError: a right to list or delete versions is missing.
@@ -150,7 +150,7 @@ class Canary:
             count += remove_versions(s3, target, key, key.__eq__)
         work = self._deployment.runs.work_location
         if keep_run or run is None:
-            kept = f"; runs/{run}/ stays to be read" if run is not None else ""
+            kept = f"; runs/{run}/ is kept for diagnosis" if run is not None else ""
             return CheckResult.ok(REMOVAL, f"{count} objects deleted{kept}")
         count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
         return CheckResult.ok(REMOVAL, f"{count} objects deleted, nothing is left")
@@ -161,7 +161,7 @@ class Canary:
         return CheckResult.warning(
             REMOVAL,
             f"not everything could be deleted: {error}",
-            f"delete by hand what has {self._token} in its key, in {where}",
+            f"delete every object with {self._token} in its key from {where}",
         )
 
     @property
@@ -171,7 +171,7 @@ class Canary:
 
     @cached_property
     def _run(self) -> str | None:
-        """The run's id as the planner computes it; None: the archive was gone before."""
+        """The run's id as the planner computes it; None if the archive does not exist any more."""
         source = self._deployment.runs.stores.source(self._archive)
         try:
             return run_id(self._request, source.head(self._archive))
@@ -188,7 +188,7 @@ class Canary:
         return keys
 
     def _await_report(self, until: float) -> Report | None:
-        """Return the report once the run's execution has ended too; None: it is not in time."""
+        """Return the report after the run's execution has ended; None after the time limit."""
         runs, run = self._deployment.runs, self._run
         while run is not None and time.monotonic() < until:
             report = runs.records(run).find_report()
@@ -203,9 +203,9 @@ class Canary:
         if run is None or state is None:
             return CheckResult.failure(
                 CANARY,
-                f"no run of it began in {seconds:.0f} s",
-                "follow its event: the checks above of events, rules, queue and trigger, then the "
-                "plan function's log",
+                f"no run began for the canary in {seconds:.0f} s",
+                "look at the checks above (events, rules, queue, trigger), then at the plan "
+                "function's log",
             )
         return CheckResult.failure(
             CANARY,
@@ -223,8 +223,8 @@ class Canary:
         if wrong:
             return CheckResult.failure(
                 CANARY,
-                f"{len(wrong)} of {len(keys)} objects are not what was put: {wrong[0]}",
-                "report this: the run says that it verified them",
+                f"{len(wrong)} of {len(keys)} objects differ from their members: {wrong[0]}",
+                "report this as a bug: the run says that it verified them",
             )
         said = f"{len(keys)} of 5 members extracted and verified in {took:.1f} s"
         return CheckResult.ok(CANARY, said)

@@ -1,4 +1,4 @@
-"""The canary: a ZIP archive of five small members, written here so that it needs no other tool."""
+"""The canary's archive: five small members, written here so that no other tool is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEMBER_TIME = (2020, 1, 1, 0, 0, 0)
 _AES_METHOD = 99
 _KEY_LENGTH = 32  # AES-256, strength 3
 _SALT_LENGTH = 16
-_ROUNDS = 1000  # of PBKDF2, as WinZip fixed them
+_ROUNDS = 1000  # iterations of PBKDF2, fixed by WinZip
 _ENCRYPTED = 0x1
 
 
@@ -28,7 +28,7 @@ class CanaryMember(NamedTuple):
 
 
 def canary_members(token: str) -> tuple[CanaryMember, ...]:
-    """Return the five members; every path and file name holds `token`, so no key is another's."""
+    """Return the five members; each path and file name contains `token`, so the keys are unique."""
     line = b"A line of the canary of s3unzip doctor.\n"
     return (
         CanaryMember(f"{token}/{token}-empty.txt", b"", zipfile.ZIP_STORED),
@@ -65,7 +65,7 @@ def _add_encrypted(plain: bytes, member: CanaryMember, password: bytes) -> bytes
     data = _encrypt(deflater.compress(member.content) + deflater.flush(), password)
     year, month, day, *_ = MEMBER_TIME
     date = (year - 1980) << 9 | month << 5 | day
-    # AE-2 keeps no CRC-32: the authentication code takes its place.
+    # AE-2 stores no CRC-32: the authentication code replaces it.
     fields = struct.pack(
         "<HHHHHLLLHH",
         *(51, _ENCRYPTED, _AES_METHOD, 0, date, 0),
@@ -84,7 +84,7 @@ def _add_encrypted(plain: bytes, member: CanaryMember, password: bytes) -> bytes
 
 def _encrypt(data: bytes, password: bytes) -> bytes:
     """Return salt, password verifier, encrypted data and authentication code."""
-    # Not at the top: only environments with a password need it.
+    # A late import: only environments with a password need it.
     from Crypto.Cipher import AES  # noqa: PLC0415
     from Crypto.Util import Counter  # noqa: PLC0415
 

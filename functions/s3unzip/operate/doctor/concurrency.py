@@ -1,4 +1,4 @@
-"""Lambda's concurrency: what the account gives against what the environment asks for."""
+"""Check of Lambda's concurrency: the account's quota against the environment's settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from s3unzip.operate.doctor.deployment import Deployment
 
 NAME = "concurrency"
-SHARE = 0.9  # of what there is; more leaves too little to the other functions
+SHARE = (
+    0.9  # of the available concurrency; a larger share leaves too little for the other functions
+)
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
 
 
@@ -28,7 +30,7 @@ class Limits(NamedTuple):
 def check_concurrency(deployment: Deployment) -> CheckResult:
     """Can as many workers run at once as ``runs.max_workers`` allows?
 
-    An account has 1,000, a new one 10. Reserving leaves at least 100 unreserved:
+    An account has 1,000, a new account 10. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
     """
     limits = _read_limits(deployment)

@@ -1,4 +1,4 @@
-"""A deployed environment as the checks look at it; each fact is asked for once, when needed."""
+"""A deployed environment as the checks see it; each fact is read once, when a check needs it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Resource(NamedTuple):
 
     logical: str  # its name in the template: "FunctionsExtract1A2B3C4D"
     kind: str  # "AWS::Lambda::Function"
-    physical: str  # its name in AWS; of a queue its URL
+    physical: str  # its name in AWS; for a queue its URL
 
 
 class Deployment:
-    """The stack, its resources, what its planner is told, and clients of the account.
+    """The stack, its resources, the planner's variables, and clients.
 
-    A property that asks AWS raises what `ask` raises; the checks leave that to their caller.
+    A property that calls AWS raises the errors of `ask`, which the caller of the checks catches.
     """
 
     def __init__(self, runs: DeployedRuns) -> None:
@@ -62,14 +62,14 @@ class Deployment:
                 Resource(one["LogicalResourceId"], one["ResourceType"], one["PhysicalResourceId"])
                 for page in pages.paginate(StackName=self.stack.name)
                 for one in page["StackResourceSummaries"]
-                if "PhysicalResourceId" in one  # not of one that is not created yet
+                if "PhysicalResourceId" in one  # missing while the resource is being created
             )
 
         return ask("cloudformation:ListStackResources", read)
 
     @cached_property
     def variables(self) -> dict[str, str]:
-        """What the stack tells its plan function."""
+        """The environment variables of the plan function."""
         return self.runs.planner_variables()
 
     @cached_property

@@ -39,7 +39,7 @@ CHECKS: Mapping[str, Callable[[Deployment], CheckResult]] = {
 
 
 def examine(deployment: Deployment, *, canary_seconds: float | None) -> Iterator[CheckResult]:
-    """Yield the result of each check as soon as it is known; the canary's come last.
+    """Yield the result of each check as soon as it is known; the canary comes last.
 
     Args:
         deployment: the environment.
@@ -52,7 +52,7 @@ def examine(deployment: Deployment, *, canary_seconds: float | None) -> Iterator
 
 
 def run_check(name: str, deployment: Deployment) -> CheckResult:
-    """Return the result of one check; one that cannot be made is a warning."""
+    """Return the result of one check; a check that cannot be made gives a warning."""
     try:
         return CHECKS[name](deployment)
     except S3UnzipError as error:

@@ -1,4 +1,4 @@
-"""From a put archive to the planner: events, rules, queue, trigger and dead letters."""
+"""Checks of the path from an archive to the planner: events, rules, queues, trigger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_events(deployment: Deployment) -> CheckResult:
         "s3:GetBucketNotification",
         partial(s3.get_bucket_notification_configuration, Bucket=bucket),
     )
-    if "EventBridgeConfiguration" not in answer:  # present and empty where it is on
+    if "EventBridgeConfiguration" not in answer:  # present and empty if it is enabled
         return CheckResult.failure(
             EVENTS,
             f"{bucket} does not send events to EventBridge: no archive will start a run",
@@ -91,14 +91,14 @@ def check_trigger(deployment: Deployment) -> CheckResult:
 
 
 def check_queue(deployment: Deployment) -> CheckResult:
-    """Tell how many archives wait to be planned."""
+    """Report how many archives wait to be planned."""
     visible, in_flight = _depth(deployment, deployment.stack.outputs["QueueUrl"])
     said = f"{visible:,} events wait, {in_flight:,} are being planned"
     return CheckResult.ok(QUEUE_NAME, said)
 
 
 def check_dead_letters(deployment: Deployment) -> CheckResult:
-    """Is every queue of the stack but the intake, which are its dead-letter queues, empty?"""
+    """Are all dead-letter queues of the stack (every queue except the intake) empty?"""
     intake = deployment.stack.outputs["QueueUrl"]
     queues = [url for url in deployment.names(QUEUE) if url != intake]
     if not queues:
@@ -109,9 +109,9 @@ def check_dead_letters(deployment: Deployment) -> CheckResult:
     if full:
         return CheckResult.warning(
             DEAD_LETTERS,
-            f"{sum(depths.values()):,} messages lie in {', '.join(_name(url) for url in full)}",
-            "read them and the functions' logs, mend the cause, then redrive them: "
-            "docs/howto/alarms.md, DeadLetters",
+            f"{sum(depths.values()):,} messages are in {', '.join(_name(url) for url in full)}",
+            "read the messages and the functions' logs, fix the cause, then move the messages "
+            "back: docs/howto/alarms.md, DeadLetters",
         )
     return CheckResult.ok(DEAD_LETTERS, f"none in {', '.join(_name(url) for url in queues)}")
 

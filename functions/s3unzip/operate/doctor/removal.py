@@ -1,4 +1,4 @@
-"""Removing what the canary wrote, with all versions of it."""
+"""Removes the canary's objects with all their versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
-MAX_DELETED = 1_000  # that one DeleteObjects takes
+MAX_DELETED = 1_000  # limit of one DeleteObjects
 
 
 def remove_versions(
@@ -25,12 +25,12 @@ def remove_versions(
         s3: a client that parses times or not.
         bucket: where they are.
         prefix: what their keys begin with.
-        wanted: says which of these keys are meant; None: all.
+        wanted: returns whether a key is to be deleted; None: all.
 
     Raises:
         AccessDeniedError: s3:ListBucketVersions, s3:DeleteObject or s3:DeleteObjectVersion is
             missing.
-        S3UnzipError: S3 refuses otherwise.
+        S3UnzipError: S3 returns any other error.
     """
     found = ask("s3:ListBucketVersions", lambda: list(_versions(s3, bucket, prefix)))
     doomed = [one for one in found if wanted is None or wanted(one["Key"])]
@@ -53,7 +53,7 @@ def _delete(s3: S3Client, bucket: str, doomed: list[ObjectIdentifierTypeDef]) ->
         lambda: s3.delete_objects(Bucket=bucket, Delete={"Objects": doomed, "Quiet": True}),
     )
     refused = answer.get("Errors", ())
-    if refused:  # DeleteObjects answers 200 whatever became of the objects
+    if refused:  # DeleteObjects returns 200 even if it deleted no object
         first = refused[0]
         raise AccessDeniedError(
             f"{action}: {len(refused)} objects of {bucket} stay: {first.get('Code')} for "

@@ -1,4 +1,4 @@
-"""What the checks of a deployed environment say: values only."""
+"""The results of the checks of a deployed environment: values only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CheckResult(Struct, frozen=True):
     name: str  # of the check: "concurrency"
     status: CheckStatus
     message: str  # the fact, one line
-    advice: str = ""  # what to do; empty where nothing is to be done
+    advice: str = ""  # what to do; empty if there is nothing to do
 
     @classmethod
     def ok(cls, name: str, message: str) -> CheckResult:
@@ -40,14 +40,14 @@ class CheckResult(Struct, frozen=True):
 
 
 class Diagnosis(Struct, frozen=True):
-    """All results of one environment: what ``s3unzip doctor --json`` prints."""
+    """All results of one environment, as ``s3unzip doctor --json`` prints them."""
 
     environment: str
     checks: tuple[CheckResult, ...]
 
     @property
     def exit_code(self) -> int:
-        """1 where a check failed, else 0."""
+        """1 if a check failed, else 0."""
         return 1 if self.count(CheckStatus.FAILURE) else 0
 
     def count(self, status: CheckStatus) -> int:

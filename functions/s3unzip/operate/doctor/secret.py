@@ -1,4 +1,4 @@
-"""The secret that holds the password of encrypted members."""
+"""Check of the secret that holds the password of encrypted members."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ def check_secret(deployment: Deployment) -> CheckResult:
     try:
         password = read_password(deployment)
     except (NotFoundError, UsageError) as error:
-        advice = "put the password there, or mend password_secret and deploy again"
+        advice = "put the password into the secret, or correct password_secret and deploy again"
         return CheckResult.failure(NAME, str(error), advice)
     if password is None:
-        return CheckResult.ok(NAME, "none is set: encrypted members fail, others do not need it")
+        return CheckResult.ok(
+            NAME, "password_secret is not set: encrypted members fail, others do not need it"
+        )
     return CheckResult.ok(NAME, "the secret holds a password")
 
 
 def read_password(deployment: Deployment) -> bytes | None:
-    """Return the environment's password, None where it has none.
+    """Return the environment's password, None if it has none.
 
     Raises:
         NotFoundError: the secret does not exist, or is being deleted.
         UsageError: it is empty, or has no such field.
-        AccessDeniedError: whoever runs this may not read it.
+        AccessDeniedError: the caller may not read it.
     """
     secret = deployment.variables.get(Variable.PASSWORD_SECRET)
     if not secret:

@@ -1,4 +1,4 @@
-"""The stack itself: is it whole, and is its code the code that is here?"""
+"""Checks of the stack: is its last deployment complete, and does it run this package's code?"""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ def check_stack(deployment: Deployment) -> CheckResult:
     if stack.status in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE"}:
         return CheckResult.ok("stack", said)
     if stack.status.endswith("IN_PROGRESS"):
-        return CheckResult.warning("stack", said, "wait for its end, then run this command again")
-    if stack.status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update is whole
         return CheckResult.warning(
-            "stack", said, "the last update was undone: read the stack's events, then deploy again"
+            "stack", said, "wait until the deployment ends, then run this command again"
         )
-    return CheckResult.failure("stack", said, "read the stack's events, mend the cause, deploy")
+    if stack.status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update is complete
+        return CheckResult.warning(
+            "stack",
+            said,
+            "the last update was rolled back: read the stack's events, then deploy again",
+        )
+    return CheckResult.failure("stack", said, "read the stack's events, fix the cause, deploy")
 
 
 def check_version(deployment: Deployment) -> CheckResult:
@@ -38,12 +42,14 @@ def check_version(deployment: Deployment) -> CheckResult:
     there, here = outputs.get("Version"), package_version()
     if there is None:
         return CheckResult.warning(
-            "version", "the stack does not tell its version: it is older than this command", deploy
+            "version", "the stack has no version output: it is older than this command", deploy
         )
     if there != here:
         message = f"version {there} is deployed, this is {here}"
         return CheckResult.warning("version", message, deploy)
     if outputs.get("Fingerprint") != source_fingerprint():
-        message = f"version {there} is deployed from other source files than those here"
-        return CheckResult.warning("version", message, f"{deploy}; or check out what is deployed")
+        message = f"version {there} is deployed from source files that differ from this package's"
+        return CheckResult.warning(
+            "version", message, f"{deploy}; or check out the deployed version"
+        )
     return CheckResult.ok("version", f"version {there}, the same source files as here")

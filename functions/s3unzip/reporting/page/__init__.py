@@ -1,8 +1,8 @@
 """The report page: one self-contained HTML file a run, ``report.html``.
 
-`collect` reduces a run to `PageData`, whatever its size; `render_page` writes
-that as HTML. Neither reads nor writes a store. Feed a `TaskTable` and a
-`SizeTable` while outcomes are read, or hand `collect` what can be iterated.
+`collect` reduces a run of any size to `PageData`; `render_page` converts it to HTML. Neither reads
+or writes a store. Either fill a `TaskTable` and a `SizeTable` while you read outcomes, or pass
+iterables to `collect`.
 """
 
 from __future__ import annotations

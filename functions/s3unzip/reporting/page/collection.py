@@ -1,7 +1,7 @@
 """Reduces a run's report and task reports to the values of its page.
 
-What leaves here is bounded by the constants below and those of `page.tables`
-and `page.timeline`, whatever the archive. Nothing here knows HTML.
+The constants below and those of `page.tables` and `page.timeline` bound the result for every
+archive. This module does not know HTML.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CODES = 50  # reasons and warnings listed
 NAME_CHARS = 1_024  # of a key: S3's own limit
 TEXT_CHARS = 400  # of a message or an option
-FAILURE_BYTES = 1_000_000  # of all listed failures, as the page encodes them
+FAILURE_BYTES = 1_000_000  # of all listed failures, encoded for the page
 
 
 def collect(  # noqa: PLR0913  # one argument for each thing the page shows
@@ -44,15 +44,15 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
     cost: Cost | None = None,
     steps: Sequence[Phase] = (),
 ) -> PageData:
-    """Return what the page of a run shows.
+    """Return the data of a run's page.
 
     Args:
         report: the run's end.
-        summary: what the plan found; None where a refusal came before it.
-        tasks: the first lines of the outcomes, in any order; or a table that was fed with them.
-        sizes: of the members, uncompressed bytes; or a table that was fed with them.
-        forecast: None: the figures that the report and the summary carry.
-        cost: what the run's counted requests and seconds cost.
+        summary: what the plan found; None if the archive was refused before.
+        tasks: the first lines of the outcomes, in any order; or a table filled with them.
+        sizes: of the members, uncompressed bytes; or a table filled with them.
+        forecast: None: the figures of the report and the summary.
+        cost: the cost of the run's counted requests and seconds.
         steps: measured times of scan and link in Unix seconds; those of plan, extract and
             report follow from the report and the tasks.
     """
@@ -155,7 +155,7 @@ def _compare(name: str, unit: str, forecast: Range, actual: float | None) -> Com
 
 
 def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...]:
-    """Return the bill's items, each with what was expected and what was counted."""
+    """Return the items of the bill, each with its forecast and its counted cost."""
     expected = {(line.service, line.item): line for line in forecast.lines} if forecast else {}
     counted = {(line.service, line.item): line for line in actual.lines} if actual else {}
     found = []
@@ -174,7 +174,7 @@ def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...
 
 
 def _ranked(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the most frequent codes, and the rest of them as one."""
+    """Return the most frequent codes, and the sum of all others."""
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [(clip(code, TEXT_CHARS), count) for code, count in order[:CODES]]
     if rest := sum(count for _, count in order[CODES:]):
@@ -202,7 +202,7 @@ def _failures(report: Report) -> tuple[FailedMember, ...]:
 
 
 def _details(report: Report, summary: PlanSummary | None) -> tuple[tuple[str, str], ...]:
-    """Return what identifies the run, and the options that are not the defaults."""
+    """Return the run's identifying fields and the options that differ from the defaults."""
     found = [("Run", report.run)]
     if report.pin is not None:
         found.append(("Archive size", f"{report.pin.size:,} bytes"))

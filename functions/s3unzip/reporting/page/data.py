@@ -1,7 +1,7 @@
-"""What the report page shows, already reduced to what fits on it.
+"""The data of the report page, reduced to what fits on the page.
 
-Times are seconds since the run began, sizes are bytes, money is US dollars.
-Nothing here grows with the archive: `page.collection` bins, ranks and clips.
+Times are seconds since the run began, sizes are bytes, money is US dollars. No value grows with the
+archive: `page.collection` bins, ranks and clips.
 The page's script reads these values as JSON; a list of bare numbers below is
 an `array_like` struct, in the order of its fields.
 """
@@ -70,7 +70,7 @@ class Rates(Struct, frozen=True):
 
     step: float = 1.0
     workers: tuple[float, ...] = ()  # tasks running, mean of the step
-    most: int = 0  # tasks running at one moment
+    most: int = 0  # maximum of concurrent tasks
     members: tuple[float, ...] = ()  # a second
     bytes: tuple[float, ...] = ()  # written, a second
 
@@ -96,7 +96,7 @@ class FailedMember(Struct, frozen=True, array_like=True):
 
 
 class Comparison(Struct, frozen=True, array_like=True):
-    """One forecast figure beside what happened."""
+    """One forecast figure and the actual figure."""
 
     name: str
     unit: str  # seconds, dollars, count or bytes
@@ -131,14 +131,14 @@ class Totals(Struct, frozen=True):
 
 
 class PageData(Struct, frozen=True):
-    """All that one report page says."""
+    """All data of one report page."""
 
     run: str
     archive: str  # last part of the source
     verdict: Verdict
     reason: str | None
     message: str | None
-    verified: bool  # each member against the directory's CRC-32
+    verified: bool  # each member was compared with the directory's CRC-32
     source: str
     destination: str
     started: float  # Unix seconds

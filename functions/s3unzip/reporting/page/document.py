@@ -1,9 +1,8 @@
-"""Writes `PageData` as one HTML file that asks nothing of any network.
+"""Writes `PageData` as one HTML file that loads nothing from a network.
 
-What comes from an archive reaches the page only as JSON in a data block, and
-the page's script inserts it only as text. The Content-Security-Policy names
-the very scripts and styles by their hashes, so markup that slipped through
-would still run nothing and load nothing.
+Text from an archive reaches the page only as JSON in a data block, and the page's script inserts it
+only as text nodes. The Content-Security-Policy lists the scripts and styles by their hashes, so
+injected markup could neither run nor load anything.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def _frame() -> tuple[bytes, bytes]:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     page = _asset("assets/page.html")
-    # The data's place is cut out first: nothing of it is ever searched for a mark.
+    # Split at the data's place first, so that the data is never searched for a placeholder.
     before, after = page.split(_DATA.decode())
     fill = {
         "@@POLICY@@": policy,

@@ -1,12 +1,12 @@
-"""Text and JSON that may stand inside an HTML script element, whatever they say."""
+"""Encodes any text and JSON so that it is safe inside an HTML script element."""
 
 from __future__ import annotations
 
 import msgspec
 
 # An HTML parser leaves a script element at "</script" and changes its state at "<!--"
-# (HTML Standard, 13.1.2.1 and 13.2.5.4): without "<" there is neither. "&" and ">" matter only
-# where somebody pastes the page into XML; U+2028 and U+2029 where one pastes it into a script.
+# (HTML Standard, 13.1.2.1 and 13.2.5.4): without "<" neither can occur. "&" and ">" matter only if
+# somebody pastes the page into XML, U+2028 and U+2029 only if somebody pastes it into a script.
 _ESCAPES = {
     b"<": b"\\u003c",
     b">": b"\\u003e",
@@ -17,7 +17,7 @@ _ESCAPES = {
 
 
 def encode_safely(value: object) -> bytes:
-    """Return `value` as JSON that is the same value to a JSON parser and inert to HTML."""
+    """Return `value` as JSON without characters that mean something in HTML."""
     text = msgspec.json.encode(value)
     for raw, escaped in _ESCAPES.items():
         text = text.replace(raw, escaped)
@@ -25,7 +25,7 @@ def encode_safely(value: object) -> bytes:
 
 
 def clip(text: str, limit: int) -> str:
-    """Return `text` as valid UTF-8 of at most `most` characters, cut in the middle."""
+    """Return `text` as valid UTF-8 of at most `limit` characters, cut in the middle."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) <= limit:
         return text

@@ -1,7 +1,7 @@
-"""Tables that are fed one task or one member at a time, in bounded memory.
+"""Tables that take one task or one member at a time, in bounded memory.
 
-41 bytes a task and nothing a member: a report step that reads the outcomes
-anyway feeds them on its way.
+A task takes 41 bytes, a member none. The report step reads the outcomes anyway and fills these
+tables at the same time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TaskTable:
             self.add(task)
 
     def add(self, task: TaskReport) -> None:
-        """Take one task; tasks that never began have no place in time and are left out."""
+        """Add one task; a task that never began has no times and is left out."""
         if task.started <= 0:
             return
         self.kind.append(KINDS.index(task.kind))
@@ -49,7 +49,7 @@ class TaskTable:
         self.seconds.append(max(0.0, task.seconds))
         self.members.append(task.extracted + task.unchanged)
         self.written.append(task.bytes_written)
-        # Parts of a split member are a long list that nobody asks for here.
+        # The parts of a split member are a long list, which the page does not need.
         entry = (task.seconds, task.task, structs.replace(task, uploaded=(), warnings={}))
         if len(self._slowest) < SLOWEST:
             heapq.heappush(self._slowest, entry)
@@ -85,7 +85,7 @@ class SizeTable:
             self.add(size)
 
     def add(self, size: int, members: int = 1) -> None:
-        """Take members of one size."""
+        """Add members of one size."""
         bits = size.bit_length()
         self._members[bits] += members
         self._bytes[bits] += size * members

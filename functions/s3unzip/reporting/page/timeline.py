@@ -1,7 +1,6 @@
 """Bins a table of tasks over time: phases, rows of the timeline, rates, durations.
 
-A task's members and bytes are spread evenly over its time: an outcome has no
-clock of its own.
+A task's members and bytes are spread evenly over its time, because an outcome has no timestamp.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 ROWS = 120  # of the timeline
 STEPS = 240  # of the rates
 BINS = 32  # of the durations
-# What a reader counts in: parts of a second, seconds, minutes, hours.
+# Units that people use: parts of a second, seconds, minutes, hours.
 NICE = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
         60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)  # fmt: skip
 
@@ -69,7 +68,7 @@ def rows(table: TaskTable, origin: float) -> tuple[TaskRow, ...]:
 
 
 def _cut(places: Sequence[int], pieces: int) -> Iterator[Sequence[int]]:
-    """Yield `pieces` runs of `places`, the first ones longer by one where it does not go even."""
+    """Yield `pieces` slices of `places`; their lengths differ by one at most."""
     length, more = divmod(len(places), pieces)
     start = 0
     for piece in range(pieces):
@@ -98,10 +97,10 @@ def rates(table: TaskTable, origin: float) -> Rates:
     if not table.start:
         return Rates()
     start = [at - origin for at in table.start]
-    # A task shorter than the clock's tick still did its work at some time.
+    # A task may be shorter than the clock's resolution; its work still counts.
     stop = [at + max(seconds, 0.001) for at, seconds in zip(start, table.seconds, strict=True)]
     end = max(stop)
-    step = _nice(end / STEPS)
+    step = _round_step(end / STEPS)
     steps = math.ceil(round(end / step, 9))
     workers, members, written = (
         _per_second(zip(start, stop, amount, strict=True), step, steps)
@@ -117,7 +116,7 @@ def rates(table: TaskTable, origin: float) -> Rates:
 
 
 def _most(start: Iterable[float], stop: Iterable[float]) -> int:
-    """Return how many tasks ran at one moment; one that stops makes room for one that starts."""
+    """Return the maximum of concurrent tasks; equal stop and start do not overlap."""
     moments = sorted([*((at, 1) for at in start), *((at, -1) for at in stop)])
     return max(accumulate(change for _, change in moments))
 
@@ -125,15 +124,15 @@ def _most(start: Iterable[float], stop: Iterable[float]) -> int:
 def _per_second(
     spans: Iterable[tuple[float, float, float]], step: float, steps: int
 ) -> list[float]:
-    """Return how much falls into each step, a second.
+    """Return the rate (amount a second) of each step.
 
     Args:
         spans: start, stop and amount, which is spread evenly between the two.
         step: seconds.
         steps: how many.
     """
-    ends = [0.0] * steps  # what the first and the last step of each span get
-    change = [0.0] * (steps + 1)  # of what every step in between gets
+    ends = [0.0] * steps  # amounts in the first and the last step of each span
+    change = [0.0] * (steps + 1)  # differences of the amounts in the steps between
     for start, stop, amount in spans:
         rate = amount / (stop - start)
         first, last = (min(int(moment / step), steps - 1) for moment in (start, stop))
@@ -144,7 +143,7 @@ def _per_second(
         ends[last] += rate * (stop - last * step)
         change[first + 1] += rate * step
         change[last] -= rate * step
-    # Sums of differences leave dust below zero.
+    # Rounding errors can make these sums slightly negative.
     whole = accumulate(change)
     return [max(0.0, part + inner) / step for part, inner in zip(ends, whole, strict=False)]
 
@@ -155,7 +154,7 @@ def durations(table: TaskTable) -> Durations:
         return Durations()
     ordered = sorted(table.seconds)
     longest = ordered[-1]
-    step = _nice(longest / BINS)
+    step = _round_step(longest / BINS)
     bins = [0] * (int(longest / step) + 1)
     for seconds in ordered:
         bins[int(seconds / step)] += 1
@@ -169,13 +168,13 @@ def durations(table: TaskTable) -> Durations:
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value that `share` of the values are below, between two of them by weight."""
+    """Return the percentile `share` (0 to 1) of the values, interpolated linearly."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-def _nice(least: float) -> float:
-    """Return the smallest nice step that is not below `least`, in seconds."""
-    return next((step for step in NICE if step >= least), float(math.ceil(least)))
+def _round_step(minimum: float) -> float:
+    """Return the smallest round step of at least `minimum` seconds."""
+    return next((step for step in NICE if step >= minimum), float(math.ceil(minimum)))

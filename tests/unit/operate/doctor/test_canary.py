@@ -148,7 +148,7 @@ def test_a_run_that_is_refused(
     assert found.status is FAILURE
     assert "REJECTED" in found.message
     assert "runs.max_cost" in found.message
-    assert "stays to be read" in canary.remove(keep_run=True).message
+    assert "is kept for diagnosis" in canary.remove(keep_run=True).message
     assert all(key.startswith("runs/") for key in left(account))
     assert any(key.endswith("report.json") for key in left(account))
 
@@ -233,7 +233,7 @@ def test_no_run_begins(
     assert [one.name for one in results] == [*CHECKS, "canary", "canary removal"]
     canary, removal = results[-2:]
     assert (canary.status, removal.status) == (FAILURE, OK)
-    assert "no run of it began" in canary.message
+    assert "no run began for the canary" in canary.message
     assert left(account) == []
     diagnosis = Diagnosis("dev", tuple(results))
     assert diagnosis.exit_code == 1

@@ -38,9 +38,9 @@ def test_stack(deployment: Deployment, status: str, expected: CheckStatus) -> No
 @pytest.mark.parametrize(
     ("outputs", "expected", "word"),
     [
-        ({}, WARNING, "does not tell its version"),
+        ({}, WARNING, "has no version output"),
         ({"Version": "0.0.0"}, WARNING, "version 0.0.0 is deployed"),
-        ({"Version": package_version(), "Fingerprint": "0"}, WARNING, "other source files"),
+        ({"Version": package_version(), "Fingerprint": "0"}, WARNING, "source files that differ"),
         (
             {"Version": package_version(), "Fingerprint": source_fingerprint()},
             OK,
@@ -169,7 +169,7 @@ def test_an_owner_that_cannot_be_asked(deployment: Deployment) -> None:
         ("true", None, WARNING, "is never enabled"),
         ("false", None, OK, "as declared"),
         ("false", "Enabled", WARNING, "set ingest.versioned"),
-        (None, "Enabled", WARNING, "does not tell"),
+        (None, "Enabled", WARNING, "does not say"),
     ],
 )
 def test_versioning(
@@ -192,7 +192,7 @@ def test_versioning(
 
 def test_no_key(deployment: Deployment) -> None:
     """Without a key of its own nothing is asked."""
-    check(deployment, "kms key", OK, "none is set")
+    check(deployment, "kms key", OK, "not set")
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,10 @@ def test_key(
 @pytest.mark.parametrize(
     ("value", "field", "expected", "word"),
     [
-        (None, "", OK, "none is set"),
+        (None, "", OK, "not set"),
         ("word", "", OK, "holds a password"),
         ("word", "#zip", FAILURE, "field 'zip'"),
-        ("deleted", "", FAILURE, "put the password there"),
+        ("deleted", "", FAILURE, "put the password into"),
     ],
 )
 def test_secret(

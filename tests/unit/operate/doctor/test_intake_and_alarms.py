@@ -74,7 +74,7 @@ def test_dead_letters(deployment: Deployment, account: Account) -> None:
     deployment.resources += (Resource("IntakeDeadLetters1", QUEUE, dead),)
     check(deployment, "dead letters", OK, "none in dead")
     account.client("sqs").send_message(QueueUrl=dead, MessageBody="lost")
-    check(deployment, "dead letters", WARNING, "1 messages lie in dead")
+    check(deployment, "dead letters", WARNING, "1 messages are in dead")
 
 
 def put_alarm(account: Account, *actions: str, **more: Any) -> None:
