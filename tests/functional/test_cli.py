@@ -153,6 +153,7 @@ def test_one_process_at_a_time_does_a_run(s3unzip: Callable[..., Ended], home: P
     """The second is told so and writes nothing; when the first is gone it may."""
     done = json.loads(s3unzip("run", "./a.zip", "./out", "-w", "1", "--json", "-q").out)
     (home / "out/a/docs/readme.txt").unlink()
+    (home / "home/runs" / done["run"] / "report.json").unlink()  # as if it had not ended
     with lock_run(str(home / "home"), done["run"]):
         for words in (("run", "./a.zip", "./out", "-w", "1"), ("redrive", "latest")):
             ended = s3unzip(*words)
@@ -224,11 +225,11 @@ def test_workers_import_nothing_that_few_need() -> None:
     """A fork server imports what most workers need and no more, and has no thread after it."""
     code = (
         "import importlib, sys\n"
-        "from s3unzip.cli.contexts import worker_modules\n"
+        "from s3unzip.local.contexts import worker_modules\n"
         "from s3unzip.model import Location\n"
         "for name in worker_modules(Location('s3', 'b', '')): importlib.import_module(name)\n"
         "print(*{'typer', 'rich', 'pydantic', 'numpy', 'inflate64'} & set(sys.modules))\n"
-        "from s3unzip.local.processors import has_one_thread\n"
+        "from s3unzip.local.processes.processors import has_one_thread\n"
         "assert has_one_thread() or sys.platform != 'linux'\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
