@@ -7,23 +7,6 @@ asks the store for what an outcome already says.
 
 from __future__ import annotations
 
-from s3unzip.model.counts import Requests
-from s3unzip.model.outcomes import (
-    Outcome,
-    Part,
-    Status,
-    Stop,
-    TaskReport,
-    UploadRecord,
-    Verdict,
-)
-from s3unzip.model.plan import (
-    PlannedMember,
-    PlanSummary,
-    ScanTask,
-    Task,
-    TaskKind,
-)
 from s3unzip.model.report import (
     NOT_AN_ARCHIVE,
     Failure,
@@ -44,11 +27,24 @@ from s3unzip.model.request import (
     run_id,
     run_stem,
 )
-from s3unzip.model.splitting import (
+from s3unzip.model.tasks import (
     Link,
     LinkCost,
+    Outcome,
+    Part,
+    PlannedMember,
+    PlanSummary,
+    Requests,
     ScanReport,
+    ScanTask,
     SliceParts,
+    Status,
+    Stop,
+    Task,
+    TaskKind,
+    TaskReport,
+    UploadRecord,
+    Verdict,
 )
 from s3unzip.model.values import (
     decode,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from s3unzip.model.counts import Requests
-from s3unzip.model.outcomes import Verdict
 from s3unzip.model.request import Location, Options, Pin  # noqa: TC001 - msgspec reads it
+from s3unzip.model.tasks import Requests, Verdict
 
 NOT_AN_ARCHIVE = "no-eocd"  # the reason of a file that is only called .zip
 

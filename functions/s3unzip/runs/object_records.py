@@ -1,4 +1,4 @@
-"""How a record is read and written: a value as JSON, or values as JSON lines."""
+"""How records are read and written: a value as JSON, or values as JSON lines, in pieces."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Requests, decode, encode
-from s3unzip.runs.jsonl import read_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import RunStore
 
 T = TypeVar("T")
 READERS = 16  # records read at once
+PIECE = 1024 * 1024  # bytes of lines that are gathered before they are handed on
 MAX_WRITES = 8  # of one report, until its counts hold
 
 
@@ -90,3 +90,40 @@ class ObjectRecords:
             return []
         with ThreadPoolExecutor(READERS, thread_name_prefix="records") as pool:
             return list(pool.map(read, names))
+
+
+def join_lines(values: Iterable[object]) -> Iterator[bytes]:
+    """Yield `values` as JSON lines, in pieces that are worth a write."""
+    gathered: list[bytes] = []
+    pending = 0
+    for value in values:
+        line = encode(value)
+        gathered.append(line)
+        pending += len(line) + 1
+        if pending >= PIECE:
+            yield b"\n".join(gathered) + b"\n"
+            gathered.clear()
+            pending = 0
+    if gathered:
+        yield b"\n".join(gathered) + b"\n"
+
+
+def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut a stream of pieces into its lines, empty ones left out; memory: a piece and a line."""
+    rest = b""
+    for piece in pieces:
+        lines = (rest + piece).split(b"\n")
+        rest = lines.pop()
+        yield from filter(None, lines)
+    if rest:
+        yield rest
+
+
+def read_lines(pieces: Iterable[bytes], kind: type[T]) -> Iterator[T]:
+    """Yield the value of each line.
+
+    Raises:
+        UsageError: a line is not a `kind`.
+    """
+    for line in split_lines(pieces):
+        yield decode(line, kind)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip import run_files
 from s3unzip.model import Report, Stop, Task
-from s3unzip.runs.jsonl import join_lines
-from s3unzip.runs.split_records import SplitRecords
+from s3unzip.runs.object_records import join_lines
+from s3unzip.runs.plan_records import PlanRecords
 from s3unzip.runs.task_records import TaskRecords
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Stores
 
 
-class RunRecords(SplitRecords, TaskRecords):
+class RunRecords(PlanRecords, TaskRecords):
     """The typed records of one run over its run store; threads may share it."""
 
     @classmethod

@@ -12,8 +12,7 @@ from msgspec import Struct
 from s3unzip import run_files
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Outcome, Task, TaskReport, UploadRecord, decode
-from s3unzip.runs.jsonl import join_lines, split_lines
-from s3unzip.runs.object_records import READERS, ObjectRecords
+from s3unzip.runs.object_records import READERS, ObjectRecords, join_lines, split_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
