@@ -43,7 +43,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*map(values, arguments))
     if origin is dict:
         return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
-    if issubclass(hint, Struct):
+    if issubclass(hint, Struct) or hasattr(hint, "_fields"):  # or a named tuple
         return st.builds(hint, **{n: values(h) for n, h in get_type_hints(hint).items()})
     return st.sampled_from(list(hint)) if issubclass(hint, StrEnum) else SIMPLE[hint]
 
