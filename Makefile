@@ -6,10 +6,10 @@ export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
 <<<<<<< HEAD
-	bench-large bench-verify bench-forecast bench-hostile acceptance faults fuzz corpus mutants audit docs site site-links \
+	bench-large bench-verify bench-everyday bench-forecast bench-hostile acceptance faults fuzz corpus mutants audit docs site site-links \
 	dist clean \
 =======
-	bench-large bench-verify bench-forecast bench-hostile acceptance faults simulate fuzz corpus audit docs dist clean \
+	bench-large bench-verify bench-everyday bench-forecast bench-hostile acceptance faults simulate fuzz corpus audit docs dist clean \
 >>>>>>> 3dce63b (Simulate runs by a seed, and compare them with a model of the documents)
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
@@ -53,8 +53,8 @@ format: .venv/ready
 bench: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all benches, and one table at the end
 	$(RUN) python -m bench
 
-bench-cloud: .venv/bin/cdk
-bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-forecast bench-hostile: .venv/ready embedded/.venv/ready
+bench-cloud bench-everyday: .venv/bin/cdk
+bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-forecast bench-hostile: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench $(@:bench-%=%)
 
 acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set against a deployed environment

@@ -21,7 +21,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NAMES = ("small", "plan", "memory", "large", "verify", "cloud", "forecast", "hostile")
+NAMES = (
+    "small",
+    "plan",
+    "memory",
+    "large",
+    "verify",
+    "cloud",
+    "everyday",
+    "forecast",
+    "hostile",
+)
 AIM_SECONDS = 600.0  # of each bench, on two cores
 SILENCE_SECONDS = 30.0
 MARK = "BENCH"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import ChangeMessageVisibilityBatchRequestEntryTypeDef
 
+FIRST_SECONDS = 1.0  # until the lease is taken; before, the queue's own timeout holds
 LEASE_SECONDS = 90  # what a killed function costs
 BEAT_SECONDS = 30.0  # a lease survives two renewals that fail
 FIRST_WAIT = 15  # seconds before the second attempt
@@ -98,15 +99,20 @@ def hold(
     url: str,
     receipts: Iterable[str],
     beat: float = BEAT_SECONDS,
+    first: float = FIRST_SECONDS,
 ) -> Iterator[Lease]:
-    """Hold messages; a thread renews their lease every `beat` seconds until the end."""
+    """Hold messages; a thread renews their lease every `beat` seconds until the end.
+
+    It takes the lease after `first` seconds, by which a small archive is done.
+    """
     lease = Lease(open_queue, url, receipts)
     over = threading.Event()
 
     def renew() -> None:
-        lease.renew()
-        while not over.wait(beat):
+        wait = first
+        while not over.wait(wait):
             lease.renew()
+            wait = beat
 
     thread = threading.Thread(target=renew, name="lease", daemon=True)
     thread.start()

@@ -36,11 +36,10 @@ Bundle = dict[str, bytes]  # by the names of `s3unzip.run_files`
 def pack(files: Mapping[str, bytes], claim: Claim) -> bytes:
     """Return the bundle of `files`; the claim that they were made under is its comment."""
     body = io.BytesIO()
-    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, data in files.items():
             entry = zipfile.ZipInfo(name, EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
+            archive.writestr(entry, data, zipfile.ZIP_DEFLATED, compresslevel=1)
         archive.comment = encode(claim)
     return body.getvalue()
 

@@ -51,7 +51,8 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     tuning = attempt.context.tuning
     rows = _without_unchanged(attempt, rows)
     writer = _Writer(attempt)
-    pool: PutPool[Ready] = PutPool(writer.put, tuning.puts_in_flight, tuning.bytes_in_flight)
+    threads = min(tuning.puts_in_flight, max(1, len(rows)))
+    pool: PutPool[Ready] = PutPool(writer.put, threads, tuning.bytes_in_flight)
     try:
         for group in group_rows(rows, tuning.gap_bytes):
             _extract_group(attempt, group, pool)

@@ -95,6 +95,23 @@ def test_a_small_archive_is_done_by_one_invocation(
     assert unpack(body)[1].keys() >= {run_files.RUN, run_files.SUMMARY, run_files.PAGE}
 
 
+def test_requests_are_few(
+    deploy: Callable[..., Functions], account: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server is asked for one GET and three PUTs besides the members', as the report says."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    caplog.clear()
+    functions.plan(object_created("a.zip"))
+    asked = [record.getMessage() for record in caplog.records if record.name == "werkzeug"]
+    gets = [line for line in asked if "GET /" in line]
+    written = [line for line in asked if "PUT /" in line]
+    assert len(gets) == 1
+    assert len([line for line in written if "/members/" in line]) == 20
+    assert len([line for line in written if "/work/" in line]) == 3
+    assert len(gets) + len(written) == 1 + 20 + 3
+
+
 def test_a_bad_member_is_its_own_failure(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
