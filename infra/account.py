@@ -1,7 +1,7 @@
-"""The account and region that a command goes to, asked before the CDK CLI starts.
+"""The account and region of a command, checked before the CDK CLI starts.
 
-Each thing that is missing is named in plain words with what to do; the CLI
-would say some of them late, and takes us-east-1 when no region is set.
+A message names each missing thing and says what to do. The CLI reports some of these late, and uses
+us-east-1 if no region is set.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from botocore.exceptions import (
 if TYPE_CHECKING:
     from infra.environment import Environment
 
-# CDK's default bootstrap writes its version there (CDK guide, "Customize CDK bootstrapping").
+# CDK's default bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
 BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
 QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
 
 
 class AccountError(Exception):
-    """AWS cannot be reached as the environment needs it; the message says what to do."""
+    """The environment's account is not usable; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where a stack goes, and the session that reaches it."""
+    """The account and region of a stack, and a session for them."""
 
     id: str  # 12 digits
     region: str
     session: boto3.Session
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client of `service` there."""
+        """Return a boto3 client of `service` in this account and region."""
         return self.session.client(
             service,  # type: ignore[call-overload]  # the stubs want each service's name spelt out
             region_name=self.region,
@@ -49,7 +49,7 @@ class Account:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What makes the CDK CLI go to the same region."""
+        """The environment variables that make the CDK CLI use the same region."""
         return {"AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region}
 
 
@@ -57,8 +57,8 @@ def find_account(environment: Environment) -> Account:
     """Return the account of this shell's credentials, and the region of the environment.
 
     Raises:
-        AccountError: no region, no valid credentials, another account than the settings name,
-            or AWS does not answer.
+        AccountError: no region, no valid credentials, an account that differs from the settings, or
+        AWS does not answer.
     """
     try:
         session = boto3.Session()
@@ -93,7 +93,7 @@ def _region(session: boto3.Session, environment: str) -> str:
 
 
 def explain(error: BotoCoreError | ClientError) -> str:
-    """Return what an error of boto3 means for a deployment, and what to do."""
+    """Return a message for an error of boto3: its meaning for a deployment, and what to do."""
     match error:
         case NoCredentialsError():
             return (
@@ -108,13 +108,13 @@ def explain(error: BotoCoreError | ClientError) -> str:
 
 
 def check_bootstrap(account: Account, environment: str) -> None:
-    """Make sure that CDK's bootstrap stack is in the account and region.
+    """Check that CDK's bootstrap stack is in the account and region.
 
-    Who may not read the parameter is let through: the CDK CLI, which takes a
-    role of its own, sees more.
+    Without the right to read the parameter, the check passes: the CDK CLI assumes a role that has
+    it.
 
     Raises:
-        AccountError: it is not there.
+        AccountError: the bootstrap stack does not exist.
     """
     ssm = account.client("ssm")
     try:

@@ -1,4 +1,4 @@
-"""What wakes somebody, each with what to do about it."""
+"""The alarms, each with a description of what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Alarms(Construct):
-    """The alarms `by_name`; with an e-mail address, a topic that tells it."""
+    """The alarms `by_name`; with an e-mail address also a topic that notifies it."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Alarms(Construct):
         if self._topic is None:
             cdk.Annotations.of(self).add_warning_v2(
                 "s3unzip:alarms.email",
-                f"alarms of {environment.name} tell nobody: set alarms.email in "
+                f"alarms of {environment.name} notify nobody: set alarms.email in "
                 f"infra/environments/{environment.name}.toml",
             )
         measures = Measures(environment.name)

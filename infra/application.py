@@ -1,9 +1,8 @@
 """The CDK application: one stack for one environment, checked by cdk-nag.
 
-The environment is the context value ``env``, and a context value
-``section.setting`` replaces a setting of the environment's file. The asset is
-what `infra.asset` builds, or a folder that ``S3UNZIP_ASSET`` names. Nothing here
-calls AWS.
+The context value ``env`` names the environment, and a context value ``section.setting`` replaces a
+setting of the environment's file. `infra.asset` builds the asset, unless ``S3UNZIP_ASSET`` names a
+folder. This module does not call AWS.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ if TYPE_CHECKING:
 
     from infra.environment import Environment
 
-# The CLI sets it: a list of stacks whose assets must be there, empty for `ls` and `destroy`.
+# The CLI sets it: the list of stacks whose assets are needed, empty for `ls` and `destroy`.
 BUNDLING_STACKS = "aws:cdk:bundling-stacks"
 # A ready asset: the embedded AWS runs functions on this machine, not on Lambda's arm64.
 ASSET_VARIABLE = "S3UNZIP_ASSET"
 
 
 class Application(cdk.App):
-    """An app with the context of cdk.json, whoever builds it; what the CLI says goes before it.
+    """An app that always has the context of cdk.json; values of the CLI override it.
 
-    `outdir` is the folder of the cloud assembly; None is ``CDK_OUTDIR``, which
-    the CLI sets, or a folder of CDK's choice.
+    `outdir` is the folder of the cloud assembly. None means ``CDK_OUTDIR``, which the CLI sets, or
+    a folder that CDK chooses.
     """
 
     def __init__(self, outdir: Path | None = None) -> None:
@@ -78,13 +77,13 @@ def _code(app: Application) -> lambda_.Code:
     if ready:
         return lambda_.Code.from_asset(ready)
     if app.node.try_get_context(BUNDLING_STACKS) == []:
-        # The command reads no asset: the bare package stands in, and nothing is built.
+        # The command reads no asset: use the bare package and build nothing.
         return lambda_.Code.from_asset(str(PACKAGE))
     return lambda_.Code.from_asset(str(ensure_asset()))
 
 
 def _check_best_practices(app: cdk.App) -> None:
-    # cdk-nag is a tool of development: a deployment from the infra group alone goes without.
+    # cdk-nag is a development dependency: a deployment with the infra group only runs without it.
     try:
         from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415 - it may not be there
     except ModuleNotFoundError:

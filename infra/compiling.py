@@ -1,9 +1,8 @@
-"""Byte code of the asset, for the Python that Lambda runs it on.
+"""Byte code of the asset, for Lambda's Python.
 
-``/var/task`` is read-only, so that without it every cold start compiles what it
-imports: 0.7 CPU seconds of the 1.2 that the import of `s3unzip.handlers.extract`
-takes. The files are never checked against their sources (PEP 552, unchecked), so
-that the same sources give the same bytes whenever and wherever they are built.
+``/var/task`` is read-only. So without byte code every cold start compiles what it imports: 0.7 CPU
+seconds of the 1.2 that the import of `s3unzip.handlers.extract` takes. Python does not check the
+files against their sources (PEP 552, unchecked), so the same sources always give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VERSION = "3.13"
-MAGIC = "f30d0d0a"  # of the byte code of every release of CPython 3.13
+MAGIC = "f30d0d0a"  # magic number of the byte code of every release of CPython 3.13
 TASK = "/var/task"
-# Where interpreters stand that are on nobody's PATH: pyenv, GitHub's runners, python.org.
+# Folders of interpreters that are not on PATH: pyenv, GitHub's runners, python.org.
 PLACES = (
     "~/.pyenv/versions/3.13*/bin/python3.13",
     "/opt/hostedtoolcache/Python/3.13*/*/bin/python3.13",
@@ -39,11 +38,11 @@ NONE_FOUND = (
 
 
 class CompileError(Exception):
-    """An interpreter could not compile the asset; the message is what it said."""
+    """An interpreter could not compile the asset; the message is its output."""
 
 
 def find_python(uv: str | None = None) -> str | None:
-    """Return the path of a CPython 3.13 of this machine, None where there is none."""
+    """Return the path of a CPython 3.13 on this machine, None if there is none."""
     return next((path for path in _candidates(uv) if _is_right(path)), None)
 
 
@@ -54,7 +53,7 @@ def compile_folder(folder: Path, python: str) -> None:
         CompileError: a module is not Python.
     """
     command = [python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
-    # One process, in order: what marshal writes depends on what else a process has compiled.
+    # One process, in order: marshal's output depends on what the process compiled before.
     done = subprocess.run(  # noqa: S603 - fixed arguments
         [*command, "-j", "1", "-s", str(folder), "-p", TASK, str(folder)],
         env={"PYTHONHASHSEED": "0", "PATH": os.environ.get("PATH", "")},
@@ -87,7 +86,7 @@ def _candidates(uv: str | None) -> Iterator[str]:
 
 
 def _is_right(python: str) -> bool:
-    """Say whether this interpreter writes the byte code that Lambda's reads."""
+    """Return whether this interpreter writes the byte code that Lambda's interpreter reads."""
     code = (
         "import importlib.util as u, sys; "
         "print(sys.implementation.name, u.MAGIC_NUMBER.hex(), sys.flags.optimize)"

@@ -1,7 +1,7 @@
-"""The context that cdk.json gives to every synthesis: with it the CDK CLI builds the template.
+"""The context of cdk.json, with which the CDK CLI builds the template.
 
-Feature flags are part of it and change the template, so an app that is built
-without them is another app than the one that is deployed.
+The context includes feature flags, which change the template. So an app without them is not the app
+that is deployed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""One dashboard an environment, in the order in which an operator asks.
+"""The dashboard of an environment, in the order of an operator's questions.
 
-Is it healthy and what must I do; what failed; does work wait or is it
-throttled; how long do runs and their stages take; how much goes through; what
-do the functions do; what does it cost.
+Is it healthy, and what must I do? What failed? Does work wait, or is it throttled? How long do runs
+and their stages take? How much do they process? What do the functions do? What does it cost?
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What the dashboard shows, besides the pipeline's own metrics."""
+    """The resources that the dashboard shows, in addition to the pipeline's own metrics."""
 
     functions: Functions
     workflow: Workflow
@@ -61,7 +60,7 @@ class Watched:
 
 
 class Dashboard(Construct):
-    """The dashboard; `name` is what the console lists it under."""
+    """The dashboard; `name` is its name in the console."""
 
     def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
         super().__init__(scope, "Dashboard")
@@ -121,7 +120,7 @@ def _health(environment: str, watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
-    """Return what failed, and why; a reason is no dimension of a metric, so logs are asked."""
+    """Return the tiles of failures, from logs: a reason is no dimension of a metric."""
     machine = watched.workflow.state_machine
     return [
         _logged(

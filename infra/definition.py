@@ -17,18 +17,17 @@
                                                |                        ^
                                                +-> wait ----------------+
 
-A child that finds no free worker ends without a failure, and its task stays on
-the list of what is left. So a throttled run goes on until all is done, at most
-for the seven days of an execution. Scan and Extract tolerate every failure, so
-that one bad task does not hide the rest. Redo tolerates none: a run that
-cannot go on fails there, in a Map, because a redrive of a Fail state only
-fails again (developer guide of Step Functions, "Restarting executions with
+A child that finds no free worker ends without a failure, and its task stays on the list of
+unfinished tasks. So a throttled run continues until all tasks are done, at most for the seven days
+of an execution. Scan and Extract tolerate every failure, so one failed task does not stop the
+others. Redo tolerates none: a run that cannot continue fails there, in a Map, because a redrive of
+a Fail state only fails again (developer guide of Step Functions, "Restarting executions with
 redrive").
 
-No state carries what the children return. A child returns ``{}``, and the
-result of a Map goes to the work bucket: without a ResultWriter it is one array
-of all children, and above 256 KiB the execution dies with
-States.DataLimitExceeded, also where ResultPath is null (aws/aws-cdk#24799).
+No state carries the results of children. A child returns ``{}``, and a ResultWriter writes a Map's
+result to the work bucket. Without a ResultWriter the result is one array of all children, and above
+256 KiB the execution fails with States.DataLimitExceeded, even if ResultPath is null
+(aws/aws-cdk#24799).
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ if TYPE_CHECKING:
     from infra.environment import Environment
     from infra.functions import Functions
 
-# Without this flag CDK drops result_writer_v2 without a word.
+# Without this flag CDK silently drops result_writer_v2.
 WRITER_FLAG = "@aws-cdk/aws-stepfunctions:useDistributedMapResultWriterV2"
 LINES = ("scan", "rescan", "plan", "redo")  # objects that a Map reads
-# What a step returns: how much is left, and how long to wait before it is tried again.
+# Fields of a step's result: how many tasks are left, and how long to wait before the next round.
 LINKED = ("left", "wait", "rounds")
 SETTLED = ("verdict", *LINKED)
 
 
 class ResultWriter(sfn.ResultWriterV2):
-    """A result writer without CDK's own rights: with a path for its bucket they are on ``*``."""
+    """A result writer without CDK's own rights, which are on ``*`` if the bucket is a path."""
 
     @jsii.member(jsii_name="providePolicyStatements")
     def provide_policy_statements(self) -> list[iam.PolicyStatement]:
@@ -70,14 +69,14 @@ class ResultWriter(sfn.ResultWriterV2):
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What a Map reads and hands to a worker."""
+    """The items that a Map reads and passes to workers."""
 
-    lines: str  # the object, one of LINES
-    item: str  # the name of a line in the worker's event
+    lines: str  # the name of the object, one of LINES
+    item: str  # the field of a line in the worker's event
     worker: lambda_.Function
-    timeout: int  # of the worker, in seconds
-    concurrency: str  # the path of how many children run at once
-    tolerated: int  # percent of the children that may fail
+    timeout: int  # time limit of the worker, in seconds
+    concurrency: str  # the path of the number of concurrent children
+    tolerated: int  # tolerated percentage of failed children
 
 
 class Definition:
@@ -137,7 +136,7 @@ class Definition:
         return sfn.Choice(self._scope, "Planned?").when(unplanned, plan).otherwise(planned)
 
     def _report_until_done(self) -> sfn.IChainable:
-        """Return Report, and what repeats the tasks that are left."""
+        """Return Report and the states that repeat the unfinished tasks."""
         function = self._functions.report
         report = self._step("Report", function, "settled", {})
         redo = self._map("Redo", self._extraction("redo", tolerated=0))
@@ -150,10 +149,10 @@ class Definition:
         return report
 
     def _link_until_scanned(self, extract: sfn.IChainable) -> sfn.IChainable:
-        """Return Link, and what repeats the scans that found no worker.
+        """Return Link and the states that repeat the scans that found no worker.
 
-        A scan that fails is not needed: its member is then streamed. So after
-        a failure in Rescan the members are linked with the scans there are.
+        A failed scan is not needed, because its member is then streamed. So after a failure in
+        Rescan the link step uses the existing scans.
         """
         function = self._functions.link
         link = self._step("Link", function, "linked", {})
@@ -178,7 +177,7 @@ class Definition:
         return Items(lines, "scan", self._functions.scan, timeout, "$.scans_at_once", tolerated)
 
     def _map(self, name: str, items: Items) -> sfn.DistributedMap:
-        """Return a Distributed Map that hands each line of an object to a worker."""
+        """Return a Distributed Map that passes each line of an object to a worker."""
         state = sfn.DistributedMap(
             self._scope,
             name,
@@ -191,7 +190,7 @@ class Definition:
             item_selector={"run.$": "$.run", f"{items.item}.$": "$$.Map.Item.Value"},
             max_concurrency_path=items.concurrency,
             tolerated_failure_percentage=items.tolerated,
-            # COMPACT: outputs of children without their inputs, so `{}` a task that succeeded.
+            # COMPACT: only the outputs of children, so `{}` for each task that succeeded.
             result_writer_v2=ResultWriter(
                 bucket_name_path=sfn.JsonPath.string_at("$.work.bucket"),
                 prefix=sfn.JsonPath.string_at(f"$.work.{run_files.MAPS}"),
@@ -214,7 +213,7 @@ class Definition:
                 {
                     "run.$": "$.run",
                     f"{items.item}.$": f"$.{items.item}",
-                    "entered.$": "$$.State.EnteredTime",  # when the child's life began
+                    "entered.$": "$$.State.EnteredTime",  # the start time of the child
                 }
             ),
             result_path=sfn.JsonPath.DISCARD,
@@ -228,7 +227,7 @@ class Definition:
     def _step(
         self, name: str, function: lambda_.Function, result: str, more: dict[str, object]
     ) -> tasks.LambdaInvoke:
-        """Return a task that says in ``$.<result>`` how much is left, and how long to wait."""
+        """Return a task that writes to ``$.<result>`` what is left and how long to wait."""
         fields = SETTLED if result == "settled" else LINKED
         task = tasks.LambdaInvoke(
             self._scope,

@@ -1,4 +1,4 @@
-"""A deployed stack: its outputs, its protection, and the buckets that go with it."""
+"""A deployed stack: its outputs, its protection, and the buckets that it deletes with itself."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeployedStack:
-    """One stack as CloudFormation has it."""
+    """One stack as CloudFormation describes it."""
 
     name: str
     outputs: dict[str, str]
     protected: bool  # termination protection is on
-    buckets: tuple[str, ...]  # of the stack, deleted with it: not existing or retained ones
+    buckets: tuple[
+        str, ...
+    ]  # the buckets that are deleted with the stack: not existing or retained ones
 
 
 class BucketNotEmptiedError(Exception):
@@ -34,7 +36,7 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
     try:
         (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
     except ClientError as error:
-        # CloudFormation has no error of its own for it (API reference, DescribeStacks).
+        # CloudFormation has no separate error code for it (API reference, DescribeStacks).
         if "does not exist" in error.response["Error"]["Message"]:
             return None
         raise
@@ -70,11 +72,11 @@ def list_runs(account: Account, stack: DeployedStack) -> set[str]:
 def empty_bucket(account: Account, bucket: str) -> int:
     """Delete every object, version and delete marker of `bucket`; return how many.
 
-    CloudFormation deletes no bucket that holds any (CloudFormation guide, AWS::S3::Bucket).
-    A bucket that is gone has nothing to delete.
+    CloudFormation deletes only empty buckets (CloudFormation guide, AWS::S3::Bucket). For a bucket
+    that does not exist, the result is 0.
 
     Raises:
-        BucketNotEmptiedError: S3 refused some.
+        BucketNotEmptiedError: S3 refuses to delete some.
     """
     s3 = account.client("s3")
     deleted = 0
@@ -92,7 +94,7 @@ def empty_bucket(account: Account, bucket: str) -> int:
 
 
 def _versions(s3: Any, bucket: str) -> Iterator[list[dict[str, str]]]:
-    """Yield at most 1,000 at a time, what one DeleteObjects takes."""
+    """Yield at most 1,000 at a time, the limit of one DeleteObjects."""
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
         found = page.get("Versions", []) + page.get("DeleteMarkers", [])
         if found:

@@ -1,8 +1,8 @@
 """`make bootstrap`, `synth`, `diff`, `deploy`, `put`, `unprotect`, `destroy`: cdk with checks.
 
-Before the CLI starts, the environment's file, the credentials, the region and
-the bootstrap stack are checked, so that what is missing is said at once and in
-plain words. `cdk` itself does the rest, with cdk.json, on this terminal.
+Before the CLI starts, this module checks the environment's file, the credentials, the region and
+the bootstrap stack, and names what is missing. `cdk` does the rest, with cdk.json, on this
+terminal.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-BEGIN_SECONDS = 300.0  # from a put to its run: event, queue, and the plan of a large archive
+BEGIN_SECONDS = (
+    300.0  # limit from a put to the start of its run: event, queue, and the plan of a large archive
+)
 
 
 class RefusedError(Exception):
-    """The command was not begun; the message says why and what to do."""
+    """The command is refused; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the command line asks for."""
+    """The arguments of the command line."""
 
     environment: Environment
-    settings: tuple[str, ...]  # ``section.setting=value``, in place of the file's
-    yes: bool  # ask nothing
+    settings: tuple[str, ...]  # ``section.setting=value``, replaces the file's value
+    yes: bool  # ask for no confirmation
     archive: Path | None
 
     @property
@@ -114,18 +116,18 @@ def put(wish: Wish) -> int:
 
 
 def unprotect(wish: Wish) -> int:
-    """Switch the stack's termination protection off, until the next deployment."""
+    """Turn off the stack's termination protection until the next deployment."""
     account = find_account(wish.environment)
     stack = _find(account, wish)
     account.client("cloudformation").update_termination_protection(
         StackName=stack.name, EnableTerminationProtection=False
     )
-    _say(f"{stack.name} may now be destroyed; the next deployment protects it again")
+    _say(f"{stack.name} can now be destroyed; the next deployment protects it again")
     return 0
 
 
 def destroy(wish: Wish) -> int:
-    """Delete the stack, its created buckets and what lies in them."""
+    """Delete the stack, its created buckets and all their objects."""
     account = find_account(wish.environment)
     stack = _find(account, wish)
     if stack.protected:
@@ -152,7 +154,7 @@ def _find(account: Account, wish: Wish) -> DeployedStack:
     if stack is None:
         raise RefusedError(
             f"there is no stack {name} in account {account.id}, region {account.region}: "
-            f"`make deploy ENV={wish.environment.name}` makes one; if it is elsewhere, check "
+            f"create it with `make deploy ENV={wish.environment.name}`; if it is elsewhere, check "
             "AWS_PROFILE and AWS_DEFAULT_REGION"
         )
     return stack
@@ -198,7 +200,7 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
 
 
 def main() -> None:
-    """Run one command; end with its exit code, or with one line on what is wrong."""
+    """Run one command; exit with its exit code, or with one line that says what is wrong."""
     try:
         command, wish = _read_arguments()
         code = command(wish)

@@ -1,14 +1,13 @@
-"""One environment: what `infra/environments/<name>.toml` may say, checked before synthesis.
+"""One environment: the settings of `infra/environments/<name>.toml`, checked before synthesis.
 
-A wrong, missing or unknown setting stops with one line that names the file, the
-setting and what it should be. Names of tuning settings come from
-`s3unzip.settings`; nothing else crosses from the package. `infra.overrides` puts
-settings of the command line in.
+A wrong, missing or unknown setting ends the command with one line that names the file, the setting
+and the expected value. The names of tuning settings come from `s3unzip.settings`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from infra.overrides import SettingError, replace_settings
 from infra.plan_memory import explain_shortage
+from infra.setting_errors import first_line
 from s3unzip.errors import UsageError
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, make_tuning
 
@@ -71,15 +71,15 @@ class IngestSection(BucketSection):
     """Where archives arrive."""
 
     suffix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")] = ".zip"
-    versioned: bool = True  # of an existing bucket: whether its versioning is on, for checks
-    expire_days: Days | None = None  # of a created bucket: delete archives so old
+    versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
+    expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
 
 
 class DestinationSection(BucketSection):
     """Where members go."""
 
     owner: AccountId | None = None  # of an existing bucket: refuse any other owner
-    versioned: bool = False  # of a created bucket: keep what a run overwrites, without end
+    versioned: bool = False  # of a created bucket: keep overwritten objects without a time limit
 
 
 class WorkSection(BucketSection):
@@ -89,7 +89,7 @@ class WorkSection(BucketSection):
 
 
 class OptionsSection(Section):
-    """What every run of this environment does: `s3unzip.model.Options`."""
+    """The options of every run of this environment: `s3unzip.model.Options`."""
 
     key_template: Annotated[str, Field(min_length=1)] = "{archive_stem}/{member}"
     on_conflict: Literal["overwrite", "skip-unchanged", "never"] = "overwrite"
@@ -99,20 +99,24 @@ class OptionsSection(Section):
     encoding: str | None = None
     as_gzip: Literal["suffix", "encoding"] | None = None
     trust_crc: bool = False  # with as_gzip: do not inflate to check
-    nested_depth: Annotated[int, Field(ge=0, le=8)] = 0  # levels of archives inside of archives
+    nested_depth: Annotated[int, Field(ge=0, le=8)] = 0  # levels of archives inside archives
     marker: bool = False
 
     @model_validator(mode="after")
     def _check_forms(self) -> Self:
         if self.trust_crc and self.as_gzip is None:
-            raise ValueError("trust_crc: is for as_gzip, what is inflated is always checked")
+            raise ValueError(
+                "trust_crc: needs as_gzip, because inflated members are always checked"
+            )
         if self.nested_depth and self.as_gzip is not None:
-            raise ValueError("nested_depth: an archive that is kept as gzip cannot be read")
+            raise ValueError(
+                "nested_depth: cannot be combined with as_gzip: no archive inside gzip is read"
+            )
         return self
 
 
 class LimitsSection(Section):
-    """Bounds that no archive moves: `s3unzip.zipformat.Limits`; None keeps the default."""
+    """Limits of archives: `s3unzip.zipformat.Limits`; None keeps the default."""
 
     members: Annotated[int, Field(gt=0)] | None = None
     total_size: Annotated[int, Field(gt=0)] | None = None
@@ -153,24 +157,26 @@ class FunctionsSection(Section):
 class IntakeSection(Section):
     """The queue between the event and the plan function."""
 
-    batch: Annotated[int, Field(ge=1, le=10)] = 1  # events one invocation takes
-    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None  # plans at once
-    attempts: Annotated[int, Field(ge=1, le=1_000)] = 5  # before an event goes to the DLQ
+    batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
+    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None  # concurrent plans
+    attempts: Annotated[int, Field(ge=1, le=1_000)] = (
+        5  # before an event goes to the dead-letter queue
+    )
 
 
 class RunsSection(Section):
-    """Bounds of one run."""
+    """Limits of one run."""
 
     max_workers: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
 
 
 class AlarmsSection(Section):
-    """What wakes somebody."""
+    """Thresholds of alarms, and who gets them."""
 
     email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
     archive_p95_seconds: Annotated[int, Field(ge=1)]
-    throttles: Annotated[int, Field(ge=1)]  # answers of S3 to slow down, in five minutes
+    throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes
 
 
 class LogsSection(Section):
@@ -181,7 +187,7 @@ class LogsSection(Section):
 
 
 class Environment(Section):
-    """All of one environment."""
+    """All settings of one environment."""
 
     name: str
     stack: StackSection
@@ -260,7 +266,7 @@ class Environment(Section):
 
 
 def _overlap(one: BucketSection, other: BucketSection) -> bool:
-    """Say whether keys below both prefixes can be the same; created buckets are all different."""
+    """Return whether a key can be below both prefixes; created buckets always differ."""
     if one.existing is None or one.existing != other.existing:
         return False
     return one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
@@ -272,7 +278,7 @@ def load_environment(
     """Return the environment `name`; `settings` replace those of its file, by ``section.setting``.
 
     Raises:
-        EnvironmentFileError: there is none, or a setting is wrong, missing or unknown.
+        EnvironmentFileError: there is no such file, or a setting is wrong, missing or unknown.
     """
     file = folder / f"{name}.toml"
     shown = f"infra/environments/{name}.toml"
@@ -289,21 +295,6 @@ def load_environment(
     except SettingError as error:
         raise EnvironmentFileError(str(error)) from error
     except ValidationError as error:
-        said = _first_line(error)
-        where = "-c" if said.partition(":")[0] in (settings or {}) else f"{shown}:"
+        said = first_line(error)
+        where = "-c" if re.split("[: ]", said, maxsplit=1)[0] in (settings or {}) else f"{shown}:"
         raise EnvironmentFileError(f"{where} {said}") from error
-
-
-def _first_line(error: ValidationError) -> str:
-    """Return the first finding as ``setting: what it should be, what it is``."""
-    first = error.errors(include_url=False)[0]
-    setting = ".".join(str(part) for part in first["loc"])
-    match first["type"]:
-        case "missing":
-            return f"{setting}: this setting is missing"
-        case "extra_forbidden":
-            return f"{setting}: there is no such setting"
-        case "value_error":
-            return first["msg"].removeprefix("Value error, ")
-    message = first["msg"]
-    return f"{setting}: {message[0].lower()}{message[1:]}, got {first['input']!r}"

@@ -1,4 +1,4 @@
-"""The functions: one asset, a role each, every right by exact action and ARN."""
+"""The functions: one asset, one role for each, every right by exact action and ARN."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ class Functions(Construct):
             role=made.role,
             log_group=made.log_group,
             logging_format=lambda_.LoggingFormat.JSON,
-            # Without a level of its own JSON logging drops what is below INFO, whatever
-            # Powertools is told.
+            # Without this level, Lambda's JSON logging drops lines below INFO, even if Powertools
+            # logs them.
             application_log_level_v2=lambda_.ApplicationLogLevel[_level(self._environment)],
-            # WARN would drop platform.report, the line with an invocation's memory and start.
+            # WARN would drop platform.report, the line with an invocation's memory and init time.
             system_log_level_v2=lambda_.SystemLogLevel.INFO,
             tracing=lambda_.Tracing.ACTIVE,
         )
@@ -140,7 +140,7 @@ def _level(environment: Environment) -> str:
 
 
 def _retention(days: int) -> logs.RetentionDays:
-    """Return CDK's name of so many days."""
+    """Return CDK's name for this number of days."""
     names = {30: "ONE_MONTH", 60: "TWO_MONTHS", 90: "THREE_MONTHS", 120: "FOUR_MONTHS"}
     names |= {150: "FIVE_MONTHS", 180: "SIX_MONTHS", 365: "ONE_YEAR", 400: "THIRTEEN_MONTHS"}
     names |= {545: "EIGHTEEN_MONTHS", 731: "TWO_YEARS", 1: "ONE_DAY", 3: "THREE_DAYS"}
@@ -149,7 +149,7 @@ def _retention(days: int) -> logs.RetentionDays:
 
 
 def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
-    """Return what every function is told; the plan's state machine is added by the workflow."""
+    """Return the variables of every function; the workflow adds the planner's state machine."""
     destination = environment.destination
     limits = environment.limits.model_dump(exclude_none=True)
     tuning = environment.tuning | {"max_workers": environment.runs.max_workers}

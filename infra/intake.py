@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Intake(Construct):
-    """The `queue` of archives to plan, and the queues for what needs a person.
+    """The `queue` of archives to plan, and the queues of messages that need a person.
 
     `dead_letters` holds messages that could not be planned. The other two hold
     events that EventBridge could not deliver: of archives, and of failed runs.
@@ -47,8 +47,8 @@ class Intake(Construct):
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=cdk.Duration.days(4),
-            # AWS asks for six times the function's timeout: docs.aws.amazon.com/lambda, with-sqs.
-            # It holds until the function has the message; see s3unzip.aws_lambda.lease.
+            # AWS recommends six times the function's timeout: docs.aws.amazon.com/lambda, with-sqs.
+            # It applies until the function has the message; see s3unzip.aws_lambda.lease.
             visibility_timeout=cdk.Duration.seconds(6 * environment.functions.plan.timeout),
             dead_letter_queue=sqs.DeadLetterQueue(
                 queue=self.dead_letters, max_receive_count=environment.intake.attempts
@@ -79,7 +79,7 @@ class Intake(Construct):
         plan.add_environment(Variable.QUEUE, self.queue.queue_url)
 
     def take_nested(self, *functions: lambda_.Function) -> None:
-        """Let `functions`, which end runs, queue the archives that a run extracted."""
+        """Allow `functions`, which end runs, to queue the archives that a run extracted."""
         for function in functions:
             function.add_environment(Variable.QUEUE, self.queue.queue_url)
             function.add_to_role_policy(
@@ -88,6 +88,9 @@ class Intake(Construct):
 
 
 def _patterns(environment: Environment) -> list[dict[str, str]]:
-    """Return the patterns of keys that start a run; a prefix and a suffix apart would mean "or"."""
+    """Return the patterns of keys that start a run.
+
+    Each has prefix and suffix, because separate patterns would mean "or".
+    """
     ingest = environment.ingest
     return [{"wildcard": f"{ingest.prefix}*{suffix}"} for suffix in spellings(ingest.suffix)]

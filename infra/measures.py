@@ -1,4 +1,4 @@
-"""The pipeline's own metrics, as the dashboard draws them and the alarms watch them."""
+"""The pipeline's own metrics, for the dashboard and the alarms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Measures:
             dimensions_map={"service": SERVICE, "environment": self.environment},
             statistic=statistic,
             period=PERIOD,
-            label=label,  # with a label an alarm would become metric math
+            label=label,  # a label would make an alarm use metric math
         )
 
     def total(self, name: str, label: str) -> cloudwatch.IMetric:

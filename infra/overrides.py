@@ -1,4 +1,4 @@
-"""Settings from the command line: ``-c runs.max_workers=50`` in place of the file's value."""
+"""Settings of the command line: ``-c runs.max_workers=50`` replaces the file's value."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ SETTING = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+")
 
 
 class SettingError(Exception):
-    """A setting of the command line has no place in an environment; the message is one line."""
+    """A setting of the command line does not exist; the message is one line."""
 
 
 def select_settings(context: Mapping[str, object]) -> dict[str, object]:
-    """Return the values of a CDK context that are settings: their keys are ``section.setting``."""
+    """Return the values of a CDK context whose keys are settings: ``section.setting``."""
     return {key: value for key, value in context.items() if SETTING.fullmatch(key)}
 
 
 def replace_settings(
     values: dict[str, Any], settings: Mapping[str, object], model: type[BaseModel]
 ) -> None:
-    """Put `settings` into `values`, an environment as its file has it.
+    """Put `settings` into `values`, the values of an environment's file.
 
-    A setting that is text takes the text as it is; the text of any other is read
-    as TOML: ``50``, ``true``, ``["*.csv"]``.
+        A text setting gets the text unchanged. Other settings parse their text as TOML: ``50``,
+        ``true``, ``["*.csv"]``.
 
     Raises:
         SettingError: `model` has no such setting.
@@ -71,4 +71,4 @@ def _read(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text  # validation says what it should be
+        return text  # the validation reports the expected value

@@ -1,6 +1,6 @@
-"""Whether the planner's memory holds the largest directory that the limits accept.
+"""Checks that the planner has enough memory for the largest directory that the limits accept.
 
-A function that runs out of memory is killed: the run would fail.
+Lambda kills a function that runs out of memory, and the run would fail.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from s3unzip.settings import MIB
 MEMBER_BYTES = 300
 FOLDERS_MB = 64
 BASE_MB = 256  # the interpreter with its libraries
-DEFAULT_MEMBERS = 10_000_000  # of `Limits`, where the environment sets none
+DEFAULT_MEMBERS = 10_000_000  # defaults of `Limits`, if the environment sets none
 DEFAULT_NAMES_SIZE = 1024 * MIB
 
 
 def plan_memory(members: int, names_size: int) -> int:
-    """Return the memory, in MB, that a plan of so many members and bytes of names needs."""
+    """Return the memory, in MB, that a plan with these members and bytes of names needs."""
     return BASE_MB + FOLDERS_MB + math.ceil((members * MEMBER_BYTES + names_size) / MIB)
 
 
 def explain_shortage(memory: int, members: int | None, names_size: int | None) -> str | None:
-    """Return what is wrong with `functions.planner.memory`, None if it is enough.
+    """Return a message if `functions.planner.memory` is too small, else None.
 
     Args:
         memory: of the planner, in MB.

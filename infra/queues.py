@@ -1,7 +1,7 @@
-"""The queues for what could not be delivered: one for each sender, for each is emptied otherwise.
+"""The dead-letter queues: one for each sender, because each is emptied in another way.
 
-SQS moves messages back by itself (StartMessageMoveTask), but only those that
-came from another SQS queue (API_StartMessageMoveTask).
+SQS can move messages back (StartMessageMoveTask), but only those that came from another SQS queue
+(API_StartMessageMoveTask).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from constructs import Construct
 
-KEPT_DAYS = 14  # the longest that SQS allows
-REPORT_ATTEMPTS = 2  # after the first one; the most that Lambda allows
+KEPT_DAYS = 14  # the maximum of SQS
+REPORT_ATTEMPTS = 2  # retries; the maximum of Lambda
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class DeadLetterQueues:
 
 
 def make_dead_letters(scope: Construct, name: str) -> sqs.Queue:
-    """Return an encrypted queue that keeps what is put into it for 14 days."""
+    """Return an encrypted queue that keeps messages for 14 days."""
     queue = sqs.Queue(
         scope,
         name,
@@ -59,10 +59,10 @@ def make_dead_letters(scope: Construct, name: str) -> sqs.Queue:
 
 
 def keep_failed_reports(scope: Construct, report: lambda_.Function) -> sqs.Queue:
-    """Return the queue for events that `report` failed to settle, three times.
+    """Return the queue of events that `report` failed to handle three times.
 
-    EventBridge invokes the function asynchronously: its own dead-letter queue
-    takes only what Lambda did not accept.
+    EventBridge invokes the function asynchronously, so the rule's own dead-letter queue gets only
+    events that Lambda did not accept.
     """
     queue = make_dead_letters(scope, "FailedReports")
     lambda_.CfnEventInvokeConfig(

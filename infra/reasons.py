@@ -1,4 +1,4 @@
-"""Why a rule of cdk-nag does not hold at one place: the rule and the reason, together."""
+"""Exceptions to rules of cdk-nag, each with its reason."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """A form of resource that may end in ``*``: which actions on what, and why."""
+    """An allowed wildcard resource: its actions, its form, and the reason."""
 
-    actions: str  # a pattern that each action of the statement matches whole
-    resource: str  # a pattern that the resource's text matches whole
+    actions: str  # a pattern that must match each action of the statement completely
+    resource: str  # a pattern that must match the resource's text completely
     reason: str
 
 
@@ -58,12 +58,12 @@ WILDCARDS = (
 
 
 def acknowledge(construct: IConstruct, rule: str, reason: str) -> None:
-    """Accept what `rule` finds on `construct` and below, for `reason`."""
+    """Accept the findings of `rule` on `construct` and below, because of `reason`."""
     cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=rule, reason=reason))
 
 
 def acknowledge_wildcards(stack: cdk.Stack) -> None:
-    """Accept the wildcards that `WILDCARDS` gives a reason for, and no other."""
+    """Accept only the wildcards for which `WILDCARDS` has a reason."""
     for construct in stack.node.find_all():
         if not isinstance(construct, iam.CfnPolicy):
             continue
@@ -76,12 +76,12 @@ def acknowledge_wildcards(stack: cdk.Stack) -> None:
 
 
 def reason_for(actions: list[str], resource: str) -> str | None:
-    """Return why `actions` may have a wildcard in `resource`, None if one action has no reason.
+    """Return the reason for a wildcard in `resource`, None if one of `actions` has none.
 
-    CDK merges statements of one resource (the feature flag ``minimizePolicies``),
-    so different wildcards may speak for different actions of a statement.
+    CDK merges statements of one resource (the feature flag ``minimizePolicies``), so the actions of
+    one statement may need different reasons.
     """
-    reasons: dict[str, None] = {}  # a set that keeps its order
+    reasons: dict[str, None] = {}  # an ordered set
     for action in actions:
         reason = _reason_for_one(action, resource)
         if reason is None:
@@ -98,7 +98,7 @@ def _reason_for_one(action: str, resource: str) -> str | None:
 
 
 def resources_of(statement: dict[str, Any]) -> Iterator[str]:
-    """Yield the statement's resources as cdk-nag writes them: ``<LogicalId.Arn>/*``."""
+    """Yield the statement's resources in cdk-nag's form: ``<LogicalId.Arn>/*``."""
     yield from (_text(resource) for resource in _listed(statement["Resource"]))
 
 

@@ -1,7 +1,7 @@
-"""When a state tries again, and when it stops: the retries of the state machine.
+"""The retries of the state machine.
 
-Two kinds of tasks. A worker runs in an Express child workflow, which lives at
-most 300 s. The steps of the Standard workflow (link, report) may wait for days.
+There are two kinds of tasks. A worker runs in an Express child workflow, which lives at most 300 s.
+The steps of the Standard workflow (link, report) may wait for days.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
 if TYPE_CHECKING:
     from aws_cdk import aws_stepfunctions_tasks as tasks
 
-# Another attempt would meet the same again. Lambda reports the name of the class.
+# A retry would fail in the same way. Lambda reports the name of the class.
 FINAL = (AccessDeniedError, NotFoundError, RunStoppedError, StoreFullError, UsageError)
 # Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
 THROTTLED = "Lambda.TooManyRequestsException"
-POLL_SECONDS = 5  # the longest wait of a child for a free worker
-STEP_POLL_SECONDS = 300  # the longest wait of link and report
-STEP_ATTEMPTS = 1_000  # with full jitter about 40 hours
+POLL_SECONDS = 5  # maximum delay of a child that waits for a free worker
+STEP_POLL_SECONDS = 300  # maximum delay of link and report
+STEP_ATTEMPTS = 1_000  # about 40 hours with full jitter
 
 
 def retry_worker(task: tasks.LambdaInvoke, timeout: int, no_worker: sfn.IChainable) -> None:
     """Retry a task of an Express child; without a free worker end the child as `no_worker`.
 
-    The waits for a worker and one whole attempt of `timeout` seconds fit into
-    the child's life. Later attempts see how much of it is left
-    (`s3unzip.aws_lambda.invocation.LambdaClock`), and a worker that runs out of time
-    is not started again in the same child.
+    The waits for a worker and one full attempt of `timeout` seconds fit into the child's 300 s.
+    Later attempts see the remaining time (`s3unzip.aws_lambda.invocation.LambdaClock`). A worker
+    that runs out of time is not retried in the same child.
     """
     task.add_retry(errors=_names(*FINAL, DeadlineError), max_attempts=0)
     patience = EXPRESS_SECONDS - EXPRESS_END - timeout
@@ -56,7 +55,7 @@ def retry_step(task: tasks.LambdaInvoke) -> None:
 
 
 def attempts_within(seconds: int) -> int:
-    """Return how many waits of a child for a worker fit into `seconds`, at least one."""
+    """Return how many waits for a worker fit into `seconds`, at least one."""
     attempts, wait, total = 0, 1.0, 0.0
     while (total := total + min(wait, POLL_SECONDS)) <= seconds:
         attempts += 1
@@ -71,7 +70,7 @@ def _retry_throttles(task: tasks.LambdaInvoke, attempts: int, max_delay: int) ->
         max_attempts=attempts,
         backoff_rate=1.6,
         max_delay=cdk.Duration.seconds(max_delay),
-        jitter_strategy=sfn.JitterType.FULL,  # so that thousands do not ask in step
+        jitter_strategy=sfn.JitterType.FULL,  # thousands must not retry at the same moment
     )
 
 

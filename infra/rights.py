@@ -1,7 +1,7 @@
-"""What each function may do: exact actions on exact ARNs, in one table.
+"""The rights of each function: exact actions on exact ARNs, in one table.
 
-The suite with ``AUTH=true`` runs the pipeline with these roles and shows, one
-S3 action at a time, that none of them can go.
+The suite with ``AUTH=true`` runs the pipeline with these roles. It removes one S3 action at a time
+and shows that each one is needed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def function_rights(
     bus = stack.format_arn(
         service="events", resource="event-bus", resource_name=environment.event_bus
     )
-    # Both, whatever the bucket's versioning: a GET that names a version asks for
-    # GetObjectVersion alone (API_GetObject), but UploadPartCopy "must have" GetObject on the
-    # source whether it names a version or not (API_UploadPartCopy). It is the same archive.
+    # Both actions, with any versioning of the bucket: a GET that names a version needs only
+    # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the source, with
+    # or without a version (API_UploadPartCopy). Both read the same archive.
     read_archive = _allow(["s3:GetObject", "s3:GetObjectVersion"], archive)
-    # The records of a run are written in parts from 16 MiB on, and a write that fails aborts.
+    # Records of a run above 16 MiB are written in parts, and a failed write aborts its upload.
     records = _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], runs)
-    # Without the right to list, S3 answers 403 for an object that is not there, not 404.
-    # It asks for it without a prefix, so a condition on the prefix would refuse it.
+    # Without the right to list, S3 returns 403 for a missing object, not 404. The call
+    # has no prefix, so a condition on the prefix would refuse it.
     list_runs = _allow(["s3:ListBucket"], storage.work.bucket_arn)
     list_members = _allow(["s3:ListBucket"], storage.destination.bucket_arn)
     announce = _announce(bus)
@@ -42,7 +42,7 @@ def function_rights(
         "plan": [
             read_archive,
             _allow(["s3:ListBucket"], storage.ingest.bucket_arn),
-            # It does small archives itself; GetObject is for members that are there already.
+            # The planner extracts small archives itself; it needs GetObject for existing members.
             _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], members),
             list_members,
             records,
@@ -87,7 +87,7 @@ def function_rights(
             announce,
         ],
     }
-    if environment.options.nested_depth:  # archives are read where members are written
+    if environment.options.nested_depth:  # nested archives are read from the destination
         nested = _allow(["s3:GetObject", "s3:GetObjectVersion"], members)
         for name in ("plan", "planner", "scan", "link", "extract"):
             rights[name].append(nested)

@@ -1,6 +1,6 @@
-"""What to do about each alarm, as the text beside the alarms on the dashboard.
+"""What to do about each alarm: the text beside the alarms on the dashboard.
 
-docs/howto/alarms.md says the same at length.
+docs/howto/alarms.md has the full steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Alarms that ask for the same, and what they ask for, in Markdown."""
+    """Alarms with the same first step, and that step in Markdown."""
 
     alarms: tuple[str, ...]
     action: str
@@ -70,5 +70,5 @@ def runbook_text(steps: list[Step], alarms: Mapping[str, cloudwatch.Alarm]) -> s
 
 
 def _links(step: Step, alarms: Mapping[str, cloudwatch.Alarm]) -> str:
-    """Link by fragment, like the documented `#dashboards:name=`: it holds in any Region."""
+    """Link by fragment, like the documented `#dashboards:name=`, which works in any Region."""
     return ", ".join(f"[{name}](#alarmsV2:alarm/{alarms[name].alarm_name})" for name in step.alarms)

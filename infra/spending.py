@@ -1,9 +1,8 @@
-"""What the environment spends, as metric math over requests, durations and runs.
+"""The costs of the environment, as metric math over requests, durations and runs.
 
-Prices are those of `s3unzip.rates`: us-east-1, with the AWS page of each. The
-requests, the attempts and the memory are what was used, so a run that is
-redriven counts once. Storage, KMS, transfer and what the stack costs while
-nothing runs are left out: docs/cost.md.
+Prices are those of `s3unzip.rates`: us-east-1, with the AWS page of each. Requests, attempts and
+memory are actual usage, so a redriven run counts once. Not included: storage, KMS, transfer and the
+cost of the idle stack (docs/cost.md).
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ def spending_lines(
 def spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.MathExpression:
     """Return the sum of the lines.
 
-    Most runs have no scan. Arithmetic treats missing values as 0, which AWS
-    does not say of ``SUM``: using-metric-math in the user guide of CloudWatch.
+    Most runs have no scan. Arithmetic treats missing values as 0; AWS does not document this for
+    ``SUM``: using-metric-math in the user guide of CloudWatch.
     """
     return cloudwatch.MathExpression(
         expression=" + ".join(lines), using_metrics=dict(lines), label="dollars", period=PERIOD
@@ -74,7 +73,7 @@ def _runs(workflow: Workflow) -> cloudwatch.MathExpression:
 def _function(name: str, function: lambda_.Function, gigabytes: float) -> cloudwatch.MathExpression:
     """Price a function's time, calls and logs; for a child also its Express workflow.
 
-    The child is priced as long as its function runs: it does nothing else.
+    The child costs the duration of its function, because it does nothing else.
     """
     second = gigabytes * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE

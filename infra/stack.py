@@ -1,4 +1,4 @@
-"""The whole pipeline of one environment, put together."""
+"""The complete stack of one environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class S3UnzipStack(cdk.Stack):
-    """Buckets, queue, functions, state machine, alarms, dashboard; it takes values only."""
+    """Buckets, queue, functions, state machine, alarms, dashboard; built from values only."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class S3UnzipStack(cdk.Stack):
             "PlannerFunction": functions.planner.function_name,
             "ReportFunction": functions.report.function_name,
             "DashboardName": dashboard.name,
-            # What `s3unzip doctor` compares: with the bucket, and with the package it is part of.
+            # `s3unzip doctor` compares these with the bucket and with its own package.
             "IngestVersioned": str(
                 environment.ingest.existing is None or environment.ingest.versioned
             ).lower(),

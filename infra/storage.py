@@ -1,7 +1,7 @@
 """The three buckets: archives, members, and the runs' own objects.
 
-Each is created, or an existing one by the environment's word. An existing
-bucket is read and written, never configured: docs/deploy.md says what it needs.
+The environment's file decides whether a bucket is created or exists. An existing bucket is read and
+written, never configured: docs/deploy.md says what it needs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from infra.reasons import acknowledge
 if TYPE_CHECKING:
     from infra.environment import BucketSection, Environment
 
-ABANDONED_DAYS = 7  # parts of a run that never finished; ample for a redrive, which 14 days allow
+ABANDONED_DAYS = 7  # uploads of runs that never ended; a redrive is possible for 14 days
 
 
 class Storage(Construct):
@@ -90,10 +90,10 @@ class Storage(Construct):
 
 
 def _send_events(bucket: s3.Bucket) -> None:
-    """Switch the bucket's EventBridge events on.
+    """Enable the bucket's EventBridge events.
 
-    By the bucket's own property: `event_bridge_enabled` of CDK brings a custom
-    resource with a function, which only an existing bucket would need.
+    This sets the bucket's own property. CDK's `event_bridge_enabled` would add a custom resource
+    with a function, which only an existing bucket needs.
     """
     resource = bucket.node.default_child
     assert isinstance(resource, s3.CfnBucket)  # noqa: S101 - narrows a type that CDK leaves open

@@ -1,6 +1,6 @@
 """The widgets of the dashboard, in a grid of 24 columns.
 
-What CloudWatch takes: CloudWatch-Dashboard-Body-Structure in its API reference.
+The format is CloudWatch-Dashboard-Body-Structure in CloudWatch's API reference.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from infra.intake import Intake
     from infra.storage import Storage
 
-RUN_DAYS = 7  # of a whole run, at most; Standard workflows may take a year
+RUN_DAYS = 7  # maximum of a run; a Standard workflow may take a year
 
 
 class Workflow(Construct):
-    """The `state_machine`, and the rule that reports executions which ended badly."""
+    """The `state_machine`, and the rule that reports failed executions."""
 
     def __init__(
         self, scope: Construct, *, environment: Environment, storage: Storage, functions: Functions
@@ -49,8 +49,8 @@ class Workflow(Construct):
                 destination=logs.LogGroup(
                     self,
                     "Logs",
-                    # Only below this prefix does a log group not count against the resource
-                    # policy's 5,120 characters.
+                    # Only log groups below this prefix do not count towards the resource policy's
+                    # 5,120 characters.
                     log_group_name=f"/aws/vendedlogs/states/{environment.stack.name}",
                     retention=logs.RetentionDays.ONE_MONTH,
                     removal_policy=cdk.RemovalPolicy.DESTROY,
@@ -69,7 +69,7 @@ class Workflow(Construct):
         )
 
     def report_failures(self, functions: Functions, intake: Intake) -> None:
-        """Let the report function settle every execution that failed, timed out or was aborted."""
+        """Let the report function settle every execution that failed or was stopped."""
         events.Rule(
             self,
             "Failed",
@@ -93,14 +93,14 @@ class Workflow(Construct):
         )
 
     def _allow_work(self, environment: Environment, storage: Storage) -> None:
-        """Allow what Maps read, and what they write as their results."""
+        """Allow the Maps to read their items and to write their results."""
         runs = f"{environment.work.prefix}runs/*"
         lines = [storage.work.arn_for_objects(f"{runs}/{name}.jsonl") for name in LINES]
         results = storage.work.arn_for_objects(f"{runs}/{run_files.MAPS}/*")
         rights = [
             (["s3:GetObject"], lines),
-            # All four are asked for in the developer guide of Step Functions, "IAM policies for
-            # using Distributed Map states".
+            # The developer guide of Step Functions, "IAM policies for using Distributed Map
+            # states", requires all four.
             (
                 [
                     "s3:GetObject",

@@ -41,7 +41,7 @@ SAYS = {
     "make deploy": "s3unzip-dev.IngestBucket = ",
     "make destroy ENV=dev": r": [1-9]\d* objects deleted[^✅]*✅ +s3unzip-dev: destroyed",
     "make destroy ENV=prod": "make unprotect ENV=prod|s3unzip-prod: destroyed",
-    "make unprotect": "may now be destroyed",
+    "make unprotect": "can now be destroyed",
     "cdk ls": "s3unzip-dev",
     "cdk bootstrap": "bootstrapped",
     "cdk diff": "AWS::StepFunctions::StateMachine",

@@ -100,4 +100,4 @@ def test_email_of_alarms(synthesize: Callable[[Environment], Synthesized]) -> No
 def test_alarms_that_tell_nobody_are_said(dev: Synthesized) -> None:
     """Without an address the synthesis warns, and names the setting."""
     written = (dev.path.parent / f"{dev.path.name.split('.')[0]}.metadata.json").read_text()
-    assert "alarms of dev tell nobody: set alarms.email" in written
+    assert "alarms of dev notify nobody: set alarms.email" in written

@@ -48,8 +48,8 @@ def test_tables_of_free_names() -> None:
         ("functions.plan", "5", "-c functions.plan: this is a section"),
         ("kms_key.x", "5", "-c kms_key.x: there is no such setting"),
         ("runs.max_workers.x", "5", "-c runs.max_workers.x: there is no such setting"),
-        ("runs.max_workers", "many", "-c runs.max_workers: input should be a valid integer"),
-        ("options.marker", "yes", "-c options.marker: input should be a valid boolean"),
+        ("runs.max_workers", "many", "-c runs.max_workers must be a whole number; it is 'many'"),
+        ("options.marker", "yes", "-c options.marker must be true or false; it is 'yes'"),
     ],
 )
 def test_a_wrong_one_is_one_line(setting: str, text: str, line: str) -> None:
