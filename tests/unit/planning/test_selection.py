@@ -1,0 +1,140 @@
+"""Which members are wanted, and what is said of what fits none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import NothingSelectedError
+from s3unzip.model import Options
+from s3unzip.planning.selection import (
+    Unmatched,
+    check_selection,
+    compile_glob,
+    find_unmatched,
+    selector,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.mark.parametrize(
+    ("option", "pattern", "text"),
+    [
+        ("--member", "a*", "no member is called 'a*'"),
+        ("--include", "/a/b", "no member is called 'a/b'"),
+        ("--include", "/a/*", "no member matches '/a/*'"),
+        ("--include", "/a/?", "no member matches '/a/?'"),
+        ("--include", "/a[b]", "no member matches '/a[b]'"),
+        ("--include", "a", "no member matches 'a'"),
+    ],
+)
+def test_a_name_is_told_from_a_glob(option: str, pattern: str, text: str) -> None:
+    """A member's name is one, and an anchored pattern without a wildcard."""
+    assert str(Unmatched(option, pattern)) == text
+
+
+def test_names_that_are_near_are_told() -> None:
+    """All of them, as they are written."""
+    told = str(Unmatched("--member", "a.tx", ("a.txt", "b")))
+    assert told == "no member is called 'a.tx'; near: 'a.txt', 'b'"
+
+
+@pytest.mark.parametrize("pattern", ["A*.Txt", "d/A?.txt", "**/a[1-3].TXT"])
+def test_case_counts_unless_it_is_not_to(pattern: str) -> None:
+    """A glob can be compared with upper case as lower case; a newline is a character then too."""
+    assert compile_glob(pattern, any_case=True).match("d/a1.txt")
+    assert not compile_glob(pattern).match("d/a1.txt")
+    assert compile_glob("A**Z", any_case=True).match("a\n/z")
+    assert compile_glob("a**z").match("a\n/z")
+
+
+@pytest.mark.parametrize("pattern", ["a[", "a[]", "a[b"])
+def test_a_bracket_that_is_not_closed_is_itself(pattern: str) -> None:
+    """As in a shell."""
+    assert compile_glob(pattern).match(pattern)
+    assert not compile_glob(pattern).match("ab")
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (Options(names=("a", "c")), "ac"),
+        (Options(names=("a", "c"), exclude=("c",)), "a"),
+        (Options(names=("a", "c"), include=("b", "c")), "c"),
+        (Options(include=("a", "b")), "ab"),
+        (Options(exclude=("a", "b")), "c"),
+        (Options(include=("a", "b"), exclude=("b", "c")), "a"),
+    ],
+)
+def test_each_option_takes_away(options: Options, wanted: str) -> None:
+    """Names and includes must fit, and no exclude may."""
+    chosen = selector(options)
+    assert chosen is not None
+    assert "".join(filter(chosen, "abc")) == wanted
+
+
+PATHS = ("a.txt", "d/b.txt", "c.bin")
+
+
+def unmatched(options: Options, selected: int) -> list[str]:
+    """Return the options that fit no member, as they are written."""
+    found = find_unmatched(options, lambda: iter(PATHS), selected)
+    return [f"{one.option} {one.pattern}" for one in found]
+
+
+@pytest.mark.parametrize(
+    ("options", "selected", "expected"),
+    [
+        (Options(include=("*.zip",)), 0, ["--include *.zip"]),
+        (Options(include=("*.txt", "*.zip")), 2, ["--include *.zip"]),
+        (Options(include=("*.txt",)), 2, []),
+        (Options(names=("a.txt", "b.txt")), 1, ["--member b.txt"]),
+        (Options(names=("c.bin",), include=("*.zip",)), 0, ["--include *.zip"]),
+    ],
+)
+def test_what_fits_no_member_is_listed(
+    options: Options, selected: int, expected: list[str]
+) -> None:
+    """Each name and each glob by itself; one glob alone only if nothing was selected."""
+    assert unmatched(options, selected) == expected
+
+
+def test_one_glob_that_selected_something_is_not_compared_again() -> None:
+    """It fits what it selected: the names need not be read a second time."""
+
+    def read() -> Iterator[str]:
+        raise AssertionError("the names were read")
+
+    assert find_unmatched(Options(include=("*.txt",)), read, 2) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("A.TXT", ("a.txt",)),
+        ("b.txt", ("d/b.txt",)),
+        ("c.bim", ("c.bin",)),
+        ("something else", ()),
+    ],
+)
+def test_near_names_are_offered(name: str, near: tuple[str, ...]) -> None:
+    """By case, by the end of the path, or by few letters."""
+    (found,) = find_unmatched(Options(names=(name,)), lambda: iter(PATHS), 0)
+    assert found.near == near
+
+
+def test_a_selection_of_nothing_is_refused() -> None:
+    """With what was asked for in vain, or what excludes all; else there is only a warning."""
+    wrong = Unmatched("--member", "x")
+    vain = Unmatched("--include", "*.zip")
+    with pytest.raises(NothingSelectedError, match="no member is called 'x'"):
+        check_selection([wrong, vain], Options(), 3, 0)
+    with pytest.raises(NothingSelectedError, match=r"no member matches '\*\.zip'"):
+        check_selection([vain], Options(), 0, 3)
+    with pytest.raises(NothingSelectedError, match=r"all 3 members are excluded by --exclude \*"):
+        check_selection([], Options(exclude=("*",)), 0, 3)
+    assert check_selection([vain], Options(), 1, 2) == ["no member matches '*.zip'"]
+    assert check_selection([], Options(), 0, 0) == []
