@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tools.mutants.record import read_record, read_targets
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -181,14 +183,14 @@ def describe_branches(record: Path) -> str:
 
 def describe_mutants(record: Path) -> str:
     """Return the line on mutants, from what ``make mutants`` wrote."""
-    if not record.exists():
+    results = read_record(record)
+    if not results:
         return "mutants killed: not measured yet (make mutants)"
-    found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-    tried = sum(target["tried"] for target in found["targets"].values())
-    survived = sum(len(target["survived"]) for target in found["targets"].values())
+    tried = sum(result.tried for result in results.values())
+    survived = sum(len(result.survived) for result in results.values())
     return (
-        f"mutants killed: {tried - survived:,} of {tried:,} tried in {len(found['targets'])} "
-        f"modules; why {survived} survive: tools/records/survivors.toml"
+        f"mutants killed: {tried - survived:,} of {tried:,} tried in {len(results)} of "
+        f"{len(read_targets())} modules; why {survived} survive: tools/records/survivors.toml"
     )
 
 

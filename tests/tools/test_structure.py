@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from tools.mutants.record import Result, read_targets, write_record
 from tools.structure import (
     MAX_FILE_LINES,
     MAX_FUNCTION_LINES,
@@ -104,11 +105,15 @@ def test_records_are_told(tmp_path: Path) -> None:
     assert "make mutants" in describe_mutants(record)
     record.write_text(json.dumps({"run": 93, "every": 100, "commit": "abc"}))
     assert describe_branches(record) == "branches covered: 93 of 100, 93.0% (at abc)"
-    targets = {"a.py": {"tried": 10, "survived": ["x"]}, "b.py": {"tried": 5, "survived": []}}
-    record.write_text(json.dumps({"targets": targets}))
-    assert describe_mutants(record).startswith(
-        "mutants killed: 14 of 15 tried in 2 modules; why 1 "
-    )
+    write_record({"a.py": result(10, "x"), "b.py": result(5)}, record)
+    told = describe_mutants(record)
+    assert told.startswith(f"mutants killed: 14 of 15 tried in 2 of {len(read_targets())} modules")
+    assert "why 1 survive" in told
+
+
+def result(tried: int, *survived: str) -> Result:
+    """Return what was found of a module."""
+    return Result("", "", tried, tried, survived)
 
 
 def test_this_tree_is_measured() -> None:
