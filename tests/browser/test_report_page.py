@@ -227,6 +227,8 @@ def test_text_has_contrast(dark: bool, reader: Reader) -> None:  # noqa: FBT001 
 def test_accessibility_tree(width: int, reader: Reader) -> None:
     """A screen reader finds landmarks, named tables with rows, and labelled controls."""
     screen = reader.open(failing(), width=width)
+    assert screen.ask("return document.querySelector('#failed details').open") is False
+    screen.ask("document.querySelector('#failed summary').click()")
     nodes = screen.command("Accessibility.getFullAXTree")["nodes"]
     found = {
         (node["role"]["value"], node.get("name", {}).get("value", ""))

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from s3unzip import __version__
+from s3unzip.explanations import explain
+from s3unzip.reporting.next_step import next_command
 from s3unzip.reporting.page import timeline
 from s3unzip.reporting.page.data import (
     Comparison,
     CostRow,
     FailedMember,
     PageData,
+    Reason,
     Totals,
 )
 from s3unzip.reporting.page.encoding import clip, encode_safely
@@ -67,6 +71,8 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         verdict=report.verdict,
         reason=report.reason and clip(report.reason, TEXT_CHARS),
         message=report.message and clip(report.message, TEXT_CHARS),
+        offset=report.offset,
+        advice=explain(report.reason).advice if report.reason else None,
         verified=not report.options.trust_crc,
         source=clip(str(report.source).split("?", 1)[0], 2 * NAME_CHARS),
         destination=clip(str(report.destination), 2 * NAME_CHARS),
@@ -85,6 +91,8 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         comparisons=_comparisons(report, summary, totals, table, forecast),
         costs=_cost_rows(forecast.cost if forecast else None, cost),
         details=_details(report, summary),
+        next=next_command(report),
+        version=__version__,
     )
 
 
@@ -173,13 +181,20 @@ def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...
     return tuple(found)
 
 
-def _ranked(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the most frequent codes, and the sum of all others."""
+def _ranked(counts: Mapping[str, int]) -> tuple[Reason, ...]:
+    """Return the most frequent codes with their words, and the rest of them as one."""
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = [(clip(code, TEXT_CHARS), count) for code, count in order[:CODES]]
+    shown = [
+        Reason(clip(code, TEXT_CHARS), count, *map(_clipped, explain(code)))
+        for code, count in order[:CODES]
+    ]
     if rest := sum(count for _, count in order[CODES:]):
-        shown.append((f"{len(order) - CODES} other codes", rest))
+        shown.append(Reason(f"{len(order) - CODES} other codes", rest, "", ""))
     return tuple(shown)
+
+
+def _clipped(text: str) -> str:
+    return clip(text, TEXT_CHARS)
 
 
 def _failures(report: Report) -> tuple[FailedMember, ...]:

@@ -130,6 +130,15 @@ class Totals(Struct, frozen=True):
     cost: float | None
 
 
+class Reason(Struct, frozen=True, array_like=True):
+    """A code, how many members it is about, and what it means in words."""
+
+    code: str
+    members: int
+    sentence: str
+    advice: str
+
+
 class PageData(Struct, frozen=True):
     """All data of one report page."""
 
@@ -138,6 +147,8 @@ class PageData(Struct, frozen=True):
     verdict: Verdict
     reason: str | None
     message: str | None
+    offset: int | None  # in the archive, of what the message is about
+    advice: str | None  # of the reason
     verified: bool  # each member was compared with the directory's CRC-32
     source: str
     destination: str
@@ -150,9 +161,11 @@ class PageData(Struct, frozen=True):
     durations: Durations
     slowest: tuple[SlowTask, ...]
     sizes: tuple[SizeBin, ...]
-    reasons: tuple[tuple[str, int], ...]  # most frequent first
-    warnings: tuple[tuple[str, int], ...]
+    reasons: tuple[Reason, ...]  # most frequent first
+    warnings: tuple[Reason, ...]
     failures: tuple[FailedMember, ...]
     comparisons: tuple[Comparison, ...]
     costs: tuple[CostRow, ...]
     details: tuple[tuple[str, str], ...]  # name and value: pin, options
+    next: str | None  # the command that goes on from here
+    version: str  # of s3unzip

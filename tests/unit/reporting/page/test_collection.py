@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import s3unzip
+from s3unzip.explanations import explain
 from s3unzip.model import (
     Failure,
     Options,
@@ -150,7 +152,7 @@ def test_codes_beyond_the_list_are_counted_together() -> None:
     reasons = {f"code-{n:03d}": 1_000 - n for n in range(CODES + 10)}
     page = collect(msgspec.structs.replace(REPORT, reasons=reasons), None, [])
     assert len(page.reasons) == CODES + 1
-    assert sum(count for _, count in page.reasons) == sum(reasons.values())
+    assert sum(reason.members for reason in page.reasons) == sum(reasons.values())
 
 
 def test_long_text_is_cut_in_the_middle() -> None:
@@ -209,3 +211,26 @@ def test_page_data_survives_json() -> None:
     """The values go through JSON without loss, as all that travel do."""
     page = million(50)
     assert msgspec.json.decode(msgspec.json.encode(page), type=type(page)) == page
+
+
+def test_codes_are_told_in_words() -> None:
+    """The page has the command line's sentences and advice, the run and the next command."""
+    reasons = {"wrong-password": 2}
+    report = msgspec.structs.replace(
+        REPORT, verdict=Verdict.COMPLETED_WITH_ERRORS, reasons=reasons, warnings={"fifo-mode": 1}
+    )
+    page = collect(report, None, [])
+    assert [reason.sentence for reason in page.reasons] == [explain("wrong-password").sentence]
+    assert [reason.advice for reason in page.warnings] == [explain("fifo-mode").advice]
+    assert page.next == f"s3unzip retry {report.run}"
+    assert page.version == s3unzip.__version__
+
+
+def test_a_refusal_is_told_once() -> None:
+    """Its message is in words, and its code and place stand beside it."""
+    report = msgspec.structs.replace(
+        REPORT, verdict=Verdict.REJECTED, reason="no-eocd", message="It is text.", offset=7
+    )
+    page = collect(report, None, [])
+    assert (page.reason, page.message, page.offset) == ("no-eocd", "It is text.", 7)
+    assert page.advice == explain("no-eocd").advice

@@ -2,6 +2,7 @@
 // The failures: how many of each reason, and a table to search and filter.
 
 const PAGE = 100; // rows shown at a time
+const FEW = 10; // failures that are shown unfolded
 
 function showFailures(data) {
   const { failures, reasons, totals } = data;
@@ -26,7 +27,10 @@ function showFailures(data) {
   if (reasons.length) {
     document.getElementById("reasons").append(table("Failures by reason",
       [{ name: "Reason", head: true }, { name: "Members", className: "number" }, { name: "", className: "rest" }],
-      reasons.map(([, amount], at) => [links[at], count(amount), bar(amount, most, "bad")])).element);
+      reasons.map(([, amount, words, advice], at) => [
+        make("span", {}, foreign(words), " ", links[at], make("span", { className: "quiet below" }, foreign(advice))),
+        count(amount), bar(amount, most, "bad"),
+      ])).element);
   }
   if (!indexed.length) {
     document.getElementById("filter").hidden = true;
@@ -41,7 +45,10 @@ function showFailures(data) {
     { name: "Key", className: "mono key", head: true }, { name: "Reason", className: "mono reason" },
     { name: "Message" }, { name: "Offset", className: "number offset" },
   ], [], { note, cards: true });
-  document.getElementById("failed").append(view.element);
+  // Many failures begin folded, so that the timeline is on the first screen.
+  const listing = make("details", { open: indexed.length <= FEW },
+    make("summary", {}, `List ${plural(indexed.length, "failed member")}`), view.element);
+  document.getElementById("failed").append(listing);
 
   let shown = PAGE;
   function show() {
@@ -51,6 +58,7 @@ function showFailures(data) {
       folded(key || `(task ${task || "unknown"})`, wanted), foreign(reason, wanted), folded(message, wanted),
       offset === null ? "" : count(offset),
     ]));
+    listing.open = listing.open || Boolean(wanted) || Boolean(choice.value);
     matches.textContent = `${count(found.length)} of ${count(indexed.length)}`
       + (found.length > shown ? `, ${count(shown)} shown` : "");
     more.hidden = found.length <= shown;

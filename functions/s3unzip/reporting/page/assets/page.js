@@ -29,7 +29,7 @@ function sentence({ verdict, totals, verified }) {
 }
 
 function showHeader(data) {
-  const { archive, verdict, reason, message, source, destination, started } = data;
+  const { archive, verdict, reason, message, offset, advice, source, destination, started, run, next } = data;
   document.title = `${archive}: ${VERDICTS[verdict][1].slice(2, -1).toLowerCase()} · s3unzip`;
   document.getElementById("archive").append(foreign(archive));
   const [colour, words] = VERDICTS[verdict];
@@ -37,10 +37,12 @@ function showHeader(data) {
   if (reason || message) {
     const cause = document.getElementById("cause");
     cause.hidden = false;
-    cause.append(reason ? make("code", {}, foreign(reason)) : "", foreign(message || ""));
+    const place = offset === null ? "" : ` at byte ${count(offset)}`;
+    cause.append(foreign(message || ""), " ", reason ? make("code", {}, foreign(reason), place) : "");
+    if (advice) { cause.append(make("span", { className: "quiet below" }, foreign(advice.replaceAll(" RUN", ` ${run}`)))); }
   }
   const when = started ? `${new Date(started * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC` : "";
-  for (const [name, value] of [["Source", source], ["Destination", destination], ["Started", when]]) {
+  for (const [name, value] of [["Source", source], ["Destination", destination], ["Started", when], ["Run", run], ["Next", next]]) {
     if (value) { document.getElementById("route").append(make("dt", {}, name), make("dd", {}, foreign(value))); }
   }
 }
@@ -247,8 +249,8 @@ function showDetails({ details, totals, warnings }) {
     ]));
   }
   if (warnings.length) {
-    put("warnings", table("Warnings", [{ name: "Code", className: "mono", head: true }, { name: "Count", className: "number" }],
-      warnings.map(([code, amount]) => [foreign(code), count(amount)]), { note: "Oddities that were let pass." }));
+    put("warnings", table("Warnings", [{ name: "Warning", head: true }, { name: "Count", className: "number" }],
+      warnings.map(([code, amount, words]) => [make("span", {}, foreign(words), " ", foreign(code)), count(amount)]), { note: "Oddities that were let pass." }));
   }
 }
 
@@ -269,6 +271,7 @@ function showPage(data) {
     }
   }
   showDetails(data);
+  document.getElementById("version").textContent = `s3unzip ${data.version}`;
 }
 
 showPage(JSON.parse(document.getElementById("data").textContent));

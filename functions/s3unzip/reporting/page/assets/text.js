@@ -2,7 +2,6 @@
 // Numbers and text as people read them, and elements made of text. Nothing here parses HTML.
 // The space between a figure and its unit is a no-break space (\u00a0).
 
-const UNITS = ["B", "kB", "MB", "GB", "TB"];
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 function digits(value, most = 3) {
@@ -18,10 +17,11 @@ function plural(value, noun) {
   return `${count(value)} ${noun}${Math.round(value) === 1 ? "" : "s"}`;
 }
 
+// The same units and digits as the command line.
 function bytes(value) {
   let power = 0;
-  while (value >= 999.5 && power < UNITS.length - 1) { value /= 1000; power += 1; }
-  return `${power ? digits(value) : count(value)}\u00a0${UNITS[power]}`;
+  while (value >= 1024 && power < BINARY.length - 1) { value /= 1024; power += 1; }
+  return `${power ? value.toLocaleString("en-US", { maximumFractionDigits: 1 }) : count(value)}\u00a0${BINARY[power]}`;
 }
 
 // A power of two, exactly.
