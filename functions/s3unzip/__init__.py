@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip.lazy import lazy_names
+from s3unzip.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from s3unzip import deflate, errors, zipformat
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from s3unzip.verification.results import Verification
     from s3unzip.zipformat.policy import Limits
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Archive",

@@ -16,7 +16,7 @@ def main() -> NoReturn:
 
         mend_streams()
         if sys.argv[1:] == ["--version"]:  # without the imports of a command line
-            from s3unzip import __version__
+            from s3unzip.version import __version__
 
             sys.stdout.write(f"s3unzip {__version__}\n")
             sys.exit(0)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from s3unzip import __version__
 from s3unzip.cli.commands import archive, doctor, operate, plan, reconcile, run, verify, watch
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.cli.terminal.signals import Stopping
@@ -26,6 +25,7 @@ from s3unzip.errors import (
     S3UnzipError,
     ServiceFaultError,
 )
+from s3unzip.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

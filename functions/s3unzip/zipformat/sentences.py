@@ -96,7 +96,7 @@ SENTENCES = {
     "stored-size-mismatch": "The member is stored, but its two sizes differ.",
     "size-overrun": "The data is longer than declared.",
     "stream-truncated": "The compressed data ends early.",
-    "size-mismatch": "The data has not the declared size.",
+    "size-mismatch": "The data does not have the declared size.",
     "compressed-trailing-bytes": "Bytes follow the end of the compressed data.",
     "crc-mismatch": "The data does not have the declared CRC-32.",
     "aes-mac-mismatch": "The data does not have the stored AES authentication code.",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from s3unzip import __version__
 from s3unzip.explanations import explain
+from s3unzip.model import Verdict
 from s3unzip.reporting.next_step import next_command
 from s3unzip.reporting.page import timeline
 from s3unzip.reporting.page.data import (
@@ -24,6 +24,7 @@ from s3unzip.reporting.page.data import (
 )
 from s3unzip.reporting.page.encoding import clip, encode_safely
 from s3unzip.reporting.page.tables import SizeTable, TaskTable
+from s3unzip.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +86,7 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         durations=timeline.durations(table),
         slowest=table.slowest(origin),
         sizes=bins,
-        reasons=_ranked(report.reasons),
+        reasons=() if report.verdict is Verdict.REJECTED else _ranked(report.reasons),
         warnings=_ranked(report.warnings),
         failures=_failures(report),
         comparisons=_comparisons(report, summary, totals, table, forecast),
