@@ -25,7 +25,7 @@ from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.planning.keys import parse_template
 from s3unzip.runs.written import read_written
 from s3unzip.settings import Variable
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.zipformat import Policy
 

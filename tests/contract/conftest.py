@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.stores.s3.session import S3Access, Session
+from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.s3.session import Session
 from tests.contract.places import Place, folder_place, memory_place, s3_place
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 

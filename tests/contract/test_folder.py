@@ -27,7 +27,8 @@ from s3unzip.errors import (
 from s3unzip.model import Location
 from s3unzip.stores.folder.descriptors import Directories
 from s3unzip.stores.folder.destination import FolderDestination
-from s3unzip.stores.folder.placing import OWN, Folder, write_file
+from s3unzip.stores.folder.files import OWN
+from s3unzip.stores.folder.placing import Folder, write_file
 from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
 from s3unzip.stores.ports import ListedObject, ObjectFacts, Upload

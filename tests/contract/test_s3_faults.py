@@ -25,7 +25,7 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Upload
-from s3unzip.stores.s3.session import S3Access, Writing
+from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS

@@ -7,7 +7,7 @@ import pytest
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Location
 from s3unzip.stores.ports import StoredObject
-from s3unzip.stores.s3.session import S3Access, Writing
+from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.stores import S3Stores
 from tests.servers import Asked, HttpServer, Reply
 

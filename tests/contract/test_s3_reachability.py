@@ -15,8 +15,8 @@ from s3unzip.cli.options.connections import check_endpoint
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
 from s3unzip.model import Location
 from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.reachability import why_unreachable
-from s3unzip.stores.s3.session import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from tests.servers import HOST, HttpServer, Reply, free_port
 

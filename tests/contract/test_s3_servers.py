@@ -9,7 +9,7 @@ import pytest
 from s3unzip.errors import AccessDeniedError, NotFoundError
 from s3unzip.model import Location
 from s3unzip.stores.ports import Upload
-from s3unzip.stores.s3.session import S3Access, Session
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.conftest import session_of
@@ -17,6 +17,8 @@ from tests.contract.places import FACTS, Place, s3_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from s3unzip.stores.s3.session import Session
 
 MIB = 1024**2
 

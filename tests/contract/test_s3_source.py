@@ -9,7 +9,7 @@ import pytest
 
 from s3unzip.errors import SourceChangedError, StorageError
 from s3unzip.model import Location
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
 from tests.servers import Asked, HttpServer, Reply, s3_error

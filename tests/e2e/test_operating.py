@@ -14,7 +14,7 @@ import pytest
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:

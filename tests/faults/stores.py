@@ -11,7 +11,7 @@ from botocore.config import Config
 
 from s3unzip.context import Context
 from s3unzip.model import Location
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat import Policy
 from tests.faults.proxy import worker_number

@@ -27,7 +27,7 @@ from s3unzip.platforms import aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Variable, make_tuning, spellings
 from s3unzip.stores.locations import parse_destination
-from s3unzip.stores.s3.session import Writing
+from s3unzip.stores.s3.access import Writing
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat import Limits, Policy
 

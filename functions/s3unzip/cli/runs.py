@@ -133,7 +133,7 @@ def open_deployed(environment: str, config: StoreConfig) -> DeployedRuns:
         NotFoundError: it is not there.
     """
     from s3unzip.operate.runs import DeployedRuns
-    from s3unzip.stores.s3.session import S3Access
+    from s3unzip.stores.s3.access import S3Access
 
     access = S3Access(
         config.endpoint_url, config.region, config.profile, connections=config.connections

@@ -49,6 +49,8 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
     Raises:
         UsageError: a line is not such a value: another version wrote it, or a hand did.
     """
+    if kind not in _prepared:
+        _prepare(kind)
     try:
         return msgspec.json.Decoder(kind).decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

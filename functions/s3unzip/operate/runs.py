@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
 
-    from s3unzip.stores.s3.session import S3Access
+    from s3unzip.stores.s3.access import S3Access
 
 RUNNING = "RUNNING"
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from s3unzip.context import Context
-    from s3unzip.model import Options, Request, Task
+    from s3unzip.model import Options, Pin, Request, Task
     from s3unzip.planning.reading import Reading
     from s3unzip.runs.written import WrittenObjects
     from s3unzip.stores.calls import Calls
@@ -80,16 +80,7 @@ def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
     check_form(request)
     source = context.stores.source(request.source)
     tail = read_tail(source, request.source, context, calls)
-    run = Run(
-        id=run_id(request, tail.pin),
-        source=request.source,
-        pin=tail.pin,
-        destination=request.destination,
-        options=request.options,
-        key_prefix=template.prefix,
-        created=started,
-        event_time=request.event_time,
-    )
+    run = _make_run(request, tail.pin, template.prefix, started)
     try:
         archive = source.pinned(request.source, tail.pin)
         reading = read_directory(archive, tail, request.options, template, context, calls)
@@ -105,6 +96,19 @@ def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
     if refused is not None:
         return replace(refused, requests=calls.requests)
     return step.records.write_summary(lambda requests: replace(summary, requests=requests))
+
+
+def _make_run(request: Request, pin: Pin, key_prefix: str, created: float) -> Run:
+    return Run(
+        id=run_id(request, pin),
+        source=request.source,
+        pin=pin,
+        destination=request.destination,
+        options=request.options,
+        key_prefix=key_prefix,
+        created=created,
+        event_time=request.event_time,
+    )
 
 
 def _reject(

@@ -90,7 +90,7 @@ class _Stores:
                 raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
 
     def _open_s3(self) -> S3Stores:
-        from s3unzip.stores.s3.session import S3Access, Writing
+        from s3unzip.stores.s3.access import S3Access, Writing
         from s3unzip.stores.s3.stores import S3Stores
 
         config = self._config

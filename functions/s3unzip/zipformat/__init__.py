@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.coding import compression_of, declares_crc, with_known_crc
     from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
     from s3unzip.zipformat.directory.columns import Members
-    from s3unzip.zipformat.directory.findings import Failure, Failures, Warnings
+    from s3unzip.zipformat.directory.findings import Failure, Failures, Index, Warnings
     from s3unzip.zipformat.directory.headers import CentralHeader, HeaderNote
-    from s3unzip.zipformat.directory.index import Index, IndexBuilder, finalize_index
+    from s3unzip.zipformat.directory.index import IndexBuilder, finalize_index
     from s3unzip.zipformat.directory.judging import read_header
     from s3unzip.zipformat.directory.keys import fold_key
     from s3unzip.zipformat.directory.locate import TAIL_LENGTH, DirectoryLocation, locate_directory
@@ -109,9 +109,9 @@ if not TYPE_CHECKING:
             "s3unzip.zipformat.coding": ("compression_of", "declares_crc", "with_known_crc"),
             "s3unzip.zipformat.decode": ("PIECE_LENGTH", "MemberDecoder", "decode_whole"),
             "s3unzip.zipformat.directory.columns": ("Members",),
-            "s3unzip.zipformat.directory.findings": ("Failure", "Failures", "Warnings"),
+            "s3unzip.zipformat.directory.findings": ("Failure", "Failures", "Index", "Warnings"),
             "s3unzip.zipformat.directory.headers": ("CentralHeader", "HeaderNote"),
-            "s3unzip.zipformat.directory.index": ("Index", "IndexBuilder", "finalize_index"),
+            "s3unzip.zipformat.directory.index": ("IndexBuilder", "finalize_index"),
             "s3unzip.zipformat.directory.judging": ("read_header",),
             "s3unzip.zipformat.directory.keys": ("fold_key",),
             "s3unzip.zipformat.directory.locate": (

@@ -16,7 +16,7 @@ from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import KIB, MIB, Tuning
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from tests import zips
 from tests.functional.large.encoders import log_lines

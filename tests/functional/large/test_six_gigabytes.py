@@ -17,7 +17,7 @@ from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from tests.functional.large.huge import SMALL, check, write_archive
 from tests.functional.large.world import ContextMaker

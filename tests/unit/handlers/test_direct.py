@@ -19,7 +19,7 @@ from s3unzip.model import Location, Report, Request, Verdict, decode, encode
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.platforms import one_function
 from s3unzip.settings import Variable
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from tests.unit.aws_lambda.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import DEFLATE, Entry, build

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from tests.unit.aws_lambda.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions
 

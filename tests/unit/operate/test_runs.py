@@ -9,7 +9,7 @@ import pytest
 
 from s3unzip.errors import NotFoundError, StorageError, UsageError
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import Entry, build
 

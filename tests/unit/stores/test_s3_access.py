@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from s3unzip.errors import AccessDeniedError, StorageError
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.run_store import PART, S3RunStore
-from s3unzip.stores.s3.session import S3Access, Session
+from s3unzip.stores.s3.session import Session
 from tests.memory import MemoryBucket
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import StorageError
 from s3unzip.stores.folder.errors import translate_error
-from s3unzip.stores.folder.placing import OWN
+from s3unzip.stores.folder.files import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Pin
     from s3unzip.stores.ports import Buffer, ObjectFacts
-    from s3unzip.stores.s3.session import Writing
+    from s3unzip.stores.s3.access import Writing
 
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _EDGES = ("", "/", ".")

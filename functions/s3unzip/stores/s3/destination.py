@@ -2,64 +2,35 @@
 
 from __future__ import annotations
 
-import base64
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
 import obstore
 
-from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
-from s3unzip.model import Part
+from s3unzip.errors import NotFoundError, StorageError
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.ports import ListedObject, PartLimits, StoredObject, Upload
+from s3unzip.stores.ports import ListedObject, StoredObject
 from s3unzip.stores.s3 import boto_fallback as odd_keys
-from s3unzip.stores.s3.errors import S3_ERRORS, Call, translate_error
+from s3unzip.stores.s3.errors import S3_ERRORS
 from s3unzip.stores.s3.lean import read_headers
-from s3unzip.stores.s3.pins import date_of
-from s3unzip.stores.s3.session import Writing
+from s3unzip.stores.s3.uploads import S3Uploads, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mypy_boto3_s3.type_defs import (
-        CompletedPartTypeDef,
-        CompleteMultipartUploadRequestTypeDef,
-        CreateMultipartUploadRequestTypeDef,
         ListObjectsV2RequestPaginateTypeDef,
-        UploadPartCopyRequestTypeDef,
     )
     from obstore import Attributes
 
-    from s3unzip.errors import S3UnzipError
-    from s3unzip.model import Location, Pin
     from s3unzip.stores.ports import Buffer, ObjectFacts
     from s3unzip.stores.s3.lean import LeanClient
-    from s3unzip.stores.s3.session import Session
-    from s3unzip.zipformat.ranges import ByteRange
 
 PIECE = 1024**2
 DELETE_BATCH = 1_000
-COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
 
 
-class _Owner(TypedDict, total=False):
-    ExpectedBucketOwner: str
-
-
-class S3Destination:
+class S3Destination(S3Uploads):
     """One bucket that members are written to; threads may share it."""
-
-    def __init__(self, session: Session, bucket: str, writing: Writing | None = None) -> None:
-        self._session = session
-        self._bucket = bucket
-        self._writing = writing or Writing()
-        self._owner = _Owner()
-        if self._writing.owner is not None:
-            self._owner["ExpectedBucketOwner"] = self._writing.owner
-
-    @property
-    def part_limits(self) -> PartLimits:
-        """Amazon S3's limits; compatible stores have these or looser ones."""
-        return PartLimits()
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
@@ -74,7 +45,7 @@ class S3Destination:
                     self._writing,
                     if_absent=if_absent,
                 )
-                return _unquoted(etag)
+                return unquoted(etag)
             self._session.confirm_owner(self._bucket, self._writing.owner)
             attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
             if facts.content_encoding is not None:
@@ -88,8 +59,8 @@ class S3Destination:
                 use_multipart=False,
             )
         except S3_ERRORS as error:
-            raise self._fault(error, "PutObject", key, conditional=if_absent) from None
-        return _unquoted(answer["e_tag"])
+            raise self.fault(error, "PutObject", key, conditional=if_absent) from None
+        return unquoted(answer["e_tag"])
 
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is.
@@ -100,7 +71,7 @@ class S3Destination:
             asker = self._asker()
             headers = self._head_slowly(key) if asker is None else asker.head(key)
         except S3_ERRORS as error:
-            refusal = self._fault(error, "GetObject", key)
+            refusal = self.fault(error, "GetObject", key)
             if isinstance(refusal, NotFoundError):
                 return None
             raise refusal from None
@@ -129,7 +100,7 @@ class S3Destination:
                     if entry.key >= first:
                         yield entry
         except S3_ERRORS as error:
-            raise self._fault(error, "ListBucket", prefix) from None
+            raise self.fault(error, "ListBucket", prefix) from None
 
     def _pages(self, prefix: str, after: str) -> Iterator[list[ListedObject]]:
         """Yield pages of LIST by boto3."""
@@ -140,7 +111,7 @@ class S3Destination:
             request["StartAfter"] = after
         for page in self._session.control.get_paginator("list_objects_v2").paginate(**request):
             yield [
-                ListedObject(entry["Key"], entry["Size"], _unquoted(entry.get("ETag")))
+                ListedObject(entry["Key"], entry["Size"], unquoted(entry.get("ETag")))
                 for entry in page.get("Contents", ())
             ]
             if page["IsTruncated"]:
@@ -157,7 +128,7 @@ class S3Destination:
             for piece in found.stream(min_chunk_size=PIECE):
                 yield memoryview(piece)
         except S3_ERRORS as error:
-            raise self._fault(error, "GetObject", key) from None
+            raise self.fault(error, "GetObject", key) from None
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
@@ -172,215 +143,12 @@ class S3Destination:
                     **self._owner,
                 )
             except S3_ERRORS as error:
-                raise self._fault(error, "DeleteObject", batch[0]) from None
+                raise self.fault(error, "DeleteObject", batch[0]) from None
             for refused in answer.get("Errors", ()):
                 raise StorageError(
                     f"s3:DeleteObject s3://{self._bucket}/{refused.get('Key')}: "
                     f"{refused.get('Code')}: {refused.get('Message')}"
                 )
-
-    def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Begin a multipart upload whose parts carry a CRC-32; return its id."""
-        request: CreateMultipartUploadRequestTypeDef = {
-            "Bucket": self._bucket,
-            "Key": key,
-            "ContentType": facts.content_type,
-            "Metadata": facts.metadata,
-            "ChecksumAlgorithm": "CRC32",
-            "ChecksumType": "COMPOSITE",
-        }
-        if self._writing.owner is not None:
-            request["ExpectedBucketOwner"] = self._writing.owner
-        if facts.content_encoding is not None:
-            request["ContentEncoding"] = facts.content_encoding
-        if self._writing.kms_key is not None:
-            request["ServerSideEncryption"] = "aws:kms"
-            request["SSEKMSKeyId"] = self._writing.kms_key
-            request["BucketKeyEnabled"] = True
-        try:
-            answer = self._session.control.create_multipart_upload(**request)
-        except S3_ERRORS as error:
-            raise self._fault(error, "PutObject", key) from None
-        return str(_told(answer, "UploadId", key))
-
-    def upload_part(
-        self,
-        upload: Upload,
-        number: int,
-        offset: int,  # noqa: ARG002 - a folder needs it
-        body: Buffer,
-        crc32: int,
-    ) -> Part:
-        """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
-        checksum = base64.b64encode(crc32.to_bytes(4, "big")).decode()
-        content: Any = body if isinstance(body, bytes | bytearray) else bytes(body)
-        try:
-            answer = self._session.slow.upload_part(
-                Bucket=self._bucket,
-                Key=upload.key,
-                UploadId=upload.upload_id,
-                PartNumber=number,
-                Body=content,
-                ChecksumCRC32=checksum,
-                **self._owner,
-            )
-        except S3_ERRORS as error:
-            raise self._fault(error, "PutObject", upload.key) from None
-        return Part(number, _told(answer, "ETag", upload.key), len(content), crc32, checksum)
-
-    def copy_part(
-        self,
-        upload: Upload,
-        number: int,
-        offset: int,  # noqa: ARG002 - a folder needs it
-        source: Location,
-        pin: Pin,
-        span: ByteRange,
-    ) -> Part:
-        """Copy `span` of the pinned source as part `number`, server-side.
-
-        Raises:
-            SourceChangedError: the source is no longer what `pin` says.
-            StorageError: the store cannot copy ranges.
-        """
-        request: UploadPartCopyRequestTypeDef = {
-            "Bucket": self._bucket,
-            "Key": upload.key,
-            "UploadId": upload.upload_id,
-            "PartNumber": number,
-            "CopySource": {"Bucket": source.bucket, "Key": source.key},
-            "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
-        }
-        if self._writing.owner is not None:
-            request["ExpectedBucketOwner"] = self._writing.owner
-        if pin.etag is not None:
-            request["CopySourceIfMatch"] = pin.etag
-        if pin.version_id is not None:
-            request["CopySource"] = {
-                "Bucket": source.bucket,
-                "Key": source.key,
-                "VersionId": pin.version_id,
-            }
-        try:
-            answer = self._session.slow.upload_part_copy(**request)
-        except S3_ERRORS as error:
-            raise self._copy_fault(error, upload, source) from None
-        result = _told(answer, "CopyPartResult", upload.key)
-        checksum = result.get("ChecksumCRC32")
-        crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
-        return Part(number, _told(result, "ETag", upload.key), span.length, crc, checksum)
-
-    def complete_upload(
-        self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
-    ) -> str | None:
-        """Make the object visible, whole; return its ETag without quotes.
-
-        Raises:
-            ConflictError: `if_absent`, and the key exists.
-            NotFoundError: there is no such upload, maybe because it is complete already.
-        """
-        request: CompleteMultipartUploadRequestTypeDef = {
-            "Bucket": self._bucket,
-            "Key": upload.key,
-            "UploadId": upload.upload_id,
-            "MultipartUpload": {
-                "Parts": [_completed(part) for part in sorted(parts, key=lambda p: p.number)]
-            },
-            "MpuObjectSize": sum(part.size for part in parts),
-        }
-        if self._writing.owner is not None:
-            request["ExpectedBucketOwner"] = self._writing.owner
-        if if_absent:
-            request["IfNoneMatch"] = "*"
-        try:
-            answer = self._session.slow.complete_multipart_upload(**request)
-        except S3_ERRORS as error:
-            raise self._fault(error, "PutObject", upload.key, conditional=if_absent) from None
-        return _unquoted(answer.get("ETag"))
-
-    def abort_upload(self, upload: Upload) -> None:
-        """Drop the upload and its parts; nothing happens if it is gone."""
-        try:
-            self._session.control.abort_multipart_upload(
-                Bucket=self._bucket, Key=upload.key, UploadId=upload.upload_id, **self._owner
-            )
-        except S3_ERRORS as error:
-            found = self._fault(error, "AbortMultipartUpload", upload.key)
-            if not isinstance(found, NotFoundError):
-                raise found from None
-
-    def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the incomplete uploads below `prefix`."""
-        pages = self._session.control.get_paginator("list_multipart_uploads")
-        try:
-            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, **self._owner):
-                for entry in page.get("Uploads", ()):
-                    yield Upload(entry["Key"], entry["UploadId"])
-                if page["IsTruncated"]:
-                    count_request("list")
-        except S3_ERRORS as error:
-            raise self._fault(error, "ListBucketMultipartUploads", prefix) from None
-
-    def parts(self, upload: Upload) -> Sequence[Part]:
-        """Return the parts that an incomplete upload has."""
-        found: list[Part] = []
-        pages = self._session.control.get_paginator("list_parts").paginate(
-            Bucket=self._bucket, Key=upload.key, UploadId=upload.upload_id, **self._owner
-        )
-        try:
-            for page in pages:
-                for entry in page.get("Parts", ()):
-                    checksum = entry.get("ChecksumCRC32")
-                    crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
-                    found.append(
-                        Part(entry["PartNumber"], entry["ETag"], entry["Size"], crc, checksum)
-                    )
-        except S3_ERRORS as error:
-            raise self._fault(error, "ListMultipartUploadParts", upload.key) from None
-        return found
-
-    def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say whether `copy_part` can work from that source, held to its ETag or version."""
-        return source.scheme == "s3" and pin.size > COPY_FROM and date_of(pin) is None
-
-    def _copy_fault(self, error: Exception, upload: Upload, source: Location) -> S3UnzipError:
-        # One answer speaks of two objects; a condition can only be the source's.
-        found = translate_error(error, Call("GetObject", source.bucket, source.key, pinned=True))
-        upload_gone = "NoSuchUpload" in str(found)
-        return self._fault(error, "PutObject", upload.key) if upload_gone else found
-
-    def _fault(
-        self, error: Exception, action: str, key: str, *, conditional: bool = False
-    ) -> S3UnzipError:
-        return self._session.understand(
-            error, Call(action, self._bucket, key, conditional=conditional)
-        )
-
-
-def _told(answer: Mapping[str, Any], field: str, key: str) -> Any:
-    """Return a field of an answer; a connection that ends within the head leaves fields out.
-
-    Raises:
-        ServiceFaultError: the field is not there.
-    """
-    if field not in answer:
-        raise ServiceFaultError(f"{key}: the answer came without its {field}")
-    return answer[field]
-
-
-def _completed(part: Part) -> CompletedPartTypeDef:
-    if part.checksum_crc32 is None:
-        return {"PartNumber": part.number, "ETag": part.etag}
-    return {
-        "PartNumber": part.number,
-        "ETag": part.etag,
-        "ChecksumCRC32": part.checksum_crc32,
-    }
-
-
-def _unquoted(etag: str | None) -> str | None:
-    """Return an ETag without its quotes: lines of outcomes are many, and JSON escapes quotes."""
-    return etag.strip('"') if etag else None
 
 
 def _just_before(key: str) -> str:

@@ -11,13 +11,12 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.httpsession import where as where_certificates_are
-from msgspec import Struct
 from obstore.store import S3Store
 
 from s3unzip.clients import AwsSession
@@ -42,32 +41,12 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
 
     from s3unzip.errors import S3UnzipError
+    from s3unzip.stores.s3.access import S3Access, Writing
 
 DEFAULT_REGION = "us-east-1"
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
 REACH_SECONDS = 4.0
-
-
-class S3Access(Struct, frozen=True):
-    """How S3 is reached; picklable, and without a secret. Times in seconds."""
-
-    endpoint_url: str | None = None  # None: AWS, or AWS_ENDPOINT_URL
-    region: str | None = None
-    profile: str | None = None
-    connections: int = 64  # kept open
-    connect_seconds: float = 5.0
-    stall_seconds: float = 20.0  # without a byte
-    put_seconds: float = 120.0  # one PUT of at most some MiB, the sending included
-    slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
-    check_reachable: bool = False  # whether a program that has just begun gives up at once
-
-
-class Writing(NamedTuple):
-    """How objects are stored; `kms_key` None leaves it to the bucket's default."""
-
-    owner: str | None = None  # account that must own the bucket
-    kms_key: str | None = None
 
 
 class Session:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3RunStore
-from s3unzip.stores.s3.session import S3Access, Session, Writing
+from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
 
 if TYPE_CHECKING:

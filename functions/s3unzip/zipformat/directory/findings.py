@@ -1,4 +1,4 @@
-"""What is found in a directory: members that fail, and warnings, both bounded."""
+"""What reading a directory finds: members, members that fail, and warnings, all bounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from s3unzip.zipformat.directory.columns import FAILED
 from s3unzip.zipformat.directory.names import cut_name
 
 if TYPE_CHECKING:
-    from s3unzip.zipformat.directory.columns import MemberColumns
+    from s3unzip.zipformat.directory.columns import MemberColumns, Members
 
 _MAX_MESSAGES = 4096
 
@@ -104,3 +104,22 @@ class Warnings(Struct):
         self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
         if len(self.kept) < self.limit:
             self.kept.append(finding)
+
+
+class Index(Struct, frozen=True):
+    """The checked index of one archive; sizes in bytes.
+
+    `members` are those to extract, by offset; `failures` those that cannot be,
+    in directory order. `entries` counts every header, `directories` among them.
+    `total_size` and `total_compressed` are of `members`. `first` is the offset
+    of the first thing that is listed: a local header, or the directory.
+    """
+
+    members: Members
+    failures: Failures
+    first: int
+    directories: int
+    entries: int
+    total_size: int
+    total_compressed: int
+    warnings: Warnings

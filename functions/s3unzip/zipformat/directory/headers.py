@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from msgspec import Struct
+
+from s3unzip.zipformat.directory.names import is_plain_name
 
 if TYPE_CHECKING:
     from s3unzip.finding import Finding
@@ -86,3 +89,32 @@ class Headers(Sequence[CentralHeader]):
     def __getitem__(self, place: slice) -> list[CentralHeader]: ...
     def __getitem__(self, place: int | slice) -> CentralHeader | list[CentralHeader]:
         return list(self)[place]
+
+
+# The fixed fields of a header that the reading in columns looks at; `reader` has their layout.
+RawHeader = tuple[bytes, int, int, int, int, int, int, int, bytes, int]
+
+
+class HeaderRun:
+    """Consecutive headers: where each begins, and the parts of those that may be plain."""
+
+    __slots__ = ("mtimes", "names", "odd", "rows", "starts", "stop")
+
+    def __init__(self, start: int) -> None:
+        self.starts: list[int] = []
+        self.stop = start
+        self.rows: list[RawHeader] = []
+        self.names: list[bytes] = []
+        self.mtimes: list[int | None] = []
+        self.odd: list[int] = []
+
+    def set_odd_names_apart(self) -> None:
+        """Keep only rows whose names are plain; the others become odd."""
+        keep = [is_plain_name(name) is not None for name in self.names]
+        odd = set(self.odd)
+        places = [place for place in range(len(self.starts)) if place not in odd]
+        odd.update(place for place, kept in zip(places, keep, strict=True) if not kept)
+        self.odd = sorted(odd)
+        self.rows = list(compress(self.rows, keep))
+        self.names = list(compress(self.names, keep))
+        self.mtimes = list(compress(self.mtimes, keep))

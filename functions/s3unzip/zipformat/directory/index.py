@@ -9,11 +9,9 @@ from __future__ import annotations
 from itertools import chain, compress, islice, pairwise
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.columns import DIRECTORY, FAILED, MEMBER, MemberColumns, Members
-from s3unzip.zipformat.directory.findings import Failures, Warnings
+from s3unzip.zipformat.directory.findings import Failures, Index, Warnings
 from s3unzip.zipformat.directory.headers import Columns, Headers
 from s3unzip.zipformat.directory.keys import (
     HASH_COST,
@@ -40,25 +38,6 @@ _S3_SPECIAL = ("soap",)
 
 # What a header's name is good for: nothing, a member's key, a folder.
 _UNNAMED, _KEY, _FOLDER = 0, 1, 2
-
-
-class Index(Struct, frozen=True):
-    """The settled index of one archive; sizes in bytes.
-
-    `members` are those to extract, by offset; `failures` those that cannot be,
-    in directory order. `entries` counts every header, `directories` among them.
-    `total_size` and `total_compressed` are of `members`. `first` is the offset
-    of the first thing that is listed: a local header, or the directory.
-    """
-
-    members: Members
-    failures: Failures
-    first: int
-    directories: int
-    entries: int
-    total_size: int
-    total_compressed: int
-    warnings: Warnings
 
 
 class IndexBuilder:

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from s3unzip.finding import Finding
-from s3unzip.zipformat.directory.locate import Tail
+from s3unzip.zipformat.directory.end_records import Tail
 from s3unzip.zipformat.directory.records import (
     CENTRAL_LENGTH,
     EOCD,

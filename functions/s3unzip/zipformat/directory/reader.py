@@ -9,16 +9,16 @@ what is particular; so does a whole run in which anything does not hold.
 from __future__ import annotations
 
 import re
-from itertools import compress, repeat
+from itertools import repeat
 from operator import le, mul
 from struct import Struct
 from typing import TYPE_CHECKING, NoReturn
 
 from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.extras import EXTENDED_TIMESTAMP, UNICODE_PATH, ZIP64
-from s3unzip.zipformat.directory.headers import CentralHeader, Columns, Headers
+from s3unzip.zipformat.directory.headers import CentralHeader, Columns, HeaderRun, Headers
 from s3unzip.zipformat.directory.judging import read_header
-from s3unzip.zipformat.directory.names import PLAIN_NAME, is_plain_name
+from s3unzip.zipformat.directory.names import PLAIN_NAME
 from s3unzip.zipformat.directory.records import (
     ATTRIBUTE_DIRECTORY,
     ATTRIBUTE_REPARSE_POINT,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 # APPNOTE 4.3.12 in the pieces that the short reading looks at: the head (signature,
 # versions, flags, method) and the traits (disk, attributes) are few in any archive, so
 # they are judged once and then known by their bytes.
-_Row = tuple[bytes, int, int, int, int, int, int, int, bytes, int]
 _ROW = Struct("<12sIIIIHHH8sI")
 _HEAD = Struct("<4sHHHH")
 _TRAITS = Struct("<HHI")
@@ -63,31 +62,6 @@ _INFO_ZIP_TAG, _INFO_ZIP_REST = b"UT\x05\x00\x03", b"ux\x0b\x00"
 
 _RUN = 1024
 _are_plain = re.compile(rb"(?:%s\n)++" % PLAIN_NAME).fullmatch
-
-
-class _Run:
-    """Consecutive headers: where each begins, and the parts of those that may be plain."""
-
-    __slots__ = ("mtimes", "names", "odd", "rows", "starts", "stop")
-
-    def __init__(self, start: int) -> None:
-        self.starts: list[int] = []
-        self.stop = start
-        self.rows: list[_Row] = []
-        self.names: list[bytes] = []
-        self.mtimes: list[int | None] = []
-        self.odd: list[int] = []
-
-    def set_odd_names_apart(self) -> None:
-        """Keep only rows whose names are plain; the others become odd."""
-        keep = [is_plain_name(name) is not None for name in self.names]
-        odd = set(self.odd)
-        places = [place for place in range(len(self.starts)) if place not in odd]
-        odd.update(place for place, kept in zip(places, keep, strict=True) if not kept)
-        self.odd = sorted(odd)
-        self.rows = list(compress(self.rows, keep))
-        self.names = list(compress(self.names, keep))
-        self.mtimes = list(compress(self.mtimes, keep))
 
 
 class DirectoryReader:
@@ -154,9 +128,9 @@ class DirectoryReader:
     # The only code that runs once a header: hence no calls that can be avoided.
     def _walk(  # noqa: C901, PLR0915 (as said)
         self, data: bytes, at: int, room: int
-    ) -> _Run:
+    ) -> HeaderRun:
         """Cut up to `room` whole headers from `at` on, and tell plain ones from odd ones."""
-        run, end = _Run(at), len(data)
+        run, end = HeaderRun(at), len(data)
         unpack, heads, modes, extras = _ROW.unpack_from, self._heads, self._modes, self._extras
         starts, rows, names, mtimes = run.starts, run.rows, run.names, run.mtimes
         for place in range(room):
@@ -230,7 +204,7 @@ class DirectoryReader:
         self._extras[block[:4]] = len(block)
         return True
 
-    def _read_run(self, data: bytes, run: _Run) -> Columns:
+    def _read_run(self, data: bytes, run: HeaderRun) -> Columns:
         """Return a run's headers, in order."""
         names = b"\n".join((*run.names, b""))
         if not _are_plain(names) or names.count(b"\n") != len(run.names):
@@ -252,7 +226,7 @@ class DirectoryReader:
             headers.append(header)
         return Columns._make(zip(*headers, strict=True))
 
-    def _read_plain(self, run: _Run, names: bytes) -> Columns | None:
+    def _read_plain(self, run: HeaderRun, names: bytes) -> Columns | None:
         """Return the headers of all rows, or None if anything about them does not hold."""
         heads, stamps, crcs, compressed, sizes, lengths, _, _, traits, offsets = zip(
             *run.rows, strict=True

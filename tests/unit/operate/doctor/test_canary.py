@@ -17,7 +17,7 @@ from s3unzip.operate.doctor.diagnosis import CHECKS, examine
 from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
-from s3unzip.stores.s3.session import S3Access
+from s3unzip.stores.s3.access import S3Access
 from tests.unit.aws_lambda.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.unit.operate.doctor.scripted import answering, deny

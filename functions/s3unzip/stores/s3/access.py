@@ -1,0 +1,28 @@
+"""How S3 is reached and written to: plain values without a secret."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+
+class S3Access(Struct, frozen=True):
+    """How S3 is reached; picklable, and without a secret. Times in seconds."""
+
+    endpoint_url: str | None = None  # None: AWS, or AWS_ENDPOINT_URL
+    region: str | None = None
+    profile: str | None = None
+    connections: int = 64  # kept open
+    connect_seconds: float = 5.0
+    stall_seconds: float = 20.0  # without a byte
+    put_seconds: float = 120.0  # one PUT of at most some MiB, the sending included
+    slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
+    check_reachable: bool = False  # whether a program that has just begun gives up at once
+
+
+class Writing(NamedTuple):
+    """How objects are stored; `kms_key` None leaves it to the bucket's default."""
+
+    owner: str | None = None  # account that must own the bucket
+    kms_key: str | None = None
