@@ -5,12 +5,8 @@ RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
-<<<<<<< HEAD
-	bench-large bench-verify bench-everyday bench-forecast bench-hostile acceptance faults fuzz corpus mutants audit docs site site-links \
-	dist clean \
-=======
-	bench-large bench-verify bench-everyday bench-forecast bench-hostile acceptance faults simulate fuzz corpus audit docs dist clean \
->>>>>>> 3dce63b (Simulate runs by a seed, and compare them with a model of the documents)
+	bench-large bench-verify bench-everyday bench-forecast bench-hostile acceptance faults s3-tests \
+	simulate fuzz corpus mutants audit docs site site-links dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
@@ -63,6 +59,9 @@ acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set ag
 
 faults: .venv/ready  ## the fault-injection harness, its long form
 	$(RUN) python -m tests.faults
+
+s3-tests: .venv/ready embedded/.venv/ready  ## S3_TESTS=folder of ceph/s3-tests: docs/semantics.md
+	$(RUN) python -m tests.s3_tests --folder "$(S3_TESTS)"
 
 simulate: .venv/ready  ## SECONDS=60, or SEED=number WITHOUT=faults: docs/contributing/simulation.md
 	$(RUN) python -m tests.simulation --seconds $(or $(SECONDS),60) \

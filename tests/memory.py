@@ -147,16 +147,23 @@ class MemoryBucket:
             pending = self._pending(upload)
             if if_absent and upload.key in self.objects:
                 raise ConflictError(f"{upload.key} exists")
-            for part in parts[:-1]:
-                if part.size < self.part_limits.min_bytes:
-                    raise AssertionError(
-                        f"part {part.number} has {part.size} bytes: EntityTooSmall"
-                    )
-            if any(part.number not in pending.parts for part in parts):
+            if not parts:
+                raise StorageError(f"{upload.key}: an upload without parts: MalformedXML")
+            held = [pending.parts.get(part.number) for part in parts]
+            if any(
+                found is None or found[0].etag.strip('"') != part.etag.strip('"')
+                for found, part in zip(held, parts, strict=True)
+            ):
                 raise StorageError(f"{upload.key}: a part is not of this upload: InvalidPart")
-            body = b"".join(pending.parts[part.number][1] for part in parts)
+            bodies = [found[1] for found in held if found is not None]
+            for part, content in zip(parts[:-1], bodies, strict=False):
+                if len(content) < self.part_limits.min_bytes:
+                    raise AssertionError(
+                        f"part {part.number} has {len(content)} bytes: EntityTooSmall"
+                    )
             del self.pending[upload.upload_id]
-            stored = self.objects[upload.key] = Stored(body, pending.facts, _etag(body))
+            etag = _etag_of_parts(bodies)
+            stored = self.objects[upload.key] = Stored(b"".join(bodies), pending.facts, etag)
             return stored.etag.strip('"')
 
     def abort_upload(self, upload: Upload) -> None:
@@ -340,3 +347,10 @@ def put_archive(stores: MemoryStores, data: bytes, key: str = "in/archive.zip") 
 
 def _etag(data: bytes) -> str:
     return f'"{hashlib.md5(data).hexdigest()}"'  # noqa: S324 - what an ETag is
+
+
+def _etag_of_parts(bodies: Iterable[bytes]) -> str:
+    """Return the ETag of an object of parts: the MD5 of their MD5s, and their count."""
+    digests = [hashlib.md5(body).digest() for body in bodies]  # noqa: S324 - what an ETag is
+    whole = hashlib.md5(b"".join(digests)).hexdigest()  # noqa: S324
+    return f'"{whole}-{len(digests)}"'

@@ -1,97 +1,155 @@
-"""Workers killed at random moments: what is left after one redrive."""
+"""Any process killed at random moments, under options that change: what is left in the end.
+
+A program, its fork server and its workers are killed with SIGKILL, whatever they do. A program
+that ended is followed by another, with other options or as a redrive. When enough was killed, the
+next one is left alone.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-import threading
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s3unzip.model import Verdict
+from s3unzip.model import Location, OnConflict, Options, Request, encode
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
-from tests.faults.world import expected_listing
+from tests.faults.processes import await_end, descendants
+from tests.faults.program import Order
+from tests.faults.stores import DESTINATION, SOURCE
+from tests.faults.world import KEY, Listing, expected_listing, list_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.local.pool import WorkerPool
     from tests.faults.world import World
 
-WORKERS = 3
-KILLS_A_RUN = 25
-MEAN_SECONDS = 0.15  # between two kills
+KILLS_A_SEQUENCE = 50
+MEAN_SECONDS = 0.07  # between two kills
+TO_PROGRAM, TO_SERVER = 0.03, 0.04  # chances that a kill is theirs; else it is a worker's
+ORPHAN_SECONDS = 1.0
+LAST_SECONDS = 120.0  # of the program that is left alone
+PLACES = ("s3", "folder")
+RULES = (
+    Options(),
+    Options(on_conflict=OnConflict.SKIP_UNCHANGED),
+    Options(on_conflict=OnConflict.NEVER),
+    Options(exclude=("no-such-member",)),
+)
 
 
-class Killer:
-    """Kills random workers of a pool with SIGKILL, whatever they are doing."""
+class Sequence:
+    """Programs that follow each other until an archive is extracted."""
 
-    def __init__(self, seed: int, most: int) -> None:
-        self._random = random.Random(seed)
-        self._most = most
-        self._pools: list[WorkerPool] = []
-        self._over = threading.Event()
-        self.kills = 0
-        self.by_kind: Counter[str] = Counter()  # by the kind of task that was at hand
+    def __init__(self, world: World, place: str, folder: Path, dice: random.Random) -> None:
+        self._world = world
+        self._place = place
+        self._folder = folder
+        self._dice = dice
+        self.kills: Counter[str] = Counter()  # by what was killed
+        self.programs = 0
+        self.orphans = 0
+        self.codes: Counter[int] = Counter()  # exit codes; a killed program has -9
 
-    def watch(self, pool: WorkerPool) -> None:
-        """Begin to kill workers of `pool`."""
-        self._pools.append(pool)
+    def work_off(self, kills: int) -> int:
+        """Kill so often, then let a program end; return its exit code."""
+        while self.kills.total() < kills:
+            self.codes[self._run(kills - self.kills.total())] += 1
+        return self._run(0)
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Kill until the end of the block, or until enough are dead."""
-        thread = threading.Thread(target=self._kill)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
+    def listing(self) -> Listing:
+        """Return what lies in the destination; of a folder with the metadata that S3 would have."""
+        if self._place == "s3":
+            return self._world.listing()
+        found = list_folder(self._folder / "out")
+        return {key: one._replace(zip_crc32=one.crc32) for key, one in found.items()}
 
-    def _kill(self) -> None:
-        while self.kills < self._most:
-            if self._over.wait(self._random.expovariate(1 / MEAN_SECONDS)):
-                return
-            jobs = [entry for pool in self._pools for entry in pool.jobs.items()]
-            if jobs:
-                pid, job = self._random.choice(jobs)
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    self.kills += 1
-                    self.by_kind[job.partition("-")[0] or "idle"] += 1
+    def counts(self) -> dict[str, int]:
+        """Return what was done, and what is left over."""
+        ended = {f"exit_{'killed' if code < 0 else code}": n for code, n in self.codes.items()}
+        return {
+            "kills": self.kills.total(),
+            **{f"of_{kind}": count for kind, count in sorted(self.kills.items())},
+            "sequences": 1,
+            "programs": self.programs,
+            **ended,
+            "uploads_left": self._world.uploads(),
+            "files_left": sum(1 for _ in (self._folder / "out").rglob(".s3unzip-*")),
+            "orphans": self.orphans,
+        }
+
+    def _run(self, kills: int) -> int:
+        """Run one program, and kill up to so many of its processes; return its exit code."""
+        self.programs += 1
+        program = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.program", encode(self._order()).decode()],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        known: set[int] = set()
+        while kills and program.poll() is None:
+            time.sleep(self._dice.expovariate(1 / MEAN_SECONDS))
+            children = descendants(program.pid)
+            known.update(children)
+            kills -= self._kill(program, children)
+        code = program.wait(LAST_SECONDS)
+        self.orphans += len(await_end(sorted(known), ORPHAN_SECONDS))
+        return code
+
+    def _kill(self, program: subprocess.Popen[bytes], children: list[int]) -> int:
+        """Kill one of the processes; return how many were killed."""
+        chance = self._dice.random()
+        if chance < TO_PROGRAM:
+            kind, pids = "program", [program.pid]
+        elif chance < TO_PROGRAM + TO_SERVER:
+            kind, pids = "server", children[:1]
+        else:
+            kind, pids = "worker", children[1:]
+        if not pids:  # not begun yet
+            return 0
+        pid = self._dice.choice(pids)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            self.kills[kind] += 1
+            return 1
+        return 0
+
+    def _order(self) -> Order:
+        """Return what the next program does: a run by some rule, or a redrive."""
+        where = Location("s3", DESTINATION, "")
+        if self._place == "folder":
+            where = Location("file", "", f"{self._folder}/out/")
+        request = Request(Location("s3", SOURCE, KEY), where, self._dice.choice(RULES))
+        planned = sorted(Path(self._folder, "home/runs").glob("*/summary.json"))
+        again = self._dice.choice(planned).parent.name if planned else None
+        redriven = again if self._dice.random() < 1 / 4 else None
+        return Order(self._world.server.endpoint, f"{self._folder}/home/", request, redriven)
 
 
-def measure_kills(world: World, kills: int) -> Iterator[Figure]:
-    """Yield what `kills` random kills over as many runs as they take come to."""
+def measure_kills(world: World, kills: int, seed: int = 1) -> Iterator[Figure]:
+    """Yield what `kills` random kills come to, to S3 and to folders in turn."""
     archive = make_archive(small=200)
     want = expected_listing(archive)
-    done = runs = equal = redriven = left = 0
-    kinds: Counter[str] = Counter()
+    dice = random.Random(seed)
+    total: Counter[str] = Counter()
     started = time.monotonic()
-    while done < kills:
+    while total["kills"] < kills:
         world.clear()
         world.put_archive(archive)
-        killer = Killer(runs, min(KILLS_A_RUN, kills - done))
-        with killer.at_work():
-            report = world.run(processes=WORKERS, seen=killer.watch)
-        if report.verdict is not Verdict.COMPLETED:
-            redriven += 1
-            report = world.redrive(report.run, WORKERS)
-        done += killer.kills
-        kinds += killer.by_kind
-        runs += 1
-        equal += report.verdict is Verdict.COMPLETED and world.listing() == want
-        left += world.uploads()
-    yield Figure("kills", done, "kills")
-    for kind, count in sorted(kinds.items()):
-        yield Figure(f"kills.of_{kind}", count, "kills")
-    yield Figure("kills.runs", runs, "runs")
-    yield Figure("kills.equal_runs", equal, "runs")
-    yield Figure("kills.redriven_runs", redriven, "runs")
-    yield Figure("kills.uploads_left", left, "uploads")
+        with tempfile.TemporaryDirectory(prefix="s3unzip-kills-") as folder:
+            place = PLACES[total["sequences"] % len(PLACES)]
+            sequence = Sequence(world, place, Path(folder), dice)
+            code = sequence.work_off(min(KILLS_A_SEQUENCE, kills - total["kills"]))
+            total.update(sequence.counts())
+            total["equal_sequences"] += code == 0 and sequence.listing() == want
+    for name, count in total.items():
+        yield Figure(f"kills.{name}", count, "")
     yield Figure("kills.seconds", time.monotonic() - started, "s")

@@ -70,6 +70,18 @@ def expected_listing(archive: bytes) -> Listing:
         }
 
 
+def list_folder(root: Path) -> Listing:
+    """Return the files below a folder; those of VersityGW's own left out."""
+    found: Listing = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != ".sgwtmp"]
+        for name in names:
+            path = Path(folder, name)
+            body = path.read_bytes()
+            found[str(path.relative_to(root))] = Entry(len(body), zlib.crc32(body), _zip_crc(path))
+    return found
+
+
 class World:
     """A server with three buckets, seen through a proxy by the product."""
 
@@ -139,17 +151,7 @@ class World:
 
     def listing(self) -> Listing:
         """Return what lies in the destination."""
-        root = self.server.objects / DESTINATION
-        found: Listing = {}
-        for folder, folders, names in os.walk(root):
-            folders[:] = [name for name in folders if name != ".sgwtmp"]
-            for name in names:
-                path = Path(folder, name)
-                body = path.read_bytes()
-                found[str(path.relative_to(root))] = Entry(
-                    len(body), zlib.crc32(body), _zip_crc(path)
-                )
-        return found
+        return list_folder(self.server.objects / DESTINATION)
 
     def uploads(self) -> int:
         """Return how many multipart uploads are incomplete."""

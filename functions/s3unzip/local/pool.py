@@ -67,6 +67,7 @@ class WorkerPool:
         make_context: called in each worker; must be picklable.
         progress: gets the counts that the workers send.
         server: forks the workers, and stays open; None: the pool starts and closes its own.
+        retry_delay: seconds before a failed job is retried, doubled at each attempt.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class WorkerPool:
         make_context: Callable[[LocalClock, PipeProgress], Context],
         progress: Progress | None,
         server: ForkServer | None = None,
+        *,
+        retry_delay: float = FIRST_DELAY,
     ) -> None:
         self._run = run.id
         self._processes = processes
@@ -85,6 +88,7 @@ class WorkerPool:
         self._server = server
         self._own_server: ForkServer | None = None
         self._workers: list[_Worker] = []
+        self._retry_delay = retry_delay
         self._random = random.Random()  # noqa: S311 - jitter
 
     @property
@@ -242,7 +246,7 @@ class WorkerPool:
             return
         _log.info("%s is tried again: %s", job.id, failed.error)
         waiting.attempts[job.id] = attempt + 1
-        delay = min(LONGEST_DELAY, FIRST_DELAY * 2**attempt)
+        delay = min(LONGEST_DELAY, self._retry_delay * 2**attempt)
         waiting.put_off(job, self._random.uniform(0, delay))
 
 

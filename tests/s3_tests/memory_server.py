@@ -1,0 +1,315 @@
+"""The store in memory that tests stand on, as an S3 server: as much as s3-tests ask of it.
+
+What is decided here is HTTP and XML only. What a condition, a part, a copy or a listing means is
+asked of `MemoryBucket`, as the product asks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
+
+from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
+from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.ports import ObjectFacts, PartLimits, Upload
+from s3unzip.zipformat.ranges import ByteRange
+from tests.memory import MemoryBucket
+from tests.s3_tests.listings import list_objects, list_uploads, list_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+HOST = "127.0.0.1"
+STAMP = "Wed, 21 Oct 2015 07:28:00 GMT"
+METADATA = "x-amz-meta-"
+S3_LIMITS = PartLimits()
+
+
+class RefusalError(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(code)
+        self.status, self.code = status, code
+
+
+class Answer:
+    """Status, headers and body."""
+
+    def __init__(self, status: int = 200, body: bytes = b"", **headers: str) -> None:
+        self.status, self.body = status, body
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class Asked:
+    """One request."""
+
+    def __init__(self, handler: BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        bucket, _, key = parts.path.lstrip("/").partition("/")
+        self.method = handler.command
+        self.bucket, self.key = bucket, unquote(key)
+        self.query = {
+            name: values[0]
+            for name, values in parse_qs(parts.query, keep_blank_values=True).items()
+        }
+        self.headers: Mapping[str, str] = {
+            name.lower(): value for name, value in handler.headers.items()
+        }
+        self.body = handler.rfile.read(int(self.headers.get("content-length", "0")))
+
+    @property
+    def facts(self) -> ObjectFacts:
+        """What goes beside the object's bytes."""
+        metadata = {
+            name.removeprefix(METADATA): value
+            for name, value in self.headers.items()
+            if name.startswith(METADATA)
+        }
+        return ObjectFacts(self.headers.get("content-type", "binary/octet-stream"), metadata)
+
+    @property
+    def if_absent(self) -> bool:
+        """Whether the object must not exist; S3 knows no other condition by If-None-Match."""
+        wanted = self.headers.get("if-none-match")
+        if wanted not in {None, "*"} or "if-match" in self.headers:
+            raise RefusalError(501, "NotImplemented")
+        return wanted == "*"
+
+
+class MemoryS3:
+    """Buckets in memory, by name."""
+
+    def __init__(self) -> None:
+        self.buckets: dict[str, MemoryBucket] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, asked: Asked) -> Answer:
+        """Return the answer to one request."""
+        try:
+            with self._lock:
+                return self._answer(asked)
+        except RefusalError as refusal:
+            return _error(refusal.status, refusal.code)
+        except ConflictError:
+            return _error(412, "PreconditionFailed")
+        except SourceChangedError:
+            return _error(412, "PreconditionFailed")
+        except NotFoundError as missing:
+            return _error(404, "NoSuchUpload" if "upload" in str(missing) else "NoSuchKey")
+        except (AssertionError, StorageError) as refusal:
+            return _error(400, str(refusal).rpartition(": ")[2])
+
+    def _answer(self, asked: Asked) -> Answer:
+        if not asked.bucket:
+            names = "".join(f"<Bucket><Name>{name}</Name></Bucket>" for name in self.buckets)
+            return _xml("ListAllMyBucketsResult", f"<Buckets>{names}</Buckets>")
+        if asked.method == "PUT" and not asked.key:
+            self.buckets[asked.bucket] = bucket = MemoryBucket()
+            bucket.part_limits = S3_LIMITS
+            bucket.neighbours = self.buckets
+            return Answer()
+        bucket = self.buckets.get(asked.bucket) or MemoryBucket()
+        if asked.bucket not in self.buckets:
+            raise RefusalError(404, "NoSuchBucket")
+        return _of_object(bucket, asked, self.buckets) if asked.key else self._of_bucket(asked)
+
+    def _of_bucket(self, asked: Asked) -> Answer:
+        bucket, query = self.buckets[asked.bucket], asked.query
+        if asked.method == "DELETE":
+            del self.buckets[asked.bucket]
+            return Answer(204)
+        if asked.method == "POST" and "delete" in query:
+            root = ET.fromstring(asked.body)  # noqa: S314 - of a test's client
+            bucket.delete([node.text or "" for node in root.iter() if node.tag.endswith("Key")])
+            return _xml("DeleteResult", "")
+        if "versions" in query:
+            return _xml("ListVersionsResult", list_versions(bucket))
+        if "uploads" in query:
+            return _xml("ListMultipartUploadsResult", list_uploads(bucket, query))
+        if asked.method == "GET":
+            return _xml("ListBucketResult", list_objects(bucket, query))
+        raise RefusalError(501, "NotImplemented")
+
+
+def _of_object(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBucket]) -> Answer:
+    if "uploadId" in asked.query:
+        return _of_upload(bucket, asked, buckets)
+    if asked.method == "POST" and "uploads" in asked.query:
+        upload = bucket.create_upload(asked.key, asked.facts)
+        return _xml(
+            "InitiateMultipartUploadResult",
+            f"<Bucket>{asked.bucket}</Bucket><Key>{escape(asked.key)}</Key>"
+            f"<UploadId>{upload}</UploadId>",
+        )
+    if asked.method == "PUT" and "x-amz-copy-source" not in asked.headers:
+        etag = bucket.put(asked.key, asked.body, asked.facts, if_absent=asked.if_absent)
+        return Answer(ETag=f'"{etag}"')
+    if asked.method == "DELETE":
+        bucket.delete([asked.key])
+        return Answer(204)
+    if asked.method in {"GET", "HEAD"}:
+        return _read(bucket, asked)
+    raise RefusalError(501, "NotImplemented")
+
+
+def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBucket]) -> Answer:
+    upload = Upload(asked.key, asked.query["uploadId"])
+    if asked.method == "PUT":
+        number = int(asked.query["partNumber"])
+        if "x-amz-copy-source" in asked.headers:
+            part = _copy(bucket, asked, upload, number, buckets)
+            return _xml("CopyPartResult", f"<ETag>{escape(part.etag)}</ETag>")
+        part = bucket.upload_part(upload, number, 0, asked.body, 0)
+        return Answer(ETag=part.etag)
+    if asked.method == "DELETE":
+        bucket.parts(upload)  # refuses an upload that is not there
+        bucket.abort_upload(upload)
+        return Answer(204)
+    if asked.method == "POST":
+        etag = bucket.complete_upload(upload, _told_parts(asked.body), if_absent=asked.if_absent)
+        return _xml(
+            "CompleteMultipartUploadResult",
+            f"<Key>{escape(asked.key)}</Key><ETag>&quot;{etag}&quot;</ETag>",
+        )
+    parts = "".join(
+        f"<Part><PartNumber>{part.number}</PartNumber><ETag>{escape(part.etag)}</ETag>"
+        f"<Size>{part.size}</Size></Part>"
+        for part in bucket.parts(upload)
+    )
+    return _xml("ListPartsResult", f"<IsTruncated>false</IsTruncated>{parts}")
+
+
+def _told_parts(body: bytes) -> list[Part]:
+    root = ET.fromstring(body or b"<CompleteMultipartUpload/>")  # noqa: S314 - of a test's client
+    space = root.tag.rpartition("}")[0]
+    space = space + "}" if space else ""
+    return [
+        Part(
+            int(node.findtext(f"{space}PartNumber", "0")),
+            node.findtext(f"{space}ETag", ""),
+            0,
+        )
+        for node in root.iterfind(f"{space}Part")
+    ]
+
+
+def _copy(
+    bucket: MemoryBucket,
+    asked: Asked,
+    upload: Upload,
+    number: int,
+    buckets: dict[str, MemoryBucket],
+) -> Part:
+    name, _, key = unquote(asked.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+    key = key.partition("?versionId=")[0]
+    source = Location("s3", name, key)
+    pin = buckets[name].head_source(source)
+    span = ByteRange(0, pin.size)
+    text = asked.headers.get("x-amz-copy-source-range")
+    if text is not None:
+        first, dash, last = text.removeprefix("bytes=").partition("-")
+        if not (text.startswith("bytes=") and dash and first.isdigit() and last.isdigit()):
+            raise RefusalError(400, "InvalidArgument")
+        span = ByteRange(int(first), int(last) + 1)
+        if span.stop > pin.size or span.start >= span.stop:
+            raise RefusalError(400, "InvalidArgument")
+    return bucket.copy_part(upload, number, 0, source, pin, span)
+
+
+def _read(bucket: MemoryBucket, asked: Asked) -> Answer:
+    where = Location("s3", asked.bucket, asked.key)
+    pin = bucket.head_source(where)
+    wanted = asked.headers.get("if-match")
+    if wanted is not None:  # the port pins every read by it
+        pin = Pin(pin.size, wanted)
+        bucket.pinned(where, pin).read(ByteRange(0, 0))
+    if asked.headers.get("if-none-match") == pin.etag:
+        return Answer(304, ETag=pin.etag or "")
+    status, span = _span(asked.headers.get("range", ""), pin.size)
+    body = bucket.pinned(where, pin).read(span)
+    headers = {f"{METADATA}{k}": v for k, v in bucket.objects[asked.key].facts.metadata.items()}
+    answer = Answer(status, body, ETag=pin.etag or "", Last_Modified=STAMP)
+    answer.headers |= {**headers, "Content-Type": bucket.objects[asked.key].facts.content_type}
+    if status == 206:
+        answer.headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{pin.size}"
+    return answer
+
+
+def _span(text: str, size: int) -> tuple[int, ByteRange]:
+    """Return the status and the bytes that a Range header asks for."""
+    if not text:
+        return 200, ByteRange(0, size)
+    first, _, last = text.removeprefix("bytes=").partition("-")
+    start, stop = (
+        (int(first), int(last) + 1 if last else size)
+        if first
+        else (
+            max(0, size - int(last)),
+            size,
+        )
+    )
+    if start >= size:
+        raise RefusalError(416, "InvalidRange")
+    return 206, ByteRange(start, min(stop, size))
+
+
+def _xml(root: str, inner: str) -> Answer:
+    body = f'<{root} xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{inner}</{root}>'
+    return Answer(200, body.encode(), Content_Type="application/xml")
+
+
+def _error(status: int, code: str) -> Answer:
+    body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>"
+    return Answer(status, body.encode(), Content_Type="application/xml")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = 64 * 1024
+    s3: ClassVar[MemoryS3]
+
+    def handle_expect_100(self) -> bool:
+        going_on = super().handle_expect_100()
+        self.wfile.flush()
+        return going_on
+
+    def handle_any(self) -> None:
+        answer = self.s3.answer(Asked(self))
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        if self.command != "HEAD" and answer.status != 304:
+            with contextlib.suppress(ConnectionError):  # a client need not read to the end
+                self.wfile.write(answer.body)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815 - so called
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def run_memory_s3() -> Iterator[str]:
+    """Serve an empty store in memory; yield its URL."""
+
+    class Handler(_Handler):
+        s3 = MemoryS3()
+
+    server = ThreadingHTTPServer((HOST, 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
