@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
+
 from s3unzip import run_files
 from s3unzip.errors import NotFoundError, SegmentRecordError, UsageError
 from s3unzip.model import (
@@ -46,19 +48,33 @@ class PlanRecords(ObjectRecords):
 
     def read_summary(self) -> PlanSummary:
         """Return what the plan found."""
-        return self._read(run_files.SUMMARY, PlanSummary)
+        return self._with_source(self._read(run_files.SUMMARY, PlanSummary))
 
     def find_summary(self) -> PlanSummary | None:
         """Return what the plan found, None while there is no whole plan."""
-        return self._find(run_files.SUMMARY, PlanSummary)
+        found = self._find(run_files.SUMMARY, PlanSummary)
+        return None if found is None else self._with_source(found)
 
     def write_summary(self, make: Callable[[Requests], PlanSummary]) -> PlanSummary:
         """Write what the plan found, last, so that a plan with a summary is whole; return it.
 
+        The query and the password of a URL stay out: only ``run.json`` has them.
+
         Args:
             make: gives the summary by the requests of the plan.
         """
-        return self._write_counted(make, lambda summary: self._write(run_files.SUMMARY, summary))
+
+        def write(summary: PlanSummary) -> None:
+            run = replace(summary.run, source=summary.run.source.public)
+            self._write(run_files.SUMMARY, replace(summary, run=run))
+
+        return self._write_counted(make, write)
+
+    def _with_source(self, summary: PlanSummary) -> PlanSummary:
+        """Return a summary with the whole URL of its source, from which the run reads."""
+        if summary.run.source.scheme not in {"http", "https"}:
+            return summary
+        return replace(summary, run=self.read_run())
 
     def read_rows(self, span: tuple[int, int], key_prefix: str) -> list[PlannedMember]:
         """Return the rows in bytes [start, stop) of the member list.
