@@ -1,1 +1,1 @@
-"""The acceptance set: one script of cases against a deployed environment, in an account or not."""
+"""The acceptance set: cases that run against a deployed environment."""

@@ -1,8 +1,9 @@
 """``python -m acceptance --env dev``: the acceptance set against a deployed environment.
 
 Credentials, region and endpoint are boto3's own (AWS_PROFILE, AWS_ENDPOINT_URL, ...).
-Exit code: 0 every case is ok or not applicable, 1 one failed or something is left,
-2 a wrong request, 130 stopped; before the first case s3unzip's own, such as 6 for no such stack.
+Exit codes: 0 if every case is ok or not applicable, 1 if one failed or something is left, 2 for
+wrong arguments, 130 after Ctrl-C. Before the first case, s3unzip's own codes apply, such as 6 for a
+missing stack.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from acceptance.checks import Case
 
-SECONDS = {"small": 900.0, "full": 3_600.0}  # that a run may take until its report
+SECONDS = {"small": 900.0, "full": 3_600.0}  # limit of a run until its report
 TOKEN = "acceptance-"  # noqa: S105 - what everything of a set is called by
 
 
@@ -70,7 +71,7 @@ def _run(chosen: argparse.Namespace, rows: list[Row]) -> int:
 
 
 def _choose(cases: list[Case], names: Sequence[str]) -> list[Case]:
-    """Return the cases of these names, all where there are none.
+    """Return the cases with these names, or all without names.
 
     Raises:
         UsageError: there is no such case.
@@ -83,14 +84,14 @@ def _choose(cases: list[Case], names: Sequence[str]) -> list[Case]:
 
 
 def _agreed(site: Site, cases: Sequence[Case], *, yes: bool) -> bool:
-    """Print what the published archives will take and cost; return whether that was agreed to."""
+    """Print the forecast of the published archives; return whether the user agreed to it."""
     names = {case.name for case in cases}
     found = [forecast(site, one) for one in PUBLISHED if one.name in names]
     for one in found:
         say(f"{one.title}: {one.duration.expected:,.0f} s, ${one.cost.total:,.2f} by forecast")
     say(f"together ${sum(one.cost.total for one in found):,.2f}, besides the small cases")
     if not yes:
-        sys.stderr.write("acceptance: nothing was put; add --yes (make: YES=1) to go on\n")
+        sys.stderr.write("acceptance: nothing was put; to continue, add --yes (make: YES=1)\n")
     return yes
 
 

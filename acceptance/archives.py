@@ -1,4 +1,4 @@
-"""Archives as streams: made while they are sent, never on disk and never whole in memory."""
+"""Archives as streams: generated during the upload, never on disk, never completely in memory."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TRANSFER = TransferConfig(
     multipart_threshold=16 * MIB, multipart_chunksize=16 * MIB, max_concurrency=4
 )
 SAMPLES = 5  # members that are read back
-SAMPLE_BYTES = 64 * 1024  # of each at the most, at three places
+SAMPLE_BYTES = 64 * 1024  # maximum of each, at three offsets
 
 
 class Stretch(NamedTuple):
-    """Bytes that one object must have at an offset."""
+    """The expected bytes of one object at an offset."""
 
     name: str  # of the member
     offset: int
@@ -37,10 +37,10 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive that can be made as often as it is asked for, each time the same.
+    """An archive that can be generated many times, each time with the same bytes.
 
-    `members` yields them in order; `cut` bytes are left out at the end, which
-    breaks the archive.
+    `members` yields the members in order. `cut` bytes are missing at the end, which breaks the
+    archive.
     """
 
     members: Callable[[], Iterator[Member]]
@@ -57,7 +57,7 @@ class Archive:
         yield end[: len(end) - self.cut]
 
     def samples(self) -> Iterator[Stretch]:
-        """Yield what some objects must hold: whole small ones, three places of large ones."""
+        """Yield expected bytes of some objects: whole small ones, three stretches of large ones."""
         step = max(1, self.count // (SAMPLES - 1))
         for number, member in enumerate(self.members()):
             if number % step and number != self.count - 1:
@@ -68,14 +68,14 @@ class Archive:
 
 
 class PieceReader(io.RawIOBase):
-    """A file to read, of pieces that come one after the other; it cannot seek."""
+    """A readable file of consecutive pieces; it cannot seek."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._left = memoryview(b"")
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
@@ -93,10 +93,10 @@ class PieceReader(io.RawIOBase):
 
 
 def upload(client: Any, bucket: str, key: str, archive: Archive) -> None:
-    """Send the archive as one object, in parts where it is large.
+    """Upload the archive as one object, in parts if it is large.
 
     Raises:
-        S3UploadFailedError: S3 did not take it; its parts are dropped.
+        S3UploadFailedError: S3 refuses it; the upload is aborted.
     """
     stream = io.BufferedReader(PieceReader(archive.pieces()), buffer_size=MIB)
     client.upload_fileobj(stream, bucket, key, Config=TRANSFER)

@@ -1,4 +1,4 @@
-"""The cases of one archive each: what is put, and what must come of it."""
+"""The cases with one archive: the archive, and the expected result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from acceptance.archives import Archive
-from acceptance.checks import Case, Done, complete, expect, expect_equal, told
+from acceptance.checks import Case, Done, complete, expect, expect_equal, verdict_line
 from acceptance.contents import corrupt, encrypt, large_member, small_members, stored_member
 from acceptance.site import Mismatch, NotApplicableError
 from s3unzip.model import TaskKind, Verdict
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from acceptance.site import Put, Site
     from s3unzip.settings import Tuning
 
-SHARE = 0.4  # of its size that a member has in the archive
+SHARE = 0.4  # compressed size over uncompressed size
 TINY, MANY, FEW = 5, 5_000, 20
 SMALL_BYTES = 2 * KIB
-ABOVE = 1.1  # times the least size that is done in the wanted way
+ABOVE = 1.1  # factor over the smallest size that gives the wanted kind of task
 
 
 def small_archive(count: int, size: int = SMALL_BYTES, share: float = SHARE) -> Archive:
-    """Return an archive of so many small members of `size` bytes."""
+    """Return an archive of `count` small members of `size` bytes."""
     return Archive(partial(small_members, count, size, share), count)
 
 
@@ -36,16 +36,16 @@ def one_member(member: Member) -> Archive:
 
 
 def split_size(tuning: Tuning, share: float) -> int:
-    """Return the least plain size, in bytes, of a deflated member that this tuning splits."""
+    """Return the smallest size, uncompressed bytes, of a deflated member that is split."""
     compressed = max(tuning.split_from, 2 * tuning.segment_bytes)
     return round(max(tuning.small_member, compressed / share) * ABOVE)
 
 
 def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
-    """Hold the way that an archive's only member was done against the expected one.
+    """Check the kind of task that extracted an archive's only member.
 
     Raises:
-        Mismatch: it was done in another way.
+        Mismatch: the kind differs from `kind`.
     """
     kinds = site.summary(put).kinds
     if kinds != {kind.value: 1}:
@@ -53,7 +53,7 @@ def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
 
 
 def do_small(site: Site, *, name: str, count: int) -> Done:
-    """Extract so many small members."""
+    """Extract `count` small members."""
     report = complete(site, site.put(name, small_archive(count)))
     return Done(f"{report.verdict}, {count:,} equal", (report,))
 
@@ -79,7 +79,7 @@ def do_split(site: Site) -> Done:
 
 
 def split_member(site: Site) -> Member:
-    """Return a deflated member that the environment, as it is deployed, splits."""
+    """Return a deflated member that the deployed environment splits."""
     return large_member("huge.txt", split_size(site.scale.tuning, SHARE * 0.85), SHARE)
 
 
@@ -98,7 +98,7 @@ def do_encrypted(site: Site) -> Done:
 
 
 def do_corrupt(site: Site) -> Done:
-    """Fail exactly the one member whose content is not what the directory says."""
+    """Fail exactly the one member whose content differs from the directory."""
     members = list(small_members(FEW, SMALL_BYTES, SHARE))
     bad = FEW // 2
     members[bad] = corrupt(members[bad])
@@ -107,7 +107,7 @@ def do_corrupt(site: Site) -> Done:
     expect(report, Verdict.COMPLETED_WITH_ERRORS)
     failed = [failure.key for failure in report.failures]
     if len(failed) != 1 or not failed[0].endswith(members[bad].name):
-        raise Mismatch(f"{told(report)}: {', '.join(failed)}")
+        raise Mismatch(f"{verdict_line(report)}: {', '.join(failed)}")
     expect_equal(site, put, but=frozenset({members[bad].name}))
     return Done(f"{report.verdict}, {report.reasons}", (report,))
 
@@ -119,7 +119,7 @@ def do_refused(site: Site) -> Done:
     report = site.wait_report(put)
     expect(report, Verdict.REJECTED)
     if site.runs.state(put.run) is not None:
-        raise Mismatch("REJECTED, yet an execution was started")
+        raise Mismatch("REJECTED, but an execution was started")
     listed = site.s3.list_objects_v2(
         Bucket=put.request.destination.bucket, Prefix=site.member_prefix("refused")
     )

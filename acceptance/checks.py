@@ -1,4 +1,4 @@
-"""What cases have in common: a run to its report, and the proof of what it wrote."""
+"""Steps that the cases share: waiting for a run's report, and verifying what the run wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a case got, in a few words, and the reports whose costs are its own."""
+    """The result of a case in a few words, and the reports whose costs belong to it."""
 
     got: str
     reports: tuple[Report, ...] = ()
@@ -27,15 +27,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row of the table; `act` raises `Mismatch` where it got something else."""
+    """One row of the table; `act` raises `Mismatch` for an unexpected result."""
 
     name: str
     expected: str
     act: Callable[[Site], Done]
 
 
-def told(report: Report) -> str:
-    """Return the verdict of a report and why, in one line."""
+def verdict_line(report: Report) -> str:
+    """Return the verdict of a report and its reason, in one line."""
     counts = f"{report.extracted:,} extracted, {report.failed:,} failed, {report.missing:,} missing"
     listed = report.failures[0].message if report.failures else ""
     why = report.message or report.reason or listed
@@ -44,19 +44,19 @@ def told(report: Report) -> str:
 
 
 def expect(report: Report, verdict: Verdict) -> None:
-    """Hold the report's verdict against the expected one.
+    """Check the report's verdict.
 
     Raises:
-        Mismatch: it is another.
+        Mismatch: the verdict differs from the expected one.
     """
     if report.verdict is not verdict:
-        raise Mismatch(told(report))
+        raise Mismatch(verdict_line(report))
 
 
 def expect_equal(
     site: Site, put: Put, *, but: frozenset[str] = frozenset(), password: bytes | None = None
 ) -> None:
-    """Verify the destination against the archive, and read back samples of the bytes.
+    """Verify the destination against the archive, and compare samples of the bytes.
 
     Args:
         site: the environment.
@@ -73,12 +73,12 @@ def expect_equal(
         raise Mismatch(differences(found))
     if found.members != put.archive.count:
         raise Mismatch(f"the directory lists {found.members:,} of {put.archive.count:,} members")
-    if put.request.options.as_gzip is None:  # else the verify read every object
+    if put.request.options.as_gzip is None:  # otherwise the verify read every object
         expect_bytes(site, put, but)
 
 
 def expect_bytes(site: Site, put: Put, but: frozenset[str]) -> None:
-    """Read back samples of the bytes of an archive's members, except those named in `but`.
+    """Compare samples of the bytes of an archive's members, except those named in `but`.
 
     Raises:
         Mismatch: an object has other bytes.
@@ -94,17 +94,17 @@ def expect_bytes(site: Site, put: Put, but: frozenset[str]) -> None:
 
 
 def differences(found: Verification) -> str:
-    """Return what a verify found, in one line."""
+    """Return the result of a verify, in one line."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.counts.items())
     first = f", first {found.differences[0].key}" if found.differences else ""
     return f"verify: {found.equal:,} of {found.members:,} equal; {kinds}{first}"
 
 
 def complete(site: Site, put: Put, password: bytes | None = None) -> Report:
-    """Wait for the run's report, which must be COMPLETED, and prove every member.
+    """Wait for the run's report, which must be COMPLETED, and verify every member.
 
     Raises:
-        Mismatch: it is not so.
+        Mismatch: the verdict or a member is wrong.
     """
     report = site.wait_report(put)
     expect(report, Verdict.COMPLETED)

@@ -1,8 +1,8 @@
 """The members of the acceptance set's archives: the same bytes on every machine.
 
-A member is a short head with its number and then a repeated unit, so that
-megabytes stand for any size and every byte of it can be told again. No
-compressed member is made twice: the head is a deflate block of its own.
+A member is a short head with its number, followed by a repeated unit. So a unit of some megabytes
+gives a member of any size, and every byte can be computed again. No two compressed members are
+equal, because the head is a separate deflate block.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STRETCH = 256 * KIB  # of lines, or of noise, within a sample
-LINES_SHARE = 0.25  # about what deflate leaves of log lines
+LINES_SHARE = 0.25  # about the ratio of deflate on log lines
 UNIT = 2 * MIB  # repeated in a member of gigabytes
 AES_METHOD, AES_FIELD = 99, 0x9901
 AES_ROUNDS = 1_000  # of PBKDF2: winzip.com/en/support/aes-encryption
@@ -44,16 +44,16 @@ AES_256 = 3
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of an archive that is about to be written, and how to tell its plain bytes."""
+    """One member of an archive to write, with its plain bytes."""
 
     name: str
     content: Content
     head: bytes
-    unit: bytes  # what follows the head, again and again
+    unit: bytes  # repeated after the head
     size: int  # bytes of the plain content
 
     def plain(self, offset: int, length: int) -> bytes:
-        """Return the plain bytes [offset, offset + length), fewer where the member ends."""
+        """Return the plain bytes [offset, offset + length), fewer at the end of the member."""
         stop = min(self.size, offset + length)
         found = bytearray(self.head[offset:stop])
         while offset + len(found) < stop:
@@ -64,7 +64,7 @@ class Member:
 
 @cache
 def sample(size: int, share: float) -> bytes:
-    """Return `size` bytes of which deflate leaves about the `share`: log lines and noise."""
+    """Return `size` bytes that deflate compresses to about `share`: log lines and noise."""
     random_share = max(0.0, (share - LINES_SHARE) / (1 - LINES_SHARE))
     lines = log_lines(min(size, UNIT))
     found = bytearray()
@@ -78,7 +78,7 @@ def sample(size: int, share: float) -> bytes:
 
 
 def small_member(number: int, size: int, share: float) -> Member:
-    """Return the deflated member `number` of `size` bytes; no other number gives the same."""
+    """Return the deflated member `number` of `size` bytes; each number gives another one."""
     head = b"member %012d\n" % number
     unit, packed, crc = _packed(max(1, size - len(head)), share)
     # RFC 1951, 3.2.4: a stored block that is not the last one; its length is there twice.
@@ -97,7 +97,7 @@ def _packed(size: int, share: float) -> tuple[bytes, bytes, int]:
 
 
 def large_member(name: str, size: int, share: float) -> Member:
-    """Return a deflated member of at least `size` bytes that holds one unit in memory."""
+    """Return a deflated member of at least `size` bytes that keeps only one unit in memory."""
     unit = sample(UNIT, share)
     content = repeat_deflated([unit], size)
     return Member(name, content, b"", unit, content.size)
@@ -111,7 +111,7 @@ def stored_member(name: str, size: int) -> Member:
 
 
 def corrupt(member: Member) -> Member:
-    """Return the member with a CRC-32 that its content does not have."""
+    """Return the member with a wrong CRC-32."""
     return replace(member, content=replace(member.content, crc32=member.content.crc32 ^ 1))
 
 

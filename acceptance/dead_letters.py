@@ -1,4 +1,4 @@
-"""Messages of this set among the dead letters: found by its token, and deleted."""
+"""Finds the dead letters of this set by its token and deletes them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
     from acceptance.site import Site
 
-HIDDEN_SECONDS = 30  # that other messages are not seen by others while they are looked through
+HIDDEN_SECONDS = 30  # visibility timeout of the other messages during the search
 MAX_LOOKED = 100  # answers of ten messages each
 
 
 def dead_letter_queues(site: Site) -> Iterator[str]:
-    """Yield the URL of each queue of the stack but the one of archives."""
+    """Yield the URL of each queue of the stack except the queue of archives."""
     for name, value in site.runs.outputs.items():
         if name.endswith("Url") and name != "QueueUrl":
             yield value

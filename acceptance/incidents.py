@@ -1,4 +1,4 @@
-"""The cases of what goes wrong around a run: events, overwriting, stopping, going on."""
+"""The cases of incidents: duplicate and lost events, overwriting, stopping, continuing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from acceptance.cases import FEW, SMALL_BYTES, small_archive
-from acceptance.checks import Case, Done, complete, expect, expect_equal, told
+from acceptance.checks import Case, Done, complete, expect, expect_equal, verdict_line
 from acceptance.listener import Listener
 from acceptance.places import list_versions, member_place
 from acceptance.site import Mismatch, NotApplicableError
@@ -22,28 +22,31 @@ if TYPE_CHECKING:
     from acceptance.site import Put, Site
     from s3unzip.model import Report
 
-FIRST_MEMBERS, MORE = 2_000, 2  # of a run that is to be met at work; times as many the next time
+FIRST_MEMBERS, MORE = (
+    2_000,
+    2,
+)  # members of a run that must still be active when the case acts; multiplied at each attempt
 ATTEMPTS = 6
-BURSTS = (1, 4, 8, 16)  # archives that are put and deleted until the planner misses one
-LOOK_BACK = 120.0  # seconds before the put, for clocks that differ
+BURSTS = (1, 4, 8, 16)  # attempts to put and delete an archive until the planner misses one
+LOOK_BACK = 120.0  # seconds before the put, for clock skew
 
 
 def meet_at_work(site: Site, name: str, count: int = FIRST_MEMBERS) -> Put:
-    """Put an archive and return while its run is at work; a larger one where it was too quick.
+    """Put an archive and return while its run is active; retry with a larger archive if it ended.
 
     Raises:
-        Mismatch: no run began, or every run was over at once.
+        Mismatch: no run began, or every run ended too soon.
     """
     for attempt in range(ATTEMPTS):
         members = count * MORE**attempt
         put = site.put(f"{name}-{members}", small_archive(members))
         if site.wait_running(put):
             return put
-    raise Mismatch(f"the run of {members:,} members was over before it could be met at work")
+    raise Mismatch(f"the run of {members:,} members ended before the case could act on it")
 
 
 def do_duplicate(site: Site) -> Done:
-    """Deliver the same event three times: one run, one announcement, no second PUT."""
+    """Deliver the same event three times: one run, one event, no second PUT."""
     with Listener(site) as listener:
         put = site.put("duplicate", small_archive(FEW))
         send_event(site, put)
@@ -64,7 +67,7 @@ def do_duplicate(site: Site) -> Done:
 
 
 def send_event(site: Site, put: Put) -> None:
-    """Queue EventBridge's event of an archive as the rule did."""
+    """Queue EventBridge's event of an archive as the rule does."""
     body = {
         "source": "aws.s3",
         "detail-type": "Object Created",
@@ -85,7 +88,7 @@ def snapshot(site: Site, name: str) -> set[tuple[str, str, str]]:
 
 
 def do_overwrite(site: Site) -> Done:
-    """Put another archive of the same names over the one at work: no object is a mix."""
+    """Replace an archive by one with the same names during its run: no object is a mix."""
     if site.orders.options.on_conflict is OnConflict.NEVER:
         raise NotApplicableError("on_conflict is never: the older archive's objects stay")
     old = meet_at_work(site, "overwrite")
@@ -94,16 +97,16 @@ def do_overwrite(site: Site) -> Done:
     first, second = site.wait_report(old), site.wait_report(new)
     expect(second, Verdict.COMPLETED)
     if first.verdict not in {Verdict.COMPLETED, Verdict.SOURCE_CHANGED}:
-        raise Mismatch(f"the older run: {told(first)}")
+        raise Mismatch(f"the older run: {verdict_line(first)}")
     expect_equal(site, new)
     return Done(f"the new one, {count:,} equal; the older run: {first.verdict}", (first, second))
 
 
 def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
-    """Abort a run at its work with ``s3unzip abort``; return it and the report that follows.
+    """Abort an active run with ``s3unzip abort``; return it and its report.
 
     Raises:
-        Mismatch: it could not be stopped, or left something.
+        Mismatch: the run could not be stopped, or it left something.
     """
     count = FIRST_MEMBERS
     for _ in range(ATTEMPTS):
@@ -114,14 +117,14 @@ def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
         if "execution stopped" in said and report.verdict is not Verdict.COMPLETED:
             check_stopped(site, put, report)
             return put, report
-    raise Mismatch(f"s3unzip abort came too late each time: {told(report)}")
+    raise Mismatch(f"s3unzip abort came too late each time: {verdict_line(report)}")
 
 
 def check_stopped(site: Site, put: Put, report: Report) -> None:
-    """Hold what an aborted run left against what it may leave.
+    """Check what an aborted run left.
 
     Raises:
-        Mismatch: its execution goes on, it has another verdict, or uploads are left.
+        Mismatch: its execution is active, its verdict is wrong, or uploads are left.
     """
     state = site.runs.state(put.run)
     if state != "ABORTED":
@@ -134,13 +137,13 @@ def check_stopped(site: Site, put: Put, report: Report) -> None:
 
 
 def do_abort(site: Site) -> Done:
-    """Stop a run at its work for good."""
+    """Stop an active run."""
     _, report = stop_at_work(site, "abort")
     return Done(f"ABORTED, {report.missing:,} of {report.members:,} not done", (report,))
 
 
 def do_redrive(site: Site) -> Done:
-    """Let a run that was stopped go on with ``s3unzip redrive``."""
+    """Continue a stopped run with ``s3unzip redrive``."""
     put, stopped = stop_at_work(site, "redrive")
     site.call("redrive", put.run, "--env", site.environment)
     report = site.wait_report(put, after=stopped.finished)
@@ -167,15 +170,15 @@ def do_reconcile(site: Site) -> Done:
 
 
 def lose_event(site: Site) -> Put:
-    """Return an archive that is there and has no run.
+    """Return an existing archive that has no run.
 
-    It is deleted before its event is planned, so the event starts nothing, and then brought back
-    by removing the delete marker, of which S3 sends no "Object Created". Nobody else's events
-    are touched, as they would be by a rule that is switched off for a while.
+    The archive is deleted before its event is planned, so the event starts nothing. Then the delete
+    marker is removed, for which S3 sends no "Object Created". A disabled rule would have the same
+    effect, but it would also affect other people's events.
 
     Raises:
         NotApplicableError: the bucket keeps no versions.
-        Mismatch: the event was quicker each time.
+        Mismatch: the event was planned before the deletion each time.
     """
     archive, numbers = small_archive(FEW), itertools.count()
     for burst in BURSTS:
@@ -193,7 +196,7 @@ def lose_event(site: Site) -> Put:
 
 
 def has_records(site: Site, name: str) -> bool:
-    """Say whether any version of the archive `name` has a run."""
+    """Return whether any version of the archive `name` has a run."""
     work = site.runs.work_location
     prefix = f"{work.key}runs/{site.token}-{name}-"
     answer = site.s3.list_objects_v2(Bucket=work.bucket, Prefix=prefix, MaxKeys=1)

@@ -1,4 +1,4 @@
-"""A subscriber of the environment's completion events, made for one case and removed after it."""
+"""A subscriber to the environment's completion events, created for one case."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from acceptance.site import Site
 
-PROBE = "s3unzip.acceptance"  # source of an event that shows that the rule is at work
+PROBE = "s3unzip.acceptance"  # source of a probe event, which shows that the rule works
 PROBE_SECONDS = 120.0  # "allow a short period of time for changes to take effect": EventBridge
 PROBE_EACH = 5.0  # seconds
 
 
 class Listener:
-    """A rule and a queue that are named by the set's token; a context manager.
+    """A rule and a queue with the set's token in their names; a context manager.
 
     It needs events:PutRule, PutTargets, RemoveTargets, DeleteRule and PutEvents, and
     sqs:CreateQueue, ReceiveMessage and DeleteQueue.
@@ -32,7 +32,9 @@ class Listener:
         self._events = site.runs.client("events")
         self._rule = {"Rule": site.token, "EventBusName": site.event_bus}
         self._queue = ""
-        self._seen: dict[str, Any] = {}  # by the event's id: each may be delivered twice
+        self._seen: dict[
+            str, Any
+        ] = {}  # by the event's id, because EventBridge may deliver an event twice
 
     def __enter__(self) -> Self:
         site, bus = self._site, self._site.event_bus
@@ -58,7 +60,7 @@ class Listener:
         remove_listener(self._site)
 
     def count(self, run: str) -> int:
-        """Return how many events of the run were announced so far."""
+        """Return how many events of the run have arrived so far."""
         self._receive()
         details = [event["detail"] for event in self._seen.values()]
         return sum(detail.get("run") == run for detail in details)
@@ -68,7 +70,7 @@ class Listener:
         return {"source": [SOURCE, PROBE], "detail": {"source": [{"prefix": begins}]}}
 
     def _allow(self, rule: str) -> str:
-        """Let the rule, and nobody else, write to the queue; return the queue's ARN."""
+        """Allow only the rule to write to the queue; return the queue's ARN."""
         sqs = self._site.sqs
         asked = sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["QueueArn"])
         arn: str = asked["Attributes"]["QueueArn"]
@@ -84,7 +86,7 @@ class Listener:
         return arn
 
     def _probe(self) -> None:
-        """Wait until the new rule delivers what it should."""
+        """Wait until the new rule delivers a probe event."""
         detail = {"source": f"s3://{self._site.ingest}/{self._site.key('probe')}"}
         entry = {
             "Source": PROBE,
@@ -118,7 +120,7 @@ class Listener:
 
 
 def remove_listener(site: Site) -> None:
-    """Remove the rule and the queue of this set, if they are there."""
+    """Remove the rule and the queue of this set, if they exist."""
     events, rule = site.runs.client("events"), {"EventBusName": site.event_bus}
     with contextlib.suppress(events.exceptions.ResourceNotFoundException):
         events.remove_targets(Rule=site.token, Ids=["queue"], **rule)

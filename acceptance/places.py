@@ -1,4 +1,4 @@
-"""Where the set leaves things, what lies there, and how it is removed: by its token alone."""
+"""The places of the set's objects, their inventory, and their removal by token."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from acceptance.site import Site
 
 AT_ONCE = 1_000  # keys of one DeleteObjects
-QUIET_SECONDS = 1.0  # without anything new before the set is called clean
-STOPPED_SECONDS = 10.0  # likewise, after an execution was stopped: its functions may go on a while
+QUIET_SECONDS = 1.0  # seconds without new objects before the set counts as clean
+STOPPED_SECONDS = (
+    10.0  # the same after an execution was stopped, because its functions may run for a while
+)
 REPORT_SECONDS = 60.0  # from a stopped execution to its report
 CLEAN_SECONDS = 300.0
 REFUSALS = 1_000  # of the latest that are looked through
@@ -26,7 +28,7 @@ REFUSALS = 1_000  # of the latest that are looked through
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A prefix of a bucket that only this set writes below; `has` must be in the keys."""
+    """A prefix of a bucket below which only this set writes; its keys contain `has`."""
 
     name: str
     bucket: str
@@ -43,7 +45,7 @@ class Version(NamedTuple):
 
 
 class Inventory(NamedTuple):
-    """What lies at one place."""
+    """The objects at one place."""
 
     place: str
     versions: int  # object versions and delete markers
@@ -51,7 +53,7 @@ class Inventory(NamedTuple):
 
 
 def member_place(site: Site) -> Place:
-    """Return where members of this set go."""
+    """Return the place of the members of this set."""
     prefix = site.member_prefix("any")
     own = prefix[: prefix.index(site.token) + len(site.token)]
     return Place("members", site.orders.destination.bucket, own)
@@ -73,8 +75,8 @@ def list_places(site: Site) -> list[Place]:
 def list_versions(s3: Any, place: Place) -> list[Version]:
     """Return all versions and delete markers of a place.
 
-    Of refusals, which all runs of the environment have in one folder, latest first, only the
-    latest thousand.
+    All runs of the environment have their refusals in one folder, latest first; only the latest
+    thousand are listed.
     """
     pages = s3.get_paginator("list_object_versions").paginate(
         Bucket=place.bucket,
@@ -103,7 +105,7 @@ def list_uploads(s3: Any, place: Place) -> list[dict[str, str]]:
 
 
 def take_inventory(site: Site) -> list[Inventory]:
-    """Count what lies at each place."""
+    """Count the versions and uploads at each place."""
     return [
         Inventory(place.name, len(list_versions(site.s3, place)), len(list_uploads(site.s3, place)))
         for place in list_places(site)
@@ -119,15 +121,15 @@ def shown(found: list[Inventory]) -> str:
 
 
 def is_empty(found: list[Inventory]) -> bool:
-    """Say whether nothing is left."""
+    """Return whether nothing is left."""
     return not any(one.versions or one.uploads for one in found)
 
 
 def remove_all(site: Site) -> list[Inventory]:
     """Stop this set's runs and remove all that it left; return what could not be removed.
 
-    First the archives, so that no event still starts a run; then what runs is stopped; then
-    everything, again and again until nothing new comes.
+    The order is: first the archives, so that no event starts a run; then active runs are stopped;
+    then everything is removed, repeatedly until nothing new appears.
     """
     archives = list_places(site)[0]
     _remove(site, archives)
@@ -166,7 +168,7 @@ def _pieces(versions: list[Version]) -> Iterator[list[Version]]:
 
 
 def _stop_runs(site: Site) -> bool:
-    """Stop what still runs and wait for its report, which would come after all was removed."""
+    """Stop active runs and wait for their reports, which must not appear after the removal."""
     stopped = False
     work = site.runs.work_location
     pages = site.s3.get_paginator("list_objects_v2").paginate(

@@ -1,4 +1,4 @@
-"""The archives that others measured their tools with, as large as published or scaled down."""
+"""The published archives of other tools' measurements, in full size or scaled down."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A published archive and how much smaller it is at the small scale."""
+    """A published archive and its divisor at the small scale."""
 
     name: str  # in s3unzip.forecast.FIXTURES
     divisor: int

@@ -1,4 +1,4 @@
-"""One run of the set: the cases in order, each with its row, and nothing left at the end."""
+"""Runs the set: the cases in order, one row for each, then the removal of everything."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def run_set(site: Site, cases: Sequence[Case], rows: list[Row]) -> bool:
-    """Run the cases, add their rows, remove everything; return whether all went well.
+    """Run the cases, add their rows, remove everything; return whether all succeeded.
 
-    Ctrl-C ends the case at work and raises KeyboardInterrupt after everything is removed.
+    Ctrl-C ends the current case; KeyboardInterrupt propagates after everything is removed.
     """
     say(f"before: {shown(take_inventory(site))}")
     try:
@@ -42,7 +42,7 @@ def run_set(site: Site, cases: Sequence[Case], rows: list[Row]) -> bool:
 
 
 def run_case(site: Site, case: Case) -> Row:
-    """Run one case; whatever AWS answers becomes its row."""
+    """Run one case; an error of AWS becomes its row."""
     started = time.monotonic()
     verdict: Verdict = "ok"
     done = Done("")
@@ -70,7 +70,7 @@ def run_case(site: Site, case: Case) -> Row:
 
 
 def remove(site: Site) -> bool:
-    """Remove what the set left, say so, and return whether all of it is gone."""
+    """Remove all that the set left, print it, and return whether nothing remains."""
     say(f"after:  {shown(take_inventory(site))}; removing")
     left = remove_all(site)
     say(f"left:   {shown(left)}")

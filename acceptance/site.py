@@ -1,7 +1,7 @@
-"""The environment under test, by what an operator has: its stack's outputs and boto3.
+"""The environment under test, as an operator sees it: its stack's outputs and boto3.
 
-Everything that the set puts has the set's token in its key, its run's id or
-its name, so that it can be told from what others put, and removed.
+Everything that the set creates has the set's token in its key, its run's id or its name. So the set
+can recognise and remove its own objects.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two looks
 QUIET_READINGS = 3  # in a row; the queue's counts are approximate
-IDLE_SECONDS = 60.0  # that a queue which others use too is waited for
+IDLE_SECONDS = 60.0  # limit of waiting for a queue that others use too
 HEADS = 64  # at once, of a verify
 
 
 class Mismatch(Exception):  # noqa: N818 - it is a finding, not a fault of the program
-    """What a case got instead of what it expects, in one line."""
+    """The unexpected result of a case, in one line."""
 
 
 class NotApplicableError(Exception):
-    """Why a case says nothing of this environment."""
+    """The reason why a case does not apply to this environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """An archive that lies in the ingest bucket, and the run that its event starts."""
+    """An archive in the ingest bucket, and the run that its event starts."""
 
     name: str
     archive: Archive
@@ -67,7 +67,7 @@ class Put:
 
 
 class Site:
-    """One deployed environment and the set's place in it.
+    """One deployed environment, and the set's keys in it.
 
     Args:
         environment: its name; the stack is s3unzip-NAME.
@@ -114,12 +114,12 @@ class Site:
 
     @cached_property
     def ingest(self) -> str:
-        """The bucket that archives are put into."""
+        """The bucket of archives."""
         return self.orders.trigger.bucket
 
     @cached_property
     def password(self) -> bytes | None:
-        """The environment's password of encrypted archives, None where it has none.
+        """The environment's password for encrypted archives, None if it has none.
 
         Raises:
             AccessDeniedError, NotFoundError: its secret cannot be read.
@@ -135,22 +135,22 @@ class Site:
         return f"{trigger.prefix}{self.token}/{self.token}-{name}{trigger.suffix}"
 
     def request(self, key: str) -> Request:
-        """Return what an event of `key` asks for."""
+        """Return the request of an event of `key`."""
         return Request(
             Location("s3", self.ingest, key), self.orders.destination, self.orders.options
         )
 
     def member_prefix(self, name: str) -> str:
-        """Return what the keys of the members of the archive `name` begin with."""
+        """Return the key prefix of the members of the archive `name`."""
         return parse_template(self.request(self.key(name))).prefix
 
     def put(self, name: str, archive: Archive) -> Put:
-        """Put an archive; return it with the run that it will have."""
+        """Put an archive; return it with the id of its run."""
         upload(self.s3, self.ingest, self.key(name), archive)
         return self.find(name, archive)
 
     def find(self, name: str, archive: Archive) -> Put:
-        """Return an archive that is there already, with the run that it will have."""
+        """Return an existing archive with the id of its run."""
         request = self.request(self.key(name))
         pin = self.runs.stores.source(request.source).head(request.source)
         return Put(name, archive, request, pin, run_id(request, pin))
@@ -179,10 +179,10 @@ class Site:
         )
 
     def wait_running(self, put: Put) -> bool:
-        """Wait until the execution runs; return False where it is over already.
+        """Wait until the execution is active; return False if it has already ended.
 
         Raises:
-            Mismatch: none began.
+                Mismatch: no execution began.
         """
         for _ in self.looks(self.seconds):
             state = self.runs.state(put.run)
@@ -207,7 +207,7 @@ class Site:
         return verify_objects(put.request, context, Effort(HEADS, 3, deep=deep), written)
 
     def read(self, key: str, offset: int, length: int) -> bytes:
-        """Return bytes of an object of the destination, fewer where it ends.
+        """Return bytes of an object of the destination, fewer at its end.
 
         Raises:
             Mismatch: there is no such object.
@@ -234,14 +234,14 @@ class Site:
         return code, out.getvalue()
 
     def waiting(self) -> int:
-        """Return how many messages the queue of archives holds, about."""
+        """Return the approximate number of messages in the queue of archives."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         url = self.runs.outputs["QueueUrl"]
         answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
         return sum(int(answer["Attributes"][name]) for name in names)
 
     def wait_idle(self, quiet: float = 0.5) -> None:
-        """Wait until the queue is empty and stays so; not for ever, as others may use it.
+        """Wait until the queue stays empty; the wait has a limit, because others may use the queue.
 
         Args:
             quiet: seconds between two readings.
@@ -253,7 +253,7 @@ class Site:
             empty = 0 if self.waiting() else empty + 1
 
     def looks(self, seconds: float) -> Iterator[None]:
-        """Yield now and after pauses that grow, until so many seconds are over."""
+        """Yield now and after growing pauses, until `seconds` are over."""
         until = time.monotonic() + seconds
         pause = FIRST_PAUSE
         while True:
@@ -264,5 +264,5 @@ class Site:
             pause = min(LONGEST_PAUSE, pause * 1.3)
 
     def until(self, seconds: float, holds: Callable[[], bool]) -> bool:
-        """Wait until `holds` is true; return whether it became so in time."""
+        """Wait until `holds` returns true; return whether it did in time."""
         return any(holds() for _ in self.looks(seconds))

@@ -1,4 +1,4 @@
-"""The table of a set: a row a case, as text and as JSON."""
+"""The table of a set: one row for each case, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTHS = (10, 46, 64, 8, 10, 10, 0)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one case came to; dollars are None where no run has a report."""
+    """The result of one case; dollars are None if no run has a report."""
 
     case: str
     expected: str
@@ -40,7 +40,7 @@ def row_line(row: Row) -> str:
 
 
 def sum_line(rows: Sequence[Row]) -> str:
-    """Return the last line: how many cases, how long, for how much."""
+    """Return the last line: number of cases, seconds, dollars."""
     count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("ok", "FAILED")}
     seconds = sum(row.seconds for row in rows)
     forecast = sum(row.forecast_dollars or 0.0 for row in rows)
@@ -54,8 +54,8 @@ def sum_line(rows: Sequence[Row]) -> str:
 
 def as_json(environment: str, scale: str, rows: Sequence[Row]) -> str:
     """Return the table for programs."""
-    told = {"environment": environment, "scale": scale, "cases": [asdict(row) for row in rows]}
-    return json.dumps(told, indent=2) + "\n"
+    values = {"environment": environment, "scale": scale, "cases": [asdict(row) for row in rows]}
+    return json.dumps(values, indent=2) + "\n"
 
 
 def _dollars(amount: float | None) -> str:
@@ -63,7 +63,7 @@ def _dollars(amount: float | None) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    """Return cells in columns; a long one pushes the others on and is never cut."""
+    """Return cells in columns; a long cell moves the others and is never cut."""
     padded = [
         cell.rjust(width) if 3 <= place <= 5 else cell.ljust(width)
         for place, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))

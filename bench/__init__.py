@@ -1,1 +1,1 @@
-"""What is measured, and against what; bench/README.md says how to run each."""
+"""The benches; bench/README.md says what each measures and how to run it."""

@@ -1,8 +1,7 @@
 """``python -m bench [NAME...]``: run benches one after the other, then print one table.
 
-Each bench is a module with figures of its own (bench/README.md) and runs in a process of its own.
-What it prints comes through at once; while it is silent, a line every half minute says which bench
-is at work and for how long.
+Each bench is a module (bench/README.md) and runs in a separate process. Its output appears at once.
+While a bench prints nothing, a line every half minute says which bench is running and for how long.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MARK = "BENCH"
 
 @dataclass(slots=True)
 class Outcome:
-    """What one bench said."""
+    """The result of one bench."""
 
     name: str
     seconds: float = 0.0
@@ -54,12 +53,12 @@ def describe(name: str) -> str:
 
 
 def run_bench(name: str, command: list[str], silence: float = SILENCE_SECONDS) -> Outcome:
-    """Run a bench, pass on what it prints, and keep its figures.
+    """Run a bench, pass on its output, and keep its figures.
 
     Args:
-        name: what it is called.
-        command: what is run.
-        silence: seconds without a line after which it is said that the bench is at work.
+        name: the name of the bench.
+        command: its command line.
+        silence: seconds without output after which a progress line appears.
     """
     outcome = Outcome(name)
     began = time.monotonic()
@@ -78,7 +77,7 @@ def run_bench(name: str, command: list[str], silence: float = SILENCE_SECONDS) -
 
 
 def _lines(process: subprocess.Popen[str], silence: float) -> Iterator[str | None]:
-    """Yield what a process prints, and None for each `silence` seconds without a line."""
+    """Yield the output lines of a process, and None for each `silence` seconds without a line."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     Thread(target=_read_lines, args=(process, lines), daemon=True).start()
     while True:
@@ -123,7 +122,7 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    """Run the benches that are named, or all; return 1 where one failed."""
+    """Run the named benches, or all; return 1 if one failed."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     names = parser.parse_args().names or list(NAMES)

@@ -1,8 +1,8 @@
-"""Large archives for the benches, written member by member: no member is ever in memory.
+"""Large archives for the benches, written member by member; no member is ever in memory.
 
-Deflated members are made of a few chunks, deflated once each with a full flush
-at the end, and repeated: such a stream is as valid as any, and is written as
-fast as the disk takes it. What is in them is mixed files or log lines.
+Deflated members repeat a few chunks. Each chunk is deflated once, with a full flush at its end.
+Such a stream is valid, and is written at the speed of the disk. The contents are mixed files or log
+lines.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ STORED, DEFLATED = 0, 8
 FLUSHED_END = b"\x03\x00"  # an empty final block with fixed codes
 SENTINEL = 0xFFFFFFFF
 VERSION = 45  # ZIP64
-INPUT = 1 << 16  # bytes given to an inflate at once: each call copies what it leaves of them
+INPUT = (
+    1 << 16
+)  # bytes for one call of inflate, because each call copies the input that it does not use
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A member's data: pieces as they lie in the archive, and what they amount to."""
+    """A member's data: the pieces in the archive, and their sums."""
 
     method: int
     size: int
     crc32: int
     chunks: tuple[bytes, ...]
-    rounds: int = 1  # how often the chunks are repeated
+    rounds: int = 1  # repetitions of the chunks
     end: bytes = b""
     flags: int = 0  # general purpose bits, APPNOTE 4.4.4
     extra: bytes = b""  # extra fields besides the ZIP64 one
@@ -72,13 +74,13 @@ def repeat_stored(samples: list[bytes], size: int) -> Content:
 
 
 def deflate_whole(data: bytes, level: int = 6) -> Content:
-    """Return a member of one deflate stream, as every encoder makes it."""
+    """Return a member of one ordinary deflate stream."""
     stream = zlib.compressobj(level, zlib.DEFLATED, -15)
     return Content(DEFLATED, len(data), zlib.crc32(data), (stream.compress(data) + stream.flush(),))
 
 
 def inflate_once(content: Content) -> int:
-    """Inflate a deflated member with ISA-L and throw the output away; return its size."""
+    """Inflate a deflated member with ISA-L and discard the output; return its size."""
     stream = isal_zlib.decompressobj(-zlib.MAX_WBITS)
     size = 0
     for piece in content.pieces():
@@ -91,10 +93,10 @@ def inflate_once(content: Content) -> int:
 
 
 class ArchiveLayout:
-    """The records of a ZIP64 archive, made while its members are written one after the other.
+    """The records of a ZIP64 archive whose members are written one after the other.
 
-    APPNOTE 4.3.7, 4.3.12, 4.3.14 to 4.3.16. It holds the central directory in memory, about 100
-    bytes a member, and no member data.
+    APPNOTE 4.3.7, 4.3.12, 4.3.14 to 4.3.16. The central directory is in memory, about 100 bytes a
+    member; member data is not.
     """
 
     def __init__(self) -> None:
@@ -103,9 +105,9 @@ class ArchiveLayout:
         self._offset = 0
 
     def open_member(self, name: str, content: Content) -> bytes:
-        """Return the local header; the data of `content` follows it at once.
+        """Return the local header; the data of `content` follows it directly.
 
-        The sizes are in ZIP64 fields whatever they are.
+        All sizes are in ZIP64 fields.
         """
         raw = name.encode()
         zip64 = struct.pack("<2H2Q", 1, 16, content.size, content.compressed_size)
@@ -126,7 +128,7 @@ class ArchiveLayout:
         return header
 
     def finish(self) -> bytes:
-        """Return what follows the last member: the central directory and the end records."""
+        """Return the central directory and the end records, which follow the last member."""
         start, size, count = self._offset, len(self._directory), self._members
         record = (0x06064B50, 44, VERSION, VERSION, 0, 0, count, count, size, start)
         last = (0x06054B50, 0, 0, 0xFFFF, 0xFFFF, SENTINEL, SENTINEL, 0)
@@ -167,14 +169,14 @@ def mixed_files(size: int) -> bytes:
     found = bytearray()
     roots = [Path(sysconfig.get_path(name)) for name in ("purelib", "stdlib")]
     files = [path for root in roots for path in root.rglob("*") if path.is_file()]
-    # By content-free order: neighbours in a folder are too much alike.
+    # In an order that ignores content, because neighbours in a folder are too similar.
     for path in sorted(files, key=lambda path: zlib.crc32(str(path.name).encode())):
-        # One long compressed file would be one long segment: that is another case.
+        # One long compressed file would be one long segment, which is another case.
         if "__pycache__" not in path.parts and path.stat().st_size <= 2 * MIB:
             found += path.read_bytes()
         if len(found) >= size:
             break
-    rounds = -(-size // len(found))  # what is so far away, deflate does not see again
+    rounds = -(-size // len(found))  # deflate's window does not reach this far back
     return bytes((found * rounds)[:size])
 
 

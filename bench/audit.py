@@ -1,7 +1,7 @@
-"""Known holes in the locked dependencies: what ``make audit`` and CI run.
+"""Known vulnerabilities in the locked dependencies, for ``make audit`` and CI.
 
-pip-audit asks PyPI about every locked distribution. Without a network there is
-nothing to ask: that is said, and is no failure. A finding is one.
+pip-audit checks every locked distribution against PyPI's advisories. Without a network, the command
+prints a message and passes. A finding is a failure.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def main() -> int:
         return 1
     reason = _unreachable()
     if reason is not None:
-        print(f"audit: skipped, for pypi.org does not answer ({reason})")
+        print(f"audit: skipped, because pypi.org does not answer ({reason})")
         return 0
     command = (sys.executable, "-m", "pip_audit", "--local", "--skip-editable")
     return subprocess.run((*command, "--progress-spinner", "off"), check=False).returncode
 
 
 def _unreachable() -> str | None:
-    """Return why PyPI cannot be asked, None if it can."""
+    """Return why PyPI is unreachable, None if it is reachable."""
     try:
         with urllib.request.urlopen(ADVISORIES, timeout=SECONDS):
             return None

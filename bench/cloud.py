@@ -1,7 +1,7 @@
-"""The cloud pipeline on MiniStack: the demo, an archive's way from put to report, the asset.
+"""The cloud pipeline on MiniStack: the demo, an archive from put to report, the asset.
 
-MiniStack shares the machine with its functions, so these figures say how the
-pipeline's parts fit together, not what AWS would do.
+MiniStack shares the machine with its functions. So these figures show the overhead of the pipeline,
+not the performance of AWS.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from s3unzip.settings import PROCESS_VARIABLES, Variable
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "50000"))
 TASKS = int(os.environ.get("S3UNZIP_BENCH_TASKS", "10000"))  # in one Distributed Map
 RUN_SECONDS = 1_800.0
-# A task a member, and few workers: each is a cold start of its own on this machine.
+# One task for each member, and few workers, because each worker is a cold start on this machine.
 ONE_EACH = {"batch_members": 1, "max_workers": 8}
 HANDLERS = ("plan", "planner", "scan", "link", "extract", "report")
 
 
 def make_archive(members: int) -> bytes:
-    """Return an archive of so many JSON documents of about 400 bytes."""
+    """Return an archive of `members` JSON documents of about 400 bytes."""
     body = io.BytesIO()
     with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for number in range(members):
@@ -48,7 +48,7 @@ def make_archive(members: int) -> bytes:
 
 
 def measure_demo() -> None:
-    """Run the demo as a user does, dependencies installed."""
+    """Run the demo as a user does, with dependencies installed."""
     prepare_dependencies()
     print_step(f"the demo, {RUNS} times")
     seconds = [run_command([sys.executable, "-m", "embedded.demo"]).wall for _ in range(RUNS)]
@@ -56,7 +56,7 @@ def measure_demo() -> None:
 
 
 def measure_runs(folder: Path) -> None:
-    """Time archives from their put to their report, and one large run."""
+    """Time small archives and one large run, from put to report."""
     print_step("deploying to the embedded AWS, then small archives")
     assembly = synthesize("dev", folder)
     with start_aws() as aws:
@@ -85,7 +85,7 @@ def time_run(pipeline: DeployedPipeline, key: str, archive: bytes, members: int)
 
 
 def survive_tasks(pipeline: DeployedPipeline, tasks: int) -> int:
-    """Let the deployed template run one Map of so many tiny tasks; return how many it had.
+    """Let the deployed template run one Map of `tasks` tiny tasks; return how many it had.
 
     The embedded AWS fails a Map whose result exceeds 256 KiB, as AWS does.
     """
@@ -121,7 +121,7 @@ def measure_asset(folder: Path) -> None:
 
 
 def measure_synthesis(folder: Path) -> None:
-    """Time `cdk synth` of dev with the real CLI, asset built, as every other command begins."""
+    """Time `cdk synth` of dev with the real CLI and a built asset; all commands begin with it."""
     words = [str(COMMAND), "synth", "--quiet", "-c", "env=dev", "--output", str(folder / "cdk.out")]
     print_step("cdk synth, once to warm up, then measured")
     run_command(words)
@@ -144,7 +144,7 @@ def measure_imports(folder: Path) -> None:
         "PYTHONPATH": f"{asset}{os.pathsep}{prepare_runtime_client(python)}",
         Variable.ENVIRONMENT.value: "bench",
         "PYTHONWARNINGS": "ignore",
-        # As Lambda sets it: elsewhere the X-Ray SDK makes two clients when it is imported.
+        # As Lambda sets it. Without it, the X-Ray SDK creates two clients at its import.
         "LAMBDA_TASK_ROOT": str(asset),
         **PROCESS_VARIABLES,
     }
@@ -156,8 +156,8 @@ def measure_imports(folder: Path) -> None:
             f"import s3unzip.handlers.{name}; "
             "print(time.perf_counter() - begun[0], time.process_time() - begun[1])"
         )
-        command = [python, "-S", "-s", "-B", "-c", code]  # the asset and the client, no more
-        run_command(command, variables)  # reads the files for the first time
+        command = [python, "-S", "-s", "-B", "-c", code]  # only the asset and the client
+        run_command(command, variables)  # warms the file cache
         told = [run_command(command, variables).output.split() for _ in range(2 * RUNS + 1)]
         wall, cpu = ([float(seconds) * 1_000 for seconds in one] for one in zip(*told, strict=True))
         print_figure(f"cloud.import.{name}.ms", median(wall), "ms")

@@ -2,12 +2,11 @@
 
     uv run python -m bench.forecast
 
-For each case an archive is made, planned and extracted by threads on stores
-with known latencies, links and rates (`bench.shaped`), or by worker processes
-on a real S3 server through a shaped proxy (`bench.proxied`); the forecast is
-given the same numbers. `forecast.error.<case>` is forecast over measured, less
-one, for the tasks' part of the run. The aim is 0.2. Then the fixtures of others
-are forecast for AWS, beside what they measured.
+For each case, threads plan and extract an archive on stores with known latencies, bandwidths and
+rates (`bench.shaped`), or worker processes do so on a real S3 server through a shaped proxy
+(`bench.proxied`). The forecast gets the same numbers. `forecast.error.<case>` is forecast /
+measured - 1 for the tasks' part of the run; the aim is 0.2. At the end, published fixtures are
+forecast for AWS, beside the published measurements.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ S3_LIKE = Latency(0.030, 0.200)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An archive of equal members, and the world it is extracted in."""
+    """An archive of equal members, and the simulated platform of its extraction."""
 
     name: str
     members: int
@@ -68,7 +67,7 @@ class Case:
 
 
 def machine(workers: int, **changes: float) -> Platform:
-    """Return a machine with S3's latencies; links are a worker's own, as a Lambda's are."""
+    """Return a machine with S3's latencies; each worker has its own link, as in Lambda."""
     plain = local(workers=workers, put=S3_LIKE)
     unlimited = replace(plain, total_bandwidth=float("inf"), start_seconds=0.0)
     return replace(unlimited, **changes)
@@ -85,7 +84,7 @@ CASES = (
 
 
 def measure(run: Run, tasks: list[Task], world: World, tuning: Tuning) -> tuple[float, Requests]:
-    """Do `tasks` with as many threads as the platform has workers; return seconds and calls."""
+    """Do `tasks` with one thread for each worker of the platform; return seconds and calls."""
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
     for task in tasks:
         waiting.put(task)
@@ -114,7 +113,7 @@ def measure(run: Run, tasks: list[Task], world: World, tuning: Tuning) -> tuple[
 
 
 def compare(case: Case) -> None:
-    """Run one case and print what was forecast and what was measured."""
+    """Run one case and print forecast and measurement."""
     tuning = replace(
         Tuning(max_workers=case.platform.workers),
         **dict(case.changes),
@@ -143,7 +142,7 @@ def compare(case: Case) -> None:
 
 
 def published() -> None:
-    """Print the forecasts of the fixtures, beside what others measured."""
+    """Print the forecasts of the fixtures, beside the published measurements."""
     tuning = Tuning()
     for name, fixture in FIXTURES.items():
         started = time.process_time()
@@ -153,7 +152,7 @@ def published() -> None:
         print(
             f"{name}: {duration.low:.1f} to {duration.high:.1f} s, ${forecast.cost.total:.4f}; "
             f"the bound is {bound.seconds:.1f} s ({bound.name}); "
-            + (f"{others.by} took {others.seconds:.0f} s" if others else "nobody published any")
+            + (f"{others.by} took {others.seconds:.0f} s" if others else "no published measurement")
         )
         print_figure(f"forecast.aws.{name}", duration.expected, "s")
         print_figure(f"forecast.times_bound.{name}", forecast.tasks_seconds / bound.seconds, "x")
@@ -161,7 +160,7 @@ def published() -> None:
 
 
 def tell(name: str, forecast: float, measured: float) -> None:
-    """Print how far a forecast was from what was measured."""
+    """Print the error of a forecast."""
     print(f"{name}: forecast {forecast:.2f} s, measured {measured:.2f} s")
     print_figure(f"forecast.error.{name}", forecast / measured - 1, "ratio")
 

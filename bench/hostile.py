@@ -1,10 +1,10 @@
-"""Directories made to hurt: what a plan of each takes, in memory and in CPU seconds a MB.
+"""Hostile directories: memory and CPU seconds a MB of planning each.
 
     python -m bench.hostile
 
-Each archive is 100 MB of central directory or 1,000,000 members, whichever is
-less, with names as an attacker would choose them. What is planned is what a run
-plans, everything written included. `S3UNZIP_BENCH_SCALE` makes all of them smaller.
+Each archive has 100 MB of central directory or 1,000,000 members, whichever is less, with names as
+an attacker would choose them. The bench plans as a run does, and writes everything that a run
+writes. `S3UNZIP_BENCH_SCALE` makes all archives smaller.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def combining() -> Iterator[str]:
 
 
 def combining_keys() -> Iterator[str]:
-    """Yield names that could be keys, of letters with as many marks as are allowed."""
+    """Yield names that are valid keys, of letters with the maximum of marks."""
     return (f"{number:07}" + ("e" + "\u0323\u0301" * 15) * 16 for number in itertools.count())
 
 
@@ -79,7 +79,7 @@ def alike() -> Iterator[str]:
 
 
 def refused() -> Iterator[str]:
-    """Yield names that are refused, each for itself."""
+    """Yield names of which each is refused."""
     return (f"../{number:07}/{number % 7}" for number in itertools.count())
 
 
@@ -135,7 +135,7 @@ def write_archive(path: Path, names: Iterator[str]) -> tuple[int, int]:
 
 
 def plan(source: str, work: str) -> None:
-    """Plan as a run does, and say what became of it."""
+    """Plan as a run does, and print the result."""
     from s3unzip.context import Context  # noqa: PLC0415 - only in the measured process
     from s3unzip.local.clock import LocalClock  # noqa: PLC0415
     from s3unzip.model import PlanSummary, Request  # noqa: PLC0415
@@ -156,7 +156,7 @@ def plan(source: str, work: str) -> None:
 
 
 def main() -> None:
-    """Measure every case, or those that are named."""
+    """Measure the named cases, or all."""
     if sys.argv[1:2] == ["plan"]:
         plan(sys.argv[2], sys.argv[3])
         return

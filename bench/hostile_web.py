@@ -1,4 +1,4 @@
-"""Memory and traffic of a read from a web server that sends a body without end.
+"""Memory and traffic of a read from a web server that sends an endless body.
 
     uv run python -m bench.hostile_web
 
@@ -45,7 +45,7 @@ except S3UnzipError as error:
 
 @dataclass(slots=True)
 class EndlessServer:
-    """Where the server is, and how many bytes it could send."""
+    """The server's address, and how many bytes it sent."""
 
     host: str
     sent: int = 0
@@ -54,7 +54,7 @@ class EndlessServer:
 
 @contextlib.contextmanager
 def serve_endless(way: str) -> Iterator[EndlessServer]:
-    """Serve one kind of answer without end."""
+    """Serve one kind of endless response."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = EndlessServer(f"127.0.0.1:{listener.getsockname()[1]}")
 
@@ -78,7 +78,7 @@ def serve_endless(way: str) -> Iterator[EndlessServer]:
 
 
 def measure_endless_body() -> float:
-    """Read from each kind of server in a process of its own; return the highest peak in MB."""
+    """Read from each kind of server in a separate process; return the highest peak in MB."""
     peaks = []
     for way in WAYS:
         with serve_endless(way) as server:

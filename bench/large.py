@@ -1,9 +1,9 @@
-"""Large members: the cost of a stream, what a copy moves, and how far splitting scales.
+"""Large members: the cost of a stream, the traffic of a copy, and the speed-up of splitting.
 
     uv run python -m bench.large [stream] [copy] [split] [mixed] [log]
 
-Stream and copy go S3 to S3 on VersityGW with one worker. `bench.splitting`
-measures splitting, of one kind of data where one is named.
+Stream and copy run from S3 to S3 on VersityGW with one worker. `bench.splitting` measures
+splitting, for one kind of data if you name one.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 SIZE = int(os.environ.get("S3UNZIP_BENCH_LARGE", "1000")) * 10**6  # bytes of the large member
 TOOL = (sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet", "--workers", "1")
-NOTHING = "small.zip"  # what a run costs that has next to nothing to stream
+NOTHING = "small.zip"  # size for the fixed cost of a run that streams almost nothing
 
 
 def put_archive(client: S3Client, folder: str, key: str, kind: str) -> None:
-    """Store an archive with one large member, in one request: VersityGW then copies of it."""
+    """Store an archive with one large member in one request: VersityGW then copies from it."""
     print_step(f"making and storing {key}: a {kind} member of {SIZE / 1e6:,.0f} MB")
     path = Path(folder, key)
     with ArchiveFile(path) as archive:
@@ -65,7 +65,7 @@ def put_archive(client: S3Client, folder: str, key: str, kind: str) -> None:
 
 
 def run(key: str, *options: str) -> tuple[Cost, Report]:
-    """Extract an archive with one worker; return what that took and what it said."""
+    """Extract an archive with one worker; return its cost and its output."""
     cost = run_command([*TOOL, *options, f"s3://source/{key}", "s3://ours/out"])
     report = decode(cost.output, Report)
     assert report.verdict == "COMPLETED", report
@@ -73,7 +73,7 @@ def run(key: str, *options: str) -> tuple[Cost, Report]:
 
 
 def peer() -> None:
-    """Inflate the member and throw it away; then upload parts of its size, made before."""
+    """Inflate the member and discard the output; then upload prepared parts of its size."""
     content = repeat_deflated(samples("mixed"), SIZE)
     before = time.process_time()
     assert inflate_once(content) == content.size
@@ -111,11 +111,11 @@ def peer() -> None:
 
 
 def measure_stream() -> None:
-    """Print what a stream costs beside its inflate and its upload."""
+    """Print the cost of a stream over its inflate and its upload."""
     ratios, peaks, walls = [], [], []
     # Starting interpreters, planning and opening clients costs as much for a stream of 1 KB.
     tiny = ("--tune", "small_member=1")
-    print_step("the stream of 1 KB, which is taken off")
+    print_step("the stream of 1 KB, which is subtracted")
     idle = median([run(NOTHING, *tiny)[0].cpu for _ in range(2 * RUNS + 1)])
     for turn in range(RUNS):
         print_step(f"stream, turn {turn + 1} of {RUNS}")
@@ -137,7 +137,7 @@ def measure_stream() -> None:
 
 
 def measure_copy() -> None:
-    """Print what a copy moves through the worker, and its time beside that of a stream."""
+    """Print the traffic of a copy through the worker, and its time beside that of a stream."""
     ratios = []
     for turn in range(RUNS):
         print_step(f"copy and stream of a stored member, turn {turn + 1} of {RUNS}")
@@ -153,7 +153,7 @@ def measure_copy() -> None:
 
 
 def read_with_checksums() -> int:
-    """Return the bytes that tasks read where the store gives part checksums, as Amazon S3 does."""
+    """Return the bytes that tasks read if the store returns part checksums, as Amazon S3 does."""
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
         path = Path(folder, "archive.zip")
         with ArchiveFile(path) as archive:
@@ -172,12 +172,12 @@ def read_with_checksums() -> int:
     )
     assert report.verdict == "COMPLETED", report
     assert (report.requests.part, report.requests.copy) == (0, 1)
-    # Beside the member itself: its local header, which is checked, and what follows its data.
+    # Without the member itself: its local header, which is checked, and the bytes after its data.
     return max(0, report.bytes_in - plans[0].bytes_read - 2_000)
 
 
 def main() -> None:
-    """Measure what is named, or all of it."""
+    """Measure the named parts, or all."""
     if sys.argv[1:] == ["peer"]:
         peer()
         return

@@ -1,8 +1,7 @@
-"""Runs a command and says what all its processes took: ``python -m bench.launch FD COMMAND...``.
+"""Reports the cost of a command's processes: ``python -m bench.launch FD COMMAND...``.
 
-A process of its own, and a small one. The peak resident set that the kernel
-tells of a command begins at that of the process that forked it, so a bench
-that holds an archive in memory would measure itself.
+This is a separate, small process. The kernel's peak resident set of a command begins at that of the
+process that forked it, so a bench with an archive in memory would measure itself.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 def main(arguments: list[str]) -> int:
     """Run a command; write CPU seconds and peak MB, as JSON, to a file descriptor."""
-    # Become the parent of what its children leave: nobody waits for a fork server's workers
-    # else, and their CPU would be nobody's.
+    # Become the parent of orphaned processes. Otherwise no process waits for a fork server's
+    # workers, and their CPU is not counted.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     told = int(arguments[0])
     process = subprocess.Popen(arguments[1:])

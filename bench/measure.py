@@ -20,7 +20,7 @@ BEGAN = time.perf_counter()
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one command took."""
+    """The cost of one command."""
 
     wall: float  # seconds
     cpu: float  # seconds, its children included
@@ -29,13 +29,13 @@ class Cost:
 
 
 def run_command(command: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
-    """Run a command and return what it took; its standard output is kept.
+    """Run a command and return its cost and its standard output.
 
     Raises:
         subprocess.CalledProcessError: it failed.
     """
     environment = {**os.environ, **(env or {})}
-    # Bytecode is kept between runs, as for any user, whatever the shell says here.
+    # Byte code is kept between runs, as for any user, with any setting of this shell.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     hear, tell = os.pipe()
     started = time.perf_counter()
@@ -63,10 +63,10 @@ def median(values: Sequence[float]) -> float:
 
 
 def print_step(text: str) -> None:
-    """Say what is done next, and at which second of the bench."""
+    """Print the next step and the second of the bench."""
     print(f"{time.perf_counter() - BEGAN:5.0f} s  {text}", flush=True)
 
 
 def print_figure(name: str, value: float, unit: str) -> None:
-    """Print one figure in the form that is followed over time."""
+    """Print one figure in the form that is tracked over time."""
     print(f"BENCH {name} {value:.4g} {unit}", flush=True)

@@ -64,7 +64,7 @@ def main() -> None:
         print(f"archive: {path.stat().st_size / 1e6:,.0f} MB", flush=True)
         with path.open(
             "rb"
-        ) as body:  # in one piece: VersityGW copies no parts of multipart objects
+        ) as body:  # in one request: VersityGW copies no parts of multipart objects
             client.put_object(Bucket="source", Key="bench.zip", Body=body)
         path.unlink()
         tool = [sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"]

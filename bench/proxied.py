@@ -1,8 +1,7 @@
 """Forecast against measured on a real S3 server, through a proxy with known latency and links.
 
-The tool's own worker processes, each with a link of its own to VersityGW. The
-forecast is told the shape of the proxy, and how long a request through it
-takes, measured by a few; nothing of the runs.
+The tool's worker processes each have their own link to VersityGW. The forecast gets the shape of
+the proxy and the measured latency of a few requests through it. It gets no data of the runs.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ PROXIED = (
 
 
 def measure_proxied(case: ProxiedCase) -> tuple[float, float]:
-    """Return the seconds that the tasks of a case were forecast to take, and took."""
+    """Return the forecast and the measured seconds of the tasks of a case."""
     tuning = Tuning(max_workers=case.workers, puts_in_flight=case.puts, copy_from=1 << 40)
     with (
         Versity() as server,
@@ -88,7 +87,7 @@ def measure_proxied(case: ProxiedCase) -> tuple[float, float]:
 
 
 def _platform(case: ProxiedCase, world: World) -> Platform:
-    """Return the machine as the forecast knows it: the proxy's shape, and timed requests."""
+    """Return the machine for the forecast: the proxy's shape, and timed requests."""
     probe = world.maker()(LocalClock()).stores.destination(world.request().destination)
     seconds = []
     for _ in range(PROBES):

@@ -25,7 +25,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - of this machine alone, and the folder 
 
 
 def find_versitygw() -> str | None:
-    """Return the path of the server, None if the machine has none."""
+    """Return the path of the server, None if it is not installed."""
     installed = Path("~/go/bin/versitygw").expanduser()
     return shutil.which("versitygw") or (str(installed) if installed.exists() else None)
 
@@ -34,9 +34,8 @@ def find_versitygw() -> str | None:
 def s3_server(*, in_memory: bool = False) -> Iterator[str]:
     """Run a server, set the AWS variables to it, and give its endpoint.
 
-    `in_memory` keeps its folder in memory where the machine has a file system
-    for that: writing tens of thousands of files back to a disk takes turns with
-    what is measured.
+    With `in_memory`, its folder is in memory if the machine has such a file system, because writing
+    tens of thousands of files to a disk would disturb the measurement.
     """
     given = os.environ.get("S3UNZIP_BENCH_ENDPOINT")
     if given:
@@ -46,7 +45,7 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
     binary = find_versitygw()
     if binary is None:
         sys.exit(
-            "the benches want VersityGW: go install "
+            "the benches need VersityGW: go install "
             "github.com/versity/versitygw/cmd/versitygw@v1.8.0, or set S3UNZIP_BENCH_ENDPOINT"
         )
     parent = MEMORY if in_memory and _takes_attributes(MEMORY) else None
@@ -59,7 +58,8 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
         probe.close()
         data = Path(folder, "data")
         data.mkdir()
-        # Without --keep-alive it hangs up after every answer: every client then measures TCP.
+        # Without --keep-alive it closes the connection after every response, and clients measure
+        # TCP.
         command = [binary, "--access", ACCESS, "--secret", SECRET, "--keep-alive"]
         command += ["--port", f"127.0.0.1:{port}"]
         process = subprocess.Popen(
@@ -83,7 +83,7 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
 
 
 def _takes_attributes(folder: Path) -> bool:
-    """Say whether files in `folder` can have the attributes that VersityGW stores metadata in."""
+    """Return whether files in `folder` support the attributes that VersityGW needs."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder) as file:
             os.setxattr(file.name, "user.s3unzip", b"")

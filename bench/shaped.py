@@ -1,7 +1,7 @@
-"""Stores in memory with the latencies, links and limits of a platform, behind the real ports.
+"""Stores in memory with the latencies, bandwidths and limits of a platform, behind the real ports.
 
-The pipeline runs on them as on S3: same threads, same pacing, same retries.
-Each worker has a link of its own; the destination's rate is shared.
+The pipeline runs on them as on S3, with the same threads, rate limiter and retries. Each worker has
+its own link; all workers share the destination's rate.
 """
 
 # ruff: noqa: ARG002 - a store takes what its port takes
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Buffer, ObjectFacts
     from s3unzip.zipformat.ranges import ByteRange
 
-PIECE = 1024 * 1024  # bytes a stream hands out at once
+PIECE = 1024 * 1024  # bytes of one piece of a stream
 REFUSED_SECONDS = 0.010  # until a 503 is there
 
 
 class Prefix:
-    """Takes so many writes a second and refuses more; a tenth of a second may be saved up."""
+    """Accepts a number of writes a second and refuses more; the burst is a tenth of a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -63,7 +63,7 @@ class Prefix:
 
 @dataclass
 class World:
-    """What all workers share: the archive, the work objects, the destination."""
+    """The state that all workers share: the archive, the work objects, the destination."""
 
     archive: bytes
     platform: Platform
@@ -96,7 +96,7 @@ class ShapedStores:
         self._in.carry(size)
 
     def send(self, size: int) -> None:
-        """Wait for `size` bytes to go out and be answered."""
+        """Wait for `size` bytes to be sent and answered."""
         self._out.carry(size)
         self.wait(self.world.platform.put)
 
@@ -170,13 +170,13 @@ class ShapedDestination:
         self._world.objects[key] = len(body)
 
     def head(self, key: str) -> StoredObject | None:
-        """Return the size of what is there."""
+        """Return the size of the object."""
         self._stores.receive(0)
         size = self._world.objects.get(key)
         return None if size is None else StoredObject(key, size, None)
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield what is there."""
+        """Yield the existing objects."""
         yield from (ListedObject(*entry) for entry in sorted(self._world.objects.items()))
 
     def read(self, key: str) -> Iterator[bytes]:
@@ -235,7 +235,7 @@ class ShapedDestination:
         return list(self._world.parts.get(upload.key, {}).values())
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""20,000 small JSON members, S3 to S3: s3unzip, the usual Python way, and a bare loop of PUTs."""
+"""20,000 small JSON members, S3 to S3: s3unzip, zipfile with boto3, and a bare loop of PUTs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bench.server import s3_server
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "20000"))
 PLAIN = 11_000  # bytes of a member
 THREADS = 40
-PAIRS = 3  # in each turn: the two are alike enough for the machine's moods to tell
+PAIRS = 3  # in each turn: the two differ little, so noise of the machine matters
 
 
 class Pair(NamedTuple):
-    """The tool, and the bare PUTs right after it; seconds of CPU, zip work taken off."""
+    """The tool and the bare PUTs right after it; CPU seconds, without the ZIP work."""
 
     ours: Cost
     bare: float
@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Some pairs, and the peer."""
+    """Some pairs and the peer."""
 
     pairs: list[Pair]
     peer: Cost
@@ -58,7 +58,7 @@ def make_archive() -> bytes:
 
 
 def peer() -> None:
-    """Extract the way most people do it: zipfile in memory, put_object in 40 threads."""
+    """Extract in the usual way: zipfile in memory, put_object in 40 threads."""
     client = boto3.client("s3", config=Config(max_pool_connections=THREADS))
     body = client.get_object(Bucket="source", Key="bench.zip")["Body"].read()
     archive = zipfile.ZipFile(io.BytesIO(body))
@@ -74,8 +74,8 @@ def peer() -> None:
 def bare() -> None:
     """PUT the same bodies to the same keys through obstore, without any ZIP work.
 
-    Prints the CPU of its ZIP work, which is done before the first PUT and is to be
-    taken off what the program took, and the CPU of the loop alone.
+    Prints the CPU of its ZIP work, which happens before the first PUT and is subtracted from the
+    program's CPU, and the CPU of the loop alone.
     """
     import time  # noqa: PLC0415
 
@@ -141,7 +141,7 @@ def main() -> None:
     print_figure("small.cpu_vs_zipfile_boto3", median(ratio), "ratio")
     rate = [turn.peer.wall / median([pair.ours.wall for pair in turn.pairs]) for turn in figures]
     print_figure("small.rate_vs_zipfile_boto3", median(rate), "ratio")
-    # A program against a program, its start included; and against the loop alone.
+    # Compare with the whole program, including its start, and with the loop alone.
     over = [pair.ours.cpu / pair.bare for pair in pairs]
     print_figure("small.cpu_vs_bare_put", median(over), "ratio")
     over = [pair.ours.cpu / pair.loop for pair in pairs]
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def measure_turn(turn: int) -> Turn:
-    """Measure the tool and the bare PUTs by turns, then the peer, which takes longest."""
+    """Measure the tool and the bare PUTs alternately, then the peer, which takes longest."""
     me = [sys.executable, "-m", "bench.small"]
     tool = [sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"]
     pairs = []

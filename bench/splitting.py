@@ -1,10 +1,9 @@
 """Splitting one deflated member over workers whose bandwidth is capped.
 
-Each worker is a process with a link of its own each way: a limiter around the
-ports. The bytes are read from a file and written to a folder, so that no
-server shares the cores. The cap is so low that two cores do not bound sixteen
-workers. Sizes are scaled down together: a segment is a 48th of the
-member, with about as many reads and parts as a segment has at the defaults.
+Each worker is a process with its own link in each direction: a limiter around the ports. It reads
+from a file and writes to a folder, so that no server uses the cores. The cap is so low that two
+cores do not limit sixteen workers. All sizes are scaled down together: a segment is a 48th of the
+member, with about as many reads and parts as a segment at the defaults.
 
 ``S3UNZIP_BENCH_SPLIT`` (MiB of the member), ``S3UNZIP_BENCH_WORKERS`` (numbers
 with commas between) and ``S3UNZIP_BENCH_RATE`` (MiB a second) change the
@@ -63,12 +62,12 @@ if TYPE_CHECKING:
 
 KINDS = ("mixed", "log")
 WORKERS = tuple(int(n) for n in os.environ.get("S3UNZIP_BENCH_WORKERS", "4,16").split(","))
-SEGMENTS = 48  # more than workers: what a segment inflates to differs by a factor
+SEGMENTS = 48  # more than workers, because the uncompressed sizes of segments differ by a factor
 SIZE = int(os.environ.get("S3UNZIP_BENCH_SPLIT", "1024")) * MIB  # bytes of the member
 RATE = float(os.environ.get("S3UNZIP_BENCH_RATE", "5.12")) * MIB  # bytes a second, each way
 STREAM_SIZE = SIZE // 8  # of the member that is one stream
-CPU_SIZE = 160 * MIB  # of the member whose CPU is measured
-CPU_SEGMENTS = 3  # of about the size that segments have at the defaults
+CPU_SIZE = 160 * MIB  # size of the member whose CPU is measured
+CPU_SEGMENTS = 3  # segments of about the default size
 NEVER = 1 << 50
 
 
@@ -79,13 +78,13 @@ class LimitedArchive:
         self._archive, self._link = archive, link
 
     def read(self, want: ByteRange) -> bytes:
-        """Return a range when it is through the link."""
+        """Return a range after it passed the link."""
         data = self._archive.read(want)
         self._link.carry(len(data))
         return data
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield a range as it comes through the link."""
+        """Yield a range at the speed of the link."""
         for piece in self._archive.stream(want):
             self._link.carry(len(piece))
             yield piece
@@ -102,7 +101,7 @@ class LimitedSource:
         return self._source.tail(location, length)
 
     def head(self, location: Location) -> Pin:
-        """Return what is there now."""
+        """Return the current version."""
         return self._source.head(location)
 
     def pinned(self, location: Location, pin: Pin) -> LimitedArchive:
@@ -118,14 +117,14 @@ class LimitedFolder(FolderDestination):
         self._link = link
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Write a file when it is through the link."""
+        """Write a file after it passed the link."""
         self._link.carry(len(body))
         super().put(key, body, facts, if_absent=if_absent)
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Write a part when it is through the link."""
+        """Write a part after it passed the link."""
         self._link.carry(len(body))
         return super().upload_part(upload, number, offset, body, crc32)
 
@@ -173,7 +172,7 @@ class Maker:
 
 @dataclass(slots=True)
 class Case:
-    """One member, and the folder in which it is split."""
+    """One member, and the folder of its extraction."""
 
     name: str
     content: Content
@@ -191,7 +190,7 @@ class Case:
         )
 
     def seconds(self, workers: int | None) -> float:
-        """Extract with so many workers, or as one stream; return the seconds it took."""
+        """Extract with `workers` workers, or as one stream; return the seconds."""
         tuning = self.tuning if workers else replace(self.tuning, split_from=NEVER)
         home = tempfile.mkdtemp(dir=self.folder)
         maker = Maker(home, tuning, RATE)
@@ -215,7 +214,7 @@ class Case:
 
 
 def measure_splitting(kinds: Sequence[str] = KINDS) -> None:
-    """Print the speed-ups over one stream, and what splitting costs in CPU."""
+    """Print the speed-ups over one stream, and the CPU cost of splitting."""
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
         members = {"mixed": mixed_files, "log": log_lines}
         for name in kinds:
@@ -247,7 +246,7 @@ def _print_speedups(split: Case, stream: Case) -> None:
 
 
 def _print_cpu(members: dict[str, bytes]) -> None:
-    """Print the CPU of all steps over that of one inflate, and of one search, in this process."""
+    """Print the CPU of all steps relative to one inflate, and of one search, in this process."""
     print_step(f"CPU of splitting members of {CPU_SIZE / MIB:.0f} MiB")
     ratios, searches = [], []
     for name, member in members.items():
@@ -272,7 +271,7 @@ def _print_cpu(members: dict[str, bytes]) -> None:
 
 
 def _split_once(data: bytes) -> int:
-    """Do all steps of splitting and throw the output away; return its size."""
+    """Do all steps of splitting and discard the output; return its size."""
     layout = cut(len(data), -(-len(data) // CPU_SEGMENTS))
     read = partial(_read, data)
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))

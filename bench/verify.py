@@ -1,6 +1,6 @@
-"""Verify 20,000 objects with the run's record and without it, beside HEAD in a boto3 loop.
+"""Verify 20,000 objects with and without the run's record, compared with HEAD in a boto3 loop.
 
-The loop has 16 threads, and compares nothing.
+The loop has 16 threads and compares nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def peer() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn cost: three ways to look at the same objects."""
+    """The cost of one turn: three ways to check the same objects."""
 
     recorded: Cost
     unrecorded: Cost
@@ -42,7 +42,7 @@ class Turn:
 
 
 def measure(places: list[str]) -> Turn:
-    """Verify twice, and let the peer ask."""
+    """Verify twice, then run the peer."""
     verify = [sys.executable, "-m", "s3unzip.cli", "verify", "--json", *places]
     recorded = run_command(verify)
     found = json.loads(recorded.output)

@@ -1,4 +1,4 @@
-"""Worker processes that have started before the clock does."""
+"""Starts worker processes before the measurement begins."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def start_workers(pool: WorkerPool, workers: int, work: RunStore) -> None:
-    """Start all workers, numpy included: each is given a scan that is on record as done.
+    """Start all workers, with numpy imported: each gets a scan that is already on record.
 
-    What a start costs is the machine's and no part of the figure.
+    The figure does not include the cost of a start, which depends on the machine.
     """
     scans = [ScanTask(f"warm-{n}", (0, 0), 0, 0, 1, 1) for n in range(workers)]
     for scan in scans:

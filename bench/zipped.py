@@ -1,4 +1,4 @@
-"""Small archives for the benches, made in memory by Python's own writer."""
+"""Small archives for the benches, written in memory by zipfile."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_full_scale_asks_first(pipeline: DeployedPipeline) -> None:
     assert "49,152 files of 64 KB: " in done.stdout
     assert "one deflated member of 100 GB: " in done.stdout
     assert "400,000" not in done.stdout
-    assert done.stderr == "acceptance: nothing was put; add --yes (make: YES=1) to go on\n"
+    assert done.stderr == "acceptance: nothing was put; to continue, add --yes (make: YES=1)\n"
     assert what_lies_there(pipeline) == []
 
 

@@ -38,8 +38,8 @@ def unplanned_report(detail: Mapping[str, Any], now: float) -> Report:
     Raises:
         UsageError: the execution was not started for an archive.
     """
-    told = decode(detail.get("input") or "{}", dict[str, Any])
-    request = parse_field(told, "request", Request)
+    payload = decode(detail.get("input") or "{}", dict[str, Any])
+    request = parse_field(payload, "request", Request)
     cause = ": ".join(str(detail[name]) for name in ("error", "cause") if detail.get(name))
     return Report(
         run=detail["name"],

@@ -43,8 +43,8 @@ def read_fault(error: Exception, action: str) -> S3UnzipError:
 
 
 def _read_answer(error: ClientError, action: str) -> S3UnzipError:
-    told = error.response.get("Error", {})
-    code, message = told.get("Code", ""), told.get("Message", "")
+    fault = error.response.get("Error", {})
+    code, message = fault.get("Code", ""), fault.get("Message", "")
     text = f"{action}: {code}: {message}"
     if "AccessDenied" in code or "Unauthorized" in code or code in _CREDENTIALS:
         return AccessDeniedError(text)

@@ -21,16 +21,16 @@ MAX_INPUT = 32 * 1024  # bytes; Step Functions takes 262,144
 
 
 def start_execution(
-    client: SFNClient, worker: LambdaConfig, run: str, told: Mapping[str, Any]
+    client: SFNClient, worker: LambdaConfig, run: str, payload: Mapping[str, Any]
 ) -> bool:
-    """Start the run's execution with the input `told`; return False where there is one already.
+    """Start the run's execution with the input `payload`; return False where there is one already.
 
     Step Functions forgets an execution 90 days after its end (quotas of
     Standard workflows).
     """
     try:
         client.start_execution(
-            stateMachineArn=worker.state_machine, name=run, input=encode(told).decode()
+            stateMachineArn=worker.state_machine, name=run, input=encode(payload).decode()
         )
     except client.exceptions.ExecutionAlreadyExists:
         return False

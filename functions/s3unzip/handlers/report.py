@@ -36,7 +36,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     step = worker.context(context)
     calls = step.calls()
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
-    told = failure or event
+    ending = failure or event
     if failure:
         found = RunRecords.open(worker.stores, run_of(failure["name"]), calls).find_run()
         if found is None:
@@ -45,13 +45,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     else:
         run = parse_field(event, "run", Run)
     bind_run(run)
-    execution = told.get("name") or told.get("execution") or run.id
+    execution = ending.get("name") or ending.get("execution") or run.id
     first = is_first_end(RunRecords.open(worker.stores, run.id, calls), run.id, execution)
     with timed("ReportDuration"):
         settled = settle(run, step, calls)
     if failure or not settled.left:
         record_archive(settled.report, first=first)
-        _end(run, settled, told, step)
+        _end(run, settled, ending, step)
     earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}
@@ -67,13 +67,13 @@ def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:
     return {"verdict": report.verdict.value, **asdict(next_round(0, None))}
 
 
-def _end(run: Run, settled: Settled, told: dict[str, Any], step: Context) -> None:
-    """Tell of a run that ended; `told` is the step's event, or the failure's detail."""
+def _end(run: Run, settled: Settled, ending: dict[str, Any], step: Context) -> None:
+    """Tell of a run that ended; `ending` is the step's event, or the failure's detail."""
     worker = open_worker()
     if worker.queue:
         requests = nested_requests(run, settled.report, step)
         count = queue_nested(open_client("sqs"), worker, requests)
         logger.info("nested archives", queued=count)
-    if "status" in told:
-        note_failure(RunRecords.open(worker.stores, run.id), told)
+    if "status" in ending:
+        note_failure(RunRecords.open(worker.stores, run.id), ending)
     announce(open_client("events"), worker, settled.report)

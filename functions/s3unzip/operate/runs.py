@@ -89,10 +89,10 @@ class DeployedRuns:
                 f"environment {self.environment}: its stack is too old, deploy it again"
             )
         try:
-            told = self.client("lambda").get_function_configuration(FunctionName=name)
+            configuration = self.client("lambda").get_function_configuration(FunctionName=name)
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "lambda:GetFunctionConfiguration") from None
-        variables: dict[str, str] = told.get("Environment", {}).get("Variables", {})
+        variables: dict[str, str] = configuration.get("Environment", {}).get("Variables", {})
         return variables
 
     @property
@@ -178,12 +178,12 @@ class DeployedRuns:
             if not maps:
                 return None
             latest = max(maps, key=lambda one: one["startDate"])
-            told = self._states.describe_map_run(mapRunArn=latest["mapRunArn"])["itemCounts"]
+            counts = self._states.describe_map_run(mapRunArn=latest["mapRunArn"])["itemCounts"]
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:DescribeMapRun") from None
-        lost = told["failed"] + told["timedOut"] + told["aborted"]
-        waiting = told["pending"] + told.get("pendingRedrive", 0)
-        return Items(waiting, told["running"], told["succeeded"], lost)
+        lost = counts["failed"] + counts["timedOut"] + counts["aborted"]
+        waiting = counts["pending"] + counts.get("pendingRedrive", 0)
+        return Items(waiting, counts["running"], counts["succeeded"], lost)
 
     def redrive(self, run: str) -> None:
         """Continue the failed execution: only its unfinished tasks run.
@@ -199,8 +199,8 @@ class DeployedRuns:
         try:
             self._states.redrive_execution(executionArn=execution)
         except self._states.exceptions.ExecutionNotRedrivable as error:
-            told = error.response.get("Error", {}).get("Message", "")
-            raise UsageError(f"{run}: {state}, cannot be redriven: {told}") from None
+            reason = error.response.get("Error", {}).get("Message", "")
+            raise UsageError(f"{run}: {state}, cannot be redriven: {reason}") from None
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:RedriveExecution") from None
 
@@ -222,15 +222,15 @@ class DeployedRuns:
         store.unpack_records()
         records.write_redo(listed)  # the list that the state machine may read
         tasks = len(listed)
-        told = planned_input(self.work_location, records.read_summary())
-        told["work"]["plan"] = told["work"]["redo"]
-        told |= {"tasks": tasks, "scans": 0, "split_members": 0}
-        told["concurrency"] = max(1, min(tasks, told["concurrency"]))
+        payload = planned_input(self.work_location, records.read_summary())
+        payload["work"]["plan"] = payload["work"]["redo"]
+        payload |= {"tasks": tasks, "scans": 0, "split_members": 0}
+        payload["concurrency"] = max(1, min(tasks, payload["concurrency"]))
         try:
             self._states.start_execution(
                 stateMachineArn=self._machine,
                 name=f"{run}-{name}",
-                input=json.dumps(told),
+                input=json.dumps(payload),
             )
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:StartExecution") from None

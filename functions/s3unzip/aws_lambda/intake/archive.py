@@ -140,13 +140,13 @@ def _plan_here(intake: Intake, hold: Hold) -> None:
             return
         summary = made
     bind_run(summary.run)
-    told = planned_input(config.work, summary, config.tuning.max_workers)
-    started = start_execution(open_client("stepfunctions"), config, summary.run.id, told)
+    payload = planned_input(config.work, summary, config.tuning.max_workers)
+    started = start_execution(open_client("stepfunctions"), config, summary.run.id, payload)
     logger.info("run started" if started else "run is known", tasks=summary.tasks)
 
 
 def _start_unplanned(intake: Intake) -> None:
     """Start an execution that plans first; of the same name there is one."""
-    told = unplanned_input(intake.request)
-    started = start_execution(open_client("stepfunctions"), open_worker(), intake.run, told)
+    payload = unplanned_input(intake.request)
+    started = start_execution(open_client("stepfunctions"), open_worker(), intake.run, payload)
     logger.info("run started" if started else "run is known", run=intake.run)

@@ -81,6 +81,6 @@ def _hand_over(plan: DirectPlan, config: LambdaConfig, context: Context) -> None
     run = plan.summary.run
     hand_over(plan, config.stores.run_store(run.id, context.calls()))
     record_handover()
-    told = planned_input(config.work, plan.summary, config.tuning.max_workers)
-    started = start_execution(open_client("stepfunctions"), config, run.id, told)
+    payload = planned_input(config.work, plan.summary, config.tuning.max_workers)
+    started = start_execution(open_client("stepfunctions"), config, run.id, payload)
     logger.info("handed over" if started else "run is known", run=run.id)

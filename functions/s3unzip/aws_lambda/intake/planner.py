@@ -74,8 +74,8 @@ def _plan(run: str, request: Request, context: Context, calls: Calls) -> PlanSum
     except (SourceChangedError, NotFoundError) as change:
         return _changed(run, request, str(change), started, context)
     if isinstance(outcome, Report) and outcome.run != run:
-        told = f"{request.source}: overwritten since its event came"
-        return _changed(run, request, told, started, context)
+        message = f"{request.source}: overwritten since its event came"
+        return _changed(run, request, message, started, context)
     return outcome
 
 

@@ -68,7 +68,7 @@ def check_subscriptions(deployment: Deployment) -> CheckResult:
             waiting = "has a subscription that is not confirmed" if found else "has no subscription"
             return CheckResult.warning(
                 SUBSCRIPTIONS,
-                f"{topic} {waiting}: nobody is told",
+                f"{topic} {waiting}: nobody is notified",
                 "follow the link in the message of AWS Notifications, or subscribe again",
             )
     return CheckResult.ok(SUBSCRIPTIONS, f"confirmed for {', '.join(topics)}")

@@ -120,8 +120,8 @@ def _depth(deployment: Deployment, url: str) -> tuple[int, int]:
     """Return how many messages of a queue wait, and how many are in flight."""
     client: SQSClient = deployment.client("sqs")
     call = partial(client.get_queue_attributes, QueueUrl=url, AttributeNames=[VISIBLE, IN_FLIGHT])
-    told = ask("sqs:GetQueueAttributes", call)["Attributes"]
-    return int(told.get(VISIBLE, "0")), int(told.get(IN_FLIGHT, "0"))
+    attributes = ask("sqs:GetQueueAttributes", call)["Attributes"]
+    return int(attributes.get(VISIBLE, "0")), int(attributes.get(IN_FLIGHT, "0"))
 
 
 def _name(url: str) -> str:
