@@ -198,6 +198,9 @@ def test_tasks_are_forecast_with_their_start() -> None:
     assert batch.seconds == round(TASK_OVERHEAD + small_seconds(1, 500, 900, tuning), 3)
     assert stream.seconds == pytest.approx(TASK_OVERHEAD + 4.0)
     assert copy.seconds == pytest.approx(TASK_OVERHEAD + 0.7)
+    slices = cut([(9_000, 9_000, 0)], tuning).tasks
+    assert [one.seconds for one in slices] == [pytest.approx(TASK_OVERHEAD + 0.75)] * 3
+    assert [one.size for one in slices] == [3_000] * 3
 
 
 def test_split_members_are_counted() -> None:

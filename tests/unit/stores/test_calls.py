@@ -1,0 +1,150 @@
+"""Calls and their pace, number by number: growth, cuts, the budget, the worker's end."""
+
+from __future__ import annotations
+
+import pytest
+
+from s3unzip.errors import ServiceFaultError, ThrottledError
+from s3unzip.stores.calls import CUT, FIRST_DELAY, LONGEST_DELAY, AimdLimiter, Calls
+from tests.memory import ManualClock
+
+
+def succeed(pace: AimdLimiter, times: int) -> int:
+    """Let calls succeed one after the other; return the limit."""
+    for _ in range(times):
+        pace.leave(pace.enter(), throttled=False, succeeded=True)
+    return pace.limit
+
+
+def throttle(pace: AimdLimiter) -> int:
+    """Let one call be throttled; return the limit."""
+    pace.leave(pace.enter(), throttled=True, succeeded=False)
+    return pace.limit
+
+
+def test_a_pace_begins_with_a_few_and_grows_to_its_maximum() -> None:
+    """Each success adds one place at the beginning, and none above the maximum."""
+    assert AimdLimiter(3).limit == 3
+    pace = AimdLimiter(10)
+    assert pace.limit == 4
+    assert succeed(pace, 1) == 5
+    assert succeed(pace, 5) == 10
+    assert succeed(pace, 100) == 10
+
+
+def test_after_a_cut_a_pace_grows_by_one_a_round() -> None:
+    """As many successes as there are places add one; a failure that is no refusal adds none."""
+    pace = AimdLimiter(100)
+    assert succeed(pace, 16) == 20
+    assert throttle(pace) == int(20 * CUT) == 14
+    assert succeed(pace, 13) == 14
+    pace.leave(pace.enter(), throttled=False, succeeded=False)
+    assert pace.limit == 14
+    assert succeed(pace, 1) == 15
+    assert succeed(pace, 14) == 15
+    assert succeed(pace, 1) == 16
+
+
+def test_one_call_can_always_be_made() -> None:
+    """However often a store refuses."""
+    pace = AimdLimiter(2)
+    assert [throttle(pace) for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_cut_forgets_the_successes_before_it() -> None:
+    """The next round begins anew."""
+    pace = AimdLimiter(100)
+    succeed(pace, 6)
+    assert throttle(pace) == 7
+    succeed(pace, 6)
+    assert throttle(pace) == 4
+    assert succeed(pace, 3) == 4
+    assert succeed(pace, 1) == 5
+
+
+def test_calls_that_began_before_a_cut_say_nothing_new() -> None:
+    """A burst of refusals cuts once."""
+    pace = AimdLimiter(4)
+    burst = [pace.enter() for _ in range(4)]
+    for entered in burst:
+        pace.leave(entered, throttled=True, succeeded=False)
+    assert pace.limit == 2
+
+
+class Faults:
+    """A call that fails so many times, each of which takes some seconds."""
+
+    def __init__(self, clock: ManualClock, times: int, seconds: float = 0.0) -> None:
+        self.clock, self.times, self.seconds = clock, times, seconds
+        self.calls = 0
+
+    def __call__(self) -> str:
+        """Fail, or return a word."""
+        self.calls += 1
+        self.clock.slept += self.seconds
+        if self.calls <= self.times:
+            raise ServiceFaultError("a fault")
+        return "done"
+
+
+def test_the_failing_calls_count_in_the_budget() -> None:
+    """A store that lets calls time out ends it as soon as one that refuses them."""
+    clock = ManualClock()
+    call = Faults(clock, 100, seconds=10.0)
+    with pytest.raises(ServiceFaultError):
+        Calls(clock, 25.0, 4).run("get", call)
+    assert call.calls == 4  # the faults come 0, 10, 20 and 30 s after the first one
+
+
+def test_a_call_is_not_tried_again_at_the_workers_end() -> None:
+    """There must be time for the wait; the counts are of what was done."""
+    for left, attempts in ((0.0, 1), (LONGEST_DELAY, 3)):
+        clock = ManualClock(left)
+        calls, call = Calls(clock, 60.0, 4), Faults(clock, 2)
+        if attempts == 1:
+            with pytest.raises(ServiceFaultError):
+                calls.run("get", call)
+        else:
+            assert calls.run("get", call) == "done"
+        requests = calls.requests
+        assert (requests.get, requests.retries) == (attempts, attempts - 1)
+        assert call.calls == attempts
+
+
+def test_delays_double_up_to_the_longest() -> None:
+    """With full jitter: from nothing to the delay of the attempt."""
+    calls = Calls(ManualClock(), 60.0, 4)
+    for attempt, longest in ((0, FIRST_DELAY), (3, 8 * FIRST_DELAY), (30, LONGEST_DELAY)):
+        delays = [calls._delay(attempt) for _ in range(200)]
+        assert 0 <= min(delays) <= max(delays) <= longest
+        assert max(delays) > longest * 0.6
+
+
+def test_a_step_that_has_failed_tries_nothing_again_until_it_is_reopened() -> None:
+    """Its other threads need not wait; its outcomes are written afterwards."""
+    clock = ManualClock()
+    calls = Calls(clock, 60.0, 4)
+    calls.end()
+    with pytest.raises(ServiceFaultError):
+        calls.run("put", Faults(clock, 1))
+    calls.reopen()
+    assert calls.run("put", Faults(clock, 1)) == "done"
+    assert (calls.requests.put, calls.requests.retries) == (3, 1)
+
+
+def test_only_refusals_to_hurry_are_counted_as_such() -> None:
+    """Any other fault is a retry alone."""
+    clock = ManualClock()
+    calls = Calls(clock, 60.0, 4)
+    calls.run("put", Faults(clock, 2))
+    assert (calls.requests.throttled, calls.requests.retries) == (0, 2)
+    answers: list[ThrottledError | None] = [ThrottledError("slow down"), None]
+
+    def refuse() -> None:
+        error = answers.pop(0)
+        if error is not None:
+            raise error
+
+    calls.paced("put", refuse)
+    assert (calls.requests.throttled, calls.requests.retries) == (1, 3)
+    assert calls.pace.limit == int(4 * CUT)
