@@ -47,12 +47,9 @@ class Written(NamedTuple):
     run: str | None  # that wrote it; None: it was there before
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One invocation that works on a task, and what was on record when it began."""
 
-    run: str
-    task: str
     finished: frozenset[str]  # keys with an outcome then
     stopped: int | None  # the number of the stop that was on record; None: there was none
 
@@ -68,7 +65,6 @@ class RunState:
     announced: list[str] = field(default_factory=list)  # verdicts
     stops: int = 0  # how often stop.json was deleted
     stopped: bool = False  # it is there
-    failures: int = 0  # how often its execution failed
 
     def member(self, key: str) -> MemberFacts | None:
         """Return the member of a key."""
@@ -85,6 +81,7 @@ class Model:
         self.objects = {key: Written(body, None) for key, body in before.items()}
         self.versions: dict[str, ArchiveFacts] = {}  # by ETag
         self.current: str | None = None  # the ETag of what lies under the key now
+        self.failed: set[str] = set()  # runs whose execution failed
         self.started: set[str] = set()  # runs with an execution, which may plan them
         self.late_uploads: set[str] = set()  # begun after their run was settled
         self.replaced = False  # the key's archive was another one before
@@ -100,8 +97,7 @@ class Model:
     def run_planned(self, run: str, etag: str) -> None:
         """A run was planned; its id names one version."""
         self.must(etag in self.versions, "a run reads a version that was put", etag)
-        known = self.runs.setdefault(run, RunState(self.versions[etag]))
-        same = known.facts is self.versions[etag]
+        same = self.runs.setdefault(run, RunState(facts := self.versions[etag])).facts is facts
         self.must(same, "run-files.md: the same request has the same run id", run)
 
     def execution_started(self, run: str) -> None:
@@ -112,7 +108,7 @@ class Model:
         """An invocation began to work on a task."""
         state = self.runs[run]
         finished = frozenset(state.outcomes.get(task, ()))
-        return Attempt(run, task, finished, state.stops if state.stopped else None)
+        return Attempt(finished, state.stops if state.stopped else None)
 
     def object_visible(self, key: str, body: bytes, run: str, attempt: Attempt | None) -> None:
         """An object became visible at the destination, with the run that it names."""
@@ -131,26 +127,20 @@ class Model:
 
     def stop_changed(self, run: str, *, there: bool) -> None:
         """``stop.json`` was written or deleted."""
-        if self._is_unplanned(run):
-            return
-        state = self._run(run)
-        state.stopped, state.stops = there, state.stops + (not there)
+        if not self._is_unplanned(run):
+            state = self._run(run)
+            state.stopped, state.stops = there, state.stops + (not there)
 
     def execution_failed(self, execution: str) -> None:
         """The execution of a run failed."""
-        if not self._is_unplanned(execution):
-            self._run(execution).failures += 1
+        self.failed.add(execution)
 
     def killed_at_limit(self, function: str) -> None:
         """A function used up its time though no call was slow."""
         self.must(False, "reliability.md: near its limit a worker stops", function)  # noqa: FBT003
 
     def upload_begun(self, upload: str, run: str) -> None:
-        """A multipart upload was begun.
-
-        The bucket's lifecycle rule aborts what begins after its run is settled, and the uploads of
-        runs that never begin (reliability.md, "Who aborts which upload").
-        """
+        """A multipart upload was begun; reliability.md, "Who aborts which upload"."""
         state = self.runs.get(run)
         if state is not None and state.reports:
             self.late_uploads.add(upload)
@@ -170,13 +160,13 @@ class Model:
 
     def report_written(self, run: str, report: Json) -> None:
         """``report.json`` was written."""
+        verdict = report["verdict"]
+        planned = report.get("pin", ...) is not None or verdict in {RUN_FAILED, CHANGED}
+        self.must(planned, "without a plan nothing is extracted", report)
         if self._is_unplanned(run):
-            ends = {RUN_FAILED, CHANGED}
-            self.must(report["verdict"] in ends, "without a plan nothing is extracted", report)
             return
         state = self._run(run)
         self._check_sums(state, report)
-        verdict = report["verdict"]
         if verdict == REJECTED:
             self.must(state.facts.broken, "REJECTED: ambiguous or broken index", run)
             self.must(not state.written, "REJECTED: nothing was written", run)
@@ -197,19 +187,17 @@ class Model:
         told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
         same = any(all(one.get(n, 0) == told[n] for n in told) for one in state.reports)
         self.must(same, "events.md: the event says what the report says", detail)
-        early = verdict == RUN_FAILED and not state.failures
+        early = verdict == RUN_FAILED and run not in self.failed
         self.must(not early, "events.md: an event a run that ended", run)
         state.announced.append(verdict)
 
     # When all is quiet
 
     def all_quiet(self, objects: dict[str, bytes], uploads: dict[str, str], *, calm: bool) -> None:
-        """Nothing happens any more: what must be true then.
+        """Nothing happens any more, and runs that failed were redriven: what must be true then.
 
-        Args:
-            objects: what the destination holds.
-            uploads: the run of each incomplete upload, by its id.
-            calm: nothing happened that may repeat work. Runs that failed were redriven.
+        The destination holds `objects`, and incomplete `uploads`, with the run of each by its id.
+        All was `calm` where nothing happened that may repeat work.
         """
         settled = {run for run, state in self.runs.items() if state.reports}
         kept = uploads.keys() - self.late_uploads
@@ -219,12 +207,11 @@ class Model:
         self.must(objects == seen, "the destination is what the runs made visible", set(objects))
         for run, state in self.runs.items():
             self._check_end(run, state, calm=calm)
-        current = self.versions.get(self.current or "")
-        ran = any(state.facts is current for state in self.runs.values())
+        ran = any(one.facts is self.versions[str(self.current)] for one in self.runs.values())
         self.must(ran, "reliability.md 1-3: an archive that was put has a run", self.current)
 
     def _check_end(self, run: str, state: RunState, *, calm: bool) -> None:
-        is_current = state.facts is self.versions.get(self.current or "")
+        is_current = state.facts is self.versions[str(self.current)]
         if not state.reports:
             self.must(not is_current, "run-files.md: report.json, written last", run)
             return  # planned as the archive was replaced: it was never begun
@@ -238,7 +225,9 @@ class Model:
             verdict in right, "a run that is redriven ends as its archive says", (run, verdict)
         )
         if calm:
-            self.must(len(told) == 1, "events.md: one event a run", told)
+            # reliability.md 12: a repetition at the same time may announce a refusal again.
+            self.must(len(set(told)) == 1, "events.md: one event a run", told)
+            self.must(len(told) == 1 or verdict == REJECTED, "events.md: one event a run", told)
             twice = [key for key, times in state.written.items() if times > 1]
             self.must(not twice, "one completion: a member becomes visible once", twice)
 
@@ -272,8 +261,8 @@ class Model:
         return self.rule == NEVER and there is not None and there.body != member.body
 
     def _check_sums(self, state: RunState, report: Json) -> None:
-        if report["verdict"] == REJECTED:
-            return
+        if report["verdict"] == REJECTED or report.get("pin", ...) is None:
+            return  # of a run without a plan
         counted = sum(report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
         missing = report.get("missing", 0)
         total = len(state.facts.members)
@@ -304,11 +293,7 @@ class Model:
         return self.runs[run]
 
     def must(self, holds: bool, sentence: str, what: object) -> None:  # noqa: FBT001 - a condition
-        """Note where `holds` is false, and raise: the product may catch what is raised in it.
-
-        Raises:
-            ViolationError: with the sentence of the documents that does not hold, and for what.
-        """
+        """Note a sentence that does not hold, and raise: the product may catch what is raised."""
         if not holds:
             error = ViolationError(f"{sentence} -- {what!r}")
             self.violations.append(error)

@@ -84,7 +84,7 @@ class FaultPlan:
     @property
     def calm(self) -> bool:
         """Whether nothing happened that may repeat work: no call and no message was in vain."""
-        repeated = ("throttle", "refuse", "busy", "twice message", "twice delete message")
+        repeated = ("throttle", "refuse", "busy", "twice message")
         return all(fault.startswith(repeated) for fault in self.injected)
 
     def delay(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.handlers import extract, link, plan, planner, report, scan
+from tests.model.run import ViolationError
 from tests.simulation.faults import Fault
 from tests.simulation.threads import Event
 from tests.simulation.world import Function
@@ -102,6 +103,7 @@ class Invoked:
         except Exception as error:  # noqa: BLE001 - as Lambda's runtime does
             self._error = type(error).__name__
             self._world.note(f"ends with {error!r}")
+            self._scheduler.ended = isinstance(error, ViolationError)
         finally:
             self._ended.set()
 

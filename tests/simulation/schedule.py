@@ -13,7 +13,7 @@ from zlib import crc32
 
 from s3unzip.aws_lambda import environment, telemetry
 from s3unzip.model import Options, encode
-from s3unzip.settings import Variable
+from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.ports import ObjectFacts
 from tests.model.run import NEVER, OVERWRITE, SKIP_UNCHANGED, Model, ViolationError
 from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive, older_objects
@@ -27,6 +27,7 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+NOTICE_SECONDS = 600.0  # until an operator does anything
 REDRIVES = 4  # that an operator tries, once nothing goes wrong any more
 
 
@@ -117,6 +118,7 @@ def _failure(seed: int, skipped: frozenset[int]) -> FailedScheduleError | None:
 def _put_archives(world: World, services: Services, recipes: list[Any]) -> None:
     """Put the first version; the others replace it where the fault plan says so."""
     coming = list(recipes)
+    direct = world.scheduler.rng.random() < 0.5  # else the state machine does all archives
     world.ingest.neighbours = world.members.neighbours = {
         "ingest": world.ingest,
         "members": world.members,
@@ -125,6 +127,7 @@ def _put_archives(world: World, services: Services, recipes: list[Any]) -> None:
     def put() -> None:
         data, facts = make_archive(coming.pop(0))
         world.ingest.put(KEY, data, ObjectFacts("application/zip", {}), if_absent=False)
+        world.modified = float(int(world.scheduler.now)) if direct else None
         world.model.archive_put(world.ingest.objects[KEY].etag, facts)
         services.send(json.dumps(_event()))
         if not coming:
@@ -153,6 +156,7 @@ def _redrive(world: World, services: Services) -> bool:
     failures, services.undelivered = services.undelivered, []
 
     def work() -> None:
+        world.scheduler.sleep(NOTICE_SECONDS)
         for execution in failed:
             world.note(f"redrive {execution.name}")
             execution.start()
@@ -188,10 +192,9 @@ def _deployed(world: World, services: Services, rule: str) -> Iterator[None]:
         Variable.STATE_MACHINE: MACHINE,
         Variable.QUEUE: "https://queue",
         Variable.OPTIONS: encode(options).decode(),
-        Variable.TUNING: json.dumps(TUNING),
     }
     names = vars(environment)
-    kept = {name: names[name] for name in ("S3Stores", "AwsSession")}
+    kept = {name: names[name] for name in ("S3Stores", "AwsSession", "make_tuning")}
     before = dict(os.environ)
     metrics, told = telemetry.metrics, vars(telemetry.metrics)
     telemetry.logger.setLevel("CRITICAL")
@@ -201,6 +204,8 @@ def _deployed(world: World, services: Services, rule: str) -> Iterator[None]:
         os.environ.update({str(name): value for name, value in variables.items()})
         names["S3Stores"] = lambda *_, **__: SimulatedStores(world)
         names["AwsSession"] = lambda: services
+        # The settings have lower bounds: those of S3, and what is worth a request.
+        names["make_tuning"] = lambda _: Tuning(**TUNING)  # type: ignore[arg-type]  # int and float fields
         yield
     finally:
         told.pop("flush_metrics", None)

@@ -57,6 +57,7 @@ class Scheduler:
         self.rng = rng
         self.now = START
         self.steps = 0
+        self.ended = False  # set by whoever has seen enough
         self._hub = getcurrent()
         self._ready: list[Fiber] = []
         self._timers: list[tuple[float, int, Fiber]] = []
@@ -79,7 +80,7 @@ class Scheduler:
             StuckError: it takes too many steps.
         """
         while True:
-            while self._ready:
+            while self._ready and not self.ended:
                 self.steps += 1
                 if self.steps > MAX_STEPS:
                     raise StuckError(f"{MAX_STEPS} steps, and no end")
@@ -87,7 +88,7 @@ class Scheduler:
                 fiber = ready.pop(self.rng.randrange(len(ready)) if len(ready) > 1 else 0)
                 if fiber.process.alive:
                     fiber.switch()
-            if not self._timers:
+            if self.ended or not self._timers:
                 return
             when, number, fiber = heapq.heappop(self._timers)
             if fiber.timer == number:

@@ -45,6 +45,7 @@ class UnknownError(Exception):
 class Message:
     """One message of the queue."""
 
+    id: str
     body: str
     visible: float  # when it can be received
     changed: Waiters  # woken when `visible` or `deleted` changes
@@ -76,7 +77,9 @@ class Services:
         for _ in range(2 if world.faults.injects(Fault.TWICE, "message") else 1):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
             changed = Waiters(world.scheduler)
-            message = Message(body, world.scheduler.now + late, changed)
+            message = Message(
+                f"message-{next(self._numbers)}", body, world.scheduler.now + late, changed
+            )
             self._messages.append(message)
             world.scheduler.spawn(Process("queue"), lambda message=message: self._serve(message))  # type: ignore[misc]  # mypy cannot infer a lambda's default
 
@@ -99,7 +102,7 @@ class Services:
     def _deliver(self, message: Message, attempt: int) -> None:
         receipt = message.receipt
         record = {
-            "messageId": receipt,
+            "messageId": message.id,
             "receiptHandle": receipt,
             "body": message.body,
             "attributes": {"ApproximateReceiveCount": str(attempt)},

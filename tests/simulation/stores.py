@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from typing import TYPE_CHECKING, TypeVar
 
-from s3unzip.errors import ServiceFaultError
+from s3unzip.errors import ConflictError, ServiceFaultError
 from s3unzip.stores.calls import Calls
 from tests.memory import MemorySource, MemoryWork
 from tests.simulation.faults import Fault
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     )
     from s3unzip.zipformat.ranges import ByteRange
     from tests.memory import MemoryArchive, MemoryBucket
+    from tests.model.run import Model
     from tests.simulation.world import World
 
 READ, WRITE, DROP, WORK = "GetObject", "PutObject", "AbortMultipartUpload", "work"
@@ -43,7 +46,15 @@ class SimulatedSource:
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the end of an archive."""
-        return self._world.call("tail", READ, lambda: self._source.tail(location, length))
+
+        def effect() -> Tail:
+            tail = self._source.tail(location, length)
+            function = self._world.function()
+            if function is not None:
+                function.etag = tail.pin.etag or ""
+            return tail._replace(modified=self._world.modified)
+
+        return self._world.call("tail", READ, effect)
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
@@ -200,6 +211,17 @@ class SimulatedWork:
 
         return self._call("put", f"write {name}", effect)
 
+    def create(self, name: str, body: bytes) -> None:
+        """Write an object where there is none."""
+
+        def effect() -> None:
+            if name in self._memory.objects:
+                raise ConflictError(f"{name} exists")
+            self._memory.write(name, [body])
+            self._tell(name, body)
+
+        self._call("put", f"create {name}", effect)
+
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return an object or a range of it."""
         return self._call("get", f"read {name}", lambda: self._memory.read(name, span))
@@ -230,15 +252,34 @@ class SimulatedWork:
     def _tell(self, name: str, data: bytes) -> None:
         """Tell the model of the records that docs/run-files.md describes."""
         model = self._world.model
-        if name == "run.json":
+        if name.endswith(".zip"):  # in a folder of its own, in place of a run's id
+            self._tell_claim(data)
+        elif name == "run.json":
             model.run_planned(self._run, json.loads(data)["pin"]["etag"])
-        elif name.startswith("outcomes/"):
-            lines = [json.loads(line) for line in data.splitlines()]
-            model.outcomes_recorded(self._run, lines[0]["task"], lines)
         elif name == "stop.json":
             model.stop_changed(self._run, there=True)
         elif name == "report.json":
             model.report_written(self._run, json.loads(data))
+        elif name.startswith("outcomes/"):
+            _tell_outcomes(model, self._run, data)
+
+    def _tell_claim(self, data: bytes) -> None:
+        """Tell of a claim, which is JSON, or of the records of a direct run that replace it."""
+        model, function = self._world.model, self._world.function()
+        assert function is not None
+        if data.startswith(b"{"):
+            model.run_planned(json.loads(data)["run"], function.etag)
+            return
+        with zipfile.ZipFile(io.BytesIO(data)) as records:
+            run = json.loads(records.read("run.json"))["id"]
+            for found in records.namelist():
+                if found.startswith("outcomes/"):
+                    _tell_outcomes(model, run, records.read(found))
+
+
+def _tell_outcomes(model: Model, run: str, data: bytes) -> None:
+    lines = [json.loads(line) for line in data.splitlines()]
+    model.outcomes_recorded(run, lines[0]["task"], lines)
 
 
 class SimulatedStores:

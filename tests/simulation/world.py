@@ -25,7 +25,7 @@ class Function(Process):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.attempt: Attempt | None = None
-        self.stopped = False  # the run was to stop when the task began
+        self.etag = ""  # of the archive whose end it read last
 
 
 @dataclass(slots=True)
@@ -38,6 +38,7 @@ class World:
     ingest: MemoryBucket = field(default_factory=MemoryBucket)
     members: MemoryBucket = field(default_factory=lambda: MemoryBucket(part_checksums=True))
     records: dict[str, dict[str, bytes]] = field(default_factory=dict)  # by run, by name
+    modified: float | None = None  # when the archive was put; None: the store does not say
     denied: set[str] = field(default_factory=set)  # rights that are missing now
     overwrite: Callable[[], None] | None = None  # puts another archive, where one is left
     trace: list[str] = field(default_factory=list)
@@ -83,10 +84,15 @@ class World:
         """Write down what happened, for whoever reads a failure."""
         self.trace.append(f"{self.scheduler.current().process.name}: {what}")
 
+    def function(self) -> Function | None:
+        """Return the invocation that calls, None where a service does."""
+        process = self.scheduler.current().process
+        return process if isinstance(process, Function) else None
+
     def attempt(self) -> Attempt | None:
         """Return what the invocation that calls works on, where it is a task."""
-        process = self.scheduler.current().process
-        return process.attempt if isinstance(process, Function) else None
+        function = self.function()
+        return None if function is None else function.attempt
 
     def _crash(self, fault: Fault, name: str) -> None:
         if self.faults.injects(fault, name):

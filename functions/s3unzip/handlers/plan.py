@@ -14,6 +14,7 @@ from s3unzip.aws_lambda.intake.claims import Message
 from s3unzip.aws_lambda.lease import hold, retry_wait
 from s3unzip.aws_lambda.telemetry import logger, publish
 from s3unzip.aws_lambda.tracing import trace
+from s3unzip.errors import ClaimedError
 from s3unzip.platforms import one_function
 from s3unzip.settings import Variable
 
@@ -38,7 +39,10 @@ def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: 
             take_archive(request, Message(record["messageId"], attempts), context, function)
     except Exception as error:  # noqa: BLE001 - a message fails, not the batch
         wait = retry_wait(attempts, error)
-        logger.exception("plan failed", attempts=attempts, next_seconds=wait)
+        if isinstance(error, ClaimedError):
+            logger.info("run is held", attempts=attempts, next_seconds=wait)
+        else:
+            logger.exception("plan failed", attempts=attempts, next_seconds=wait)
         lease.release(record["receiptHandle"], wait)
         return False
     return True

@@ -12,7 +12,8 @@ from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
-from s3unzip.model import Run
+from s3unzip.errors import RunStoppedError
+from s3unzip.model import Run, Verdict
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import run_of
@@ -31,17 +32,23 @@ if TYPE_CHECKING:
 @trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Settle the run; announce it unless tasks are left that the execution does once more."""
+    """Settle the run; announce it unless tasks are left that the execution does once more.
+
+    Raises:
+        RunStoppedError: a right was missing for the end of a member whose tasks are done. The
+            report is written. The execution fails here, so that a redrive enters this state again.
+    """
     worker = open_worker()
     step = worker.context(context)
     calls = step.calls()
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
     ending = failure or event
     if failure:
-        found = RunRecords.open(worker.stores, run_of(failure["name"]), calls).find_run()
-        if found is None:
+        # The summary is the plan's last object: without it there is nothing to settle by.
+        plan = RunRecords.open(worker.stores, run_of(failure["name"]), calls).find_summary()
+        if plan is None:
             return _end_unplanned(failure, step)
-        run = found
+        run = plan.run
     else:
         run = parse_field(event, "run", Run)
     bind_run(run)
@@ -49,6 +56,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     first = is_first_end(RunRecords.open(worker.stores, run.id, calls), run.id, execution)
     with timed("ReportDuration"):
         settled = settle(run, step, calls)
+    if not failure and not settled.left and settled.report.verdict is Verdict.FAILED:
+        raise RunStoppedError(settled.report.message or "the run cannot be ended")
     if failure or not settled.left:
         record_archive(settled.report, first=first)
         _end(run, settled, ending, step)

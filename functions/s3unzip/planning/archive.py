@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from s3unzip.planning.reading import Reading
     from s3unzip.runs.written import WrittenObjects
     from s3unzip.stores.calls import Calls
+    from s3unzip.stores.ports import Tail
     from s3unzip.zipformat import Member
 
 ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
@@ -57,6 +58,7 @@ def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
     probe: bool = True,
     afford: Callable[[PlanSummary, Sequence[Task]], Report | None] | None = None,
     calls: Calls | None = None,
+    tail: Tail | None = None,
 ) -> PlanSummary | Report:
     """Write the plan of one run; return its summary, or the unwritten report of a refused archive.
 
@@ -68,6 +70,7 @@ def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
         probe: whether to try the destination, before many workers do.
         afford: is given the plan before its summary is written; returns a report to refuse it.
         calls: of this step so far; None: it begins here.
+        tail: the archive's end, if the caller has it: the plan is of that version.
 
     Raises:
         UsageError: the request is wrong.
@@ -79,7 +82,7 @@ def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
     template = parse_template(request)
     check_form(request)
     source = context.stores.source(request.source)
-    tail = read_tail(source, request.source, context, calls)
+    tail = tail or read_tail(source, request.source, context, calls)
     run = _make_run(request, tail.pin, template.prefix, started)
     try:
         archive = source.pinned(request.source, tail.pin)

@@ -77,9 +77,7 @@ def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
     for outcome in records.index_outcomes():
         tally.add(outcome, run_files.INDEX_TASK)
     left = _tally_tasks(step, tally, plan.look(records.tasks()))
-    if not changed:
-        left, met = _try_split(step, tally, plan.split, left)
-        stop = met or stop
+    left, met = (left, None) if changed else _try_split(step, tally, plan.split, left)
     left += _tally_retries(retries, tally)
     tally.add_scans(records.scan_reports() if summary.scans else [])
     if summary.split_members:
@@ -88,8 +86,9 @@ def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
         records.write_redo(left)
     else:
         left = []
-        abort_leftovers(step)
-    judged = _judge(step, summary, tally, stop, left)
+        if met is None:  # else the uploads are completed by a redrive
+            abort_leftovers(step)
+    judged = _judge(step, summary, tally, met or stop, left)
     forecast = forecast_plan(plan.tasks, summary, context) if not left else None
     if judged.verdict is Verdict.COMPLETED and run.options.marker:
         _write_marker(step, judged)
@@ -165,16 +164,16 @@ def _tally_retries(retries: Retries, tally: Tally) -> list[Task]:
 def _try_split(
     step: Step, tally: Tally, split: list[Task], left: list[Task]
 ) -> tuple[list[Task], Stop | None]:
-    """Do `_tally_split`; where it meets what stops the run, the split members are left.
+    """Do `_tally_split`; return what is left, and what was met that stops the run.
 
-    The report must be written and name what was met, so it is not raised.
+    It is not raised: the report must be written and name it.
     """
     try:
         return _tally_split(step, tally, split, left), None
     except RUN_FAULTS as fault:
         stop = stop_for(fault)
         step.records.write_stop(stop)
-        return left + [task for task in split if task not in left], stop
+        return left, stop
 
 
 def _tally_split(step: Step, tally: Tally, split: list[Task], left: list[Task]) -> list[Task]:

@@ -38,10 +38,6 @@ class PlanRecords(ObjectRecords):
         """Return the run."""
         return self._read(run_files.RUN, Run)
 
-    def find_run(self) -> Run | None:
-        """Return the run, None where it has no plan yet."""
-        return self._find(run_files.RUN, Run)
-
     def write_run(self, run: Run) -> None:
         """Write the run."""
         self._write(run_files.RUN, run)

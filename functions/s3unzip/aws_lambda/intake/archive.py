@@ -108,15 +108,23 @@ def _take_over(intake: Intake) -> None:
 
 
 def _leave(intake: Intake, taken: Taken) -> None:
-    """Leave a run to its holder, whose message comes again if it fails."""
-    context, claim = intake.context, taken.claim
-    is_own = claim.holder == intake.message.id
-    if is_own and not taken.files:
-        left = claim.until - context.clock.now()
-        raise ClaimedError(f"{claim.run}: an earlier attempt may be at work", left)
-    if is_own and intake.message.attempts > 1:
-        # It may have been killed between the records and the event.
-        publish(decode(taken.files[REPORT], Report), open_worker(), context)
+    """Leave a run to its holder, or send the event that the holder was killed before.
+
+    Raises:
+        ClaimedError: another invocation may be at work. Also another message than the holder's
+            waits for the end of that, for the holder's own may have had its last attempt.
+    """
+    claim, attempts = taken.claim, intake.message.attempts
+    left = claim.until - intake.context.clock.now()
+    if not taken.files:
+        raise ClaimedError(f"{claim.run}: another invocation may be at work", left)
+    # The holder's message comes again, or an operator's: a dead letter that is new to the queue.
+    is_own = claim.holder == intake.message.id and attempts > 1
+    is_late = attempts == 1 and left < 0
+    config = open_worker()
+    records = RunRecords.open(config.stores, claim.run, intake.calls)
+    if is_own or is_late or records.find_report() is None:
+        publish(decode(taken.files[REPORT], Report), config, intake.context)
     logger.info("run is known", run=claim.run)
 
 
@@ -133,7 +141,7 @@ def _plan_here(intake: Intake, hold: Hold) -> None:
     summary = RunRecords.open(context.stores, intake.run, intake.calls).find_summary()
     if summary is None:
         afford = partial(refuse_cost, config, context)
-        made = make_plan(request, context, afford=afford, calls=intake.calls)
+        made = make_plan(request, context, afford=afford, calls=intake.calls, tail=intake.tail)
         record_plan(made, request)
         if isinstance(made, Report):
             refuse(made, context)
