@@ -65,15 +65,12 @@ def test_a_part_sent_twice(place: Place) -> None:
 
 
 def test_listings(place: Place) -> None:
-    """An incomplete upload and its parts can be found by somebody who knows only the prefix."""
+    """An incomplete upload can be found by somebody who knows only the prefix."""
     upload = begin(place)
-    sent = [add(place, upload, *cut) for cut in CUTS[:2]]
+    for cut in CUTS[:2]:
+        add(place, upload, *cut)
     assert list(place.destination.uploads(place.root.key)) == [upload]
     assert list(place.destination.uploads(place.key("other/"))) == []
-    listed = place.destination.parts(upload)
-    assert [(p.number, p.etag, p.size) for p in listed] == [
-        (p.number, p.etag, p.size) for p in sent
-    ]
     place.destination.abort_upload(upload)
     assert list(place.destination.uploads(place.root.key)) == []
 

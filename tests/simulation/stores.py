@@ -172,10 +172,6 @@ class SimulatedDestination:
         bucket = self._bucket
         yield from self._world.call("list uploads", DROP, lambda: list(bucket.uploads(prefix)))
 
-    def parts(self, upload: Upload) -> Sequence[Part]:
-        """Return the parts of an upload."""
-        return self._world.call("list parts", READ, lambda: self._bucket.parts(upload))
-
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Say that parts can be copied."""
         return True

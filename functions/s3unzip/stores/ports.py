@@ -175,10 +175,6 @@ class Destination(Protocol):
         """Yield the incomplete uploads below `prefix`."""
         ...
 
-    def parts(self, upload: Upload) -> Sequence[Part]:
-        """Return the parts that an incomplete upload has."""
-        ...
-
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Say whether `copy_part` can work from that source; no request."""
         ...

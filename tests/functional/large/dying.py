@@ -207,11 +207,6 @@ class DyingDestination:
         self._life.spend()
         return self._bucket.uploads(prefix)
 
-    def parts(self, upload: Upload) -> Sequence[Part]:
-        """Return the parts of an upload."""
-        self._life.spend()
-        return self._bucket.parts(upload)
-
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Say whether parts can be copied."""
         return self._bucket.copies_from(source, pin)

@@ -103,7 +103,7 @@ class FolderDestination:
         try:
             self._folder.directory(target.folder, create=True)
             # The note first: with it the upload is found and dropped.
-            write_place(self._folder, note, (encode(UploadNote(key, facts)) + b"\n",))
+            write_place(self._folder, note, (encode(UploadNote(key, facts)),))
             write_place(self._folder, place, (), if_absent=True)
         except OSError as error:
             raise translate_error(error, target.path) from error
@@ -113,17 +113,13 @@ class FolderDestination:
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
         """Write the part in place."""
-        place, note = self._upload_places(upload)
-        part = Part(number, f'"{crc32:08x}"', len(body), crc32)
+        place, _ = self._upload_places(upload)
         try:
             with self._opened(place, os.O_WRONLY) as file:
                 write_at(file.fileno(), body, offset)
-            # One short line in one write: parallel appends do not mix.
-            with self._opened(note, os.O_WRONLY | os.O_APPEND) as lines:
-                lines.write(encode(part) + b"\n")
         except OSError as error:
             raise translate_error(error, place.path) from error
-        return part
+        return Part(number, f'"{crc32:08x}"', len(body), crc32)
 
     def copy_part(
         self,
@@ -174,14 +170,6 @@ class FolderDestination:
             if key.startswith(prefix):
                 yield Upload(key, upload_id)
 
-    def parts(self, upload: Upload) -> Sequence[Part]:
-        """Return the parts that were written, the last writing of each."""
-        note = self._upload_places(upload)[1]
-        with self._opened(note, os.O_RDONLY) as file:
-            lines = file.readall().splitlines()[1:]
-        found = [decode(line, Part) for line in lines]
-        return sorted({part.number: part for part in found}.values(), key=lambda p: p.number)
-
     def copies_from(self, source: Location, pin: Pin) -> bool:  # noqa: ARG002 - the port's
         """Say no: a worker must read the bytes for their CRC-32 anyway."""
         return False
@@ -227,4 +215,4 @@ class FolderDestination:
 
     def _note(self, place: Place) -> UploadNote:
         with self._opened(place, os.O_RDONLY) as file:
-            return decode(file.readall().partition(b"\n")[0], UploadNote)
+            return decode(file.readall().partition(b"\n")[0], UploadNote)  # older notes have more

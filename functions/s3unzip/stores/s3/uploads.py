@@ -194,24 +194,6 @@ class S3Uploads:
         except S3_ERRORS as error:
             raise self.fault(error, "ListBucketMultipartUploads", prefix) from None
 
-    def parts(self, upload: Upload) -> Sequence[Part]:
-        """Return the parts that an incomplete upload has."""
-        found: list[Part] = []
-        pages = self._session.control.get_paginator("list_parts").paginate(
-            Bucket=self._bucket, Key=upload.key, UploadId=upload.upload_id, **self._owner
-        )
-        try:
-            for page in pages:
-                for entry in page.get("Parts", ()):
-                    checksum = entry.get("ChecksumCRC32")
-                    crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
-                    found.append(
-                        Part(entry["PartNumber"], entry["ETag"], entry["Size"], crc, checksum)
-                    )
-        except S3_ERRORS as error:
-            raise self.fault(error, "ListMultipartUploadParts", upload.key) from None
-        return found
-
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Say whether `copy_part` can work from that source, held to its ETag or version."""
         return source.scheme == "s3" and pin.size > COPY_FROM and date_of(pin) is None
