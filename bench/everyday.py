@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from bench.measure import median, print_figure
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
+from s3unzip import rates
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, run_id
 from s3unzip.platforms import aws, one_function
 from s3unzip.settings import Tuning
@@ -212,7 +213,7 @@ def forecast_days() -> None:
     from s3unzip.forecast import Fixture, make_fixture, make_forecast  # noqa: PLC0415
 
     tuning = Tuning()
-    function = one_function(1_024, member_seconds=tuning.member_seconds)
+    function = one_function(rates.DIRECT_MEMORY_MB, member_seconds=tuning.member_seconds)
     workload = make_fixture(Fixture("day", "5 members", MEMBERS, 1_000, 300), tuning)
     for name, platform in (("direct", function), ("orchestrated", aws())):
         made = make_forecast(workload, platform, tuning)

@@ -24,6 +24,7 @@ from bench.measure import print_figure
 from bench.proxied import PROXIED, measure_proxied
 from bench.shaped import Prefix, ShapedStores, WallClock, World
 from bench.zipped import random_archive
+from s3unzip import rates
 from s3unzip.context import Context
 from s3unzip.extraction.task import run_task
 from s3unzip.forecast import (
@@ -31,10 +32,13 @@ from s3unzip.forecast import (
     Latency,
     Platform,
     aws,
+    forecast_archive,
     local,
     make_fixture,
     make_forecast,
     make_workload,
+    merge_tasks,
+    one_function,
 )
 from s3unzip.model import (
     Location,
@@ -49,6 +53,7 @@ from s3unzip.planning.archive import make_plan
 from s3unzip.settings import KIB, MIB, Tuning
 
 if TYPE_CHECKING:
+    from s3unzip.forecast import Workload
     from s3unzip.model import Run
 
 S3_LIKE = Latency(0.030, 0.200)
@@ -146,7 +151,8 @@ def published() -> None:
     tuning = Tuning()
     for name, fixture in FIXTURES.items():
         started = time.process_time()
-        forecast = make_forecast(make_fixture(fixture, tuning), aws(), tuning)
+        workload = make_fixture(fixture, tuning)
+        forecast = forecast_archive(workload, aws(), tuning)
         others = fixture.published
         duration, bound = forecast.duration, forecast.bounds[0]
         print(
@@ -156,7 +162,18 @@ def published() -> None:
         )
         print_figure(f"forecast.aws.{name}", duration.expected, "s")
         print_figure(f"forecast.times_bound.{name}", forecast.tasks_seconds / bound.seconds, "x")
+        beyond = forecast.cost.total - forecast.cost.unavoidable
+        print_figure(f"forecast.beyond_puts.{name}", beyond, "dollars")
+        if forecast.cost.by_service()["Step Functions"] == 0:  # a direct run
+            print_figure(f"forecast.aws_warm.{name}", forecast_warm(workload, tuning), "s")
         print_figure(f"forecast.cpu.{name}", time.process_time() - started, "s")
+
+
+def forecast_warm(workload: Workload, tuning: Tuning) -> float:
+    """Return the seconds of a direct run by a function that runs already."""
+    function = one_function(rates.DIRECT_MEMORY_MB, member_seconds=tuning.member_seconds)
+    warm = replace(function, cold_start=None)
+    return make_forecast(merge_tasks(workload), warm, tuning).duration.expected
 
 
 def tell(name: str, forecast: float, measured: float) -> None:

@@ -18,8 +18,9 @@ from s3unzip.forecast.fixtures import (
     make_fixture,
     make_tasks,
 )
+from s3unzip.forecast.ways import forecast_archive, merge_tasks
 from s3unzip.forecast.workload import Bin, Workload, count_sizes, make_workload
-from s3unzip.platforms import Latency, Platform, aws, local
+from s3unzip.platforms import Latency, Platform, aws, local, one_function
 
 __all__ = [
     "FIXTURES",
@@ -39,10 +40,13 @@ __all__ = [
     "check_budget",
     "count_sizes",
     "find_fixture",
+    "forecast_archive",
     "forecast_run",
     "local",
     "make_fixture",
     "make_forecast",
     "make_tasks",
     "make_workload",
+    "merge_tasks",
+    "one_function",
 ]

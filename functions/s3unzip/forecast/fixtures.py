@@ -74,6 +74,8 @@ FIXTURES: dict[str, Fixture] = {
             2_071 * MIB // 1_000,
             published=Published(79.0, f"{UNSPOOL} of 512 MB"),
         ),
+        Fixture("1", "one member of 2 KB", 1, 2_000, 800),
+        Fixture("100", "100 members of 2 KB", 100, 2_000, 800),
         Fixture("100gb", "one deflated member of 100 GB", 1, 100 * rates.GB, 35 * rates.GB),
         Fixture(
             "100gb-stored",

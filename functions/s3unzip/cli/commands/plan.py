@@ -57,7 +57,7 @@ def plan_command(
     """Forecast a run: its work, time and cost; nothing is written."""
     from s3unzip.api.policy import make_policy
     from s3unzip.context import Context
-    from s3unzip.forecast import check_budget, make_forecast
+    from s3unzip.forecast import check_budget, forecast_archive
     from s3unzip.local.clock import LocalClock
     from s3unzip.stores.factory import open_stores
 
@@ -77,7 +77,7 @@ def plan_command(
     policy = make_policy(chosen, reading.read(), site.target)
     context = Context(open_stores(config), LocalClock(), policy, site.tuning)
     request = Request(parse_source(source), site.target, chosen)
-    forecast = make_forecast(_workload(request, context), site.platform, site.tuning)
+    forecast = forecast_archive(_workload(request, context), site.platform, site.tuning)
     _show_forecast(forecast, json=json)
     check_budget(forecast, site.max_cost if max_cost is None else max_cost)
     return 0

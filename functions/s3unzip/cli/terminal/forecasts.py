@@ -18,8 +18,8 @@ from s3unzip.forecast import (
     FIXTURES,
     check_budget,
     find_fixture,
+    forecast_archive,
     make_fixture,
-    make_forecast,
 )
 from s3unzip.model import encode
 
@@ -49,7 +49,7 @@ def simulate(
         BudgetError: the expected cost is above `max_cost`.
     """
     workload = make_fixture(find_fixture(name), tuning)
-    forecast = make_forecast(workload, platform, tuning, seed=seed)
+    forecast = forecast_archive(workload, platform, tuning, seed=seed)
     check_budget(forecast, max_cost)
     return forecast
 
