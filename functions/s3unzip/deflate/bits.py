@@ -1,8 +1,7 @@
 """Starting and stopping a stock inflate in the middle of a byte.
 
-zlib and ISA-L begin at bit 0 of a byte and tell no bit position. Both limits
-fall to blocks of our own, put before and after the segment's bits. Nothing
-here inflates.
+zlib and ISA-L begin at bit 0 of a byte and report no bit position. Extra deflate blocks before and
+after the segment's bits remove both limits. This module inflates nothing.
 
 Formats: RFC 1951, section 3.2. Within a byte, bit 0 is the lowest; Huffman
 codes go in from their highest bit.
@@ -44,12 +43,12 @@ _EMPTY_FIXED_BLOCK = _field(0b010, 3) + _END_OF_FIXED_BLOCK
 
 
 def _empty_dynamic_block() -> _Bits:
-    """Return a non-final dynamic block that holds nothing: 91 bits, an odd number.
+    """Return an empty non-final dynamic block: 91 bits, an odd number.
 
     The code-length code has two symbols of one bit each, 1 (code 0) and 18
     (code 1). They spell two literal/length codes of one bit, for 0 and for
-    end-of-block, and one distance code of one bit, which every inflate takes
-    though it is incomplete.
+    end-of-block, and one distance code of one bit, which every inflate accepts although it is
+    incomplete.
     """
     lengths = [0] * 18  # 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1, the order of 3.2.7
     lengths[2] = lengths[17] = 1
@@ -91,10 +90,10 @@ _SENTINEL: Final = _sentinel()
 def align(data: bytes, bit: int) -> bytes:
     """Return a byte-aligned stream for a stream that begins `bit` bits into ``data[0]``.
 
-    Empty blocks stand before it, of a total length that is `bit` modulo 8, so
-    that every later byte keeps its place: a shift would break stored blocks,
-    which begin at whole bytes. The lead-in's last bits replace the foreign
-    low bits of ``data[0]``. At most 15 bytes are added.
+    Empty blocks precede it. Their total length is `bit` modulo 8, so every later byte keeps its
+    position; a shift would break stored blocks, which begin at whole bytes. The last bits of these
+    blocks replace the low bits of ``data[0]``, which belong to the segment before. At most 15 bytes
+    are added.
     """
     if not bit:
         return data

@@ -1,20 +1,19 @@
 """Where a segment begins: the first dynamic-Huffman block header after a position.
 
 The only module with numpy. The rule depends on the compressed data alone, so
-neighbours who look for the same boundary agree without talking:
+two workers that look for the same boundary find the same one:
 
 1. Test every bit offset at once: BFINAL 0, BTYPE 2, at most 286 literal and
    30 distance codes, and a code-length code that is complete. About 3,400
    candidates a MiB of random data pass.
 2. Inflate 16 KiB, then 128 KiB, from each candidate in order, after an
-   arbitrary window. With zlib: ISA-L lets incomplete literal codes pass, of
-   which false headers are full.
-3. Inflate 1 MiB from what is left, with ISA-L for speed: a false candidate has
-   been seen to survive 64 KiB. It also unmasks real headers of a stream within
-   the stream, held in stored blocks: a stored block has at most 64 KiB, and
-   what follows does not fit.
+   arbitrary window. zlib is used, because ISA-L accepts incomplete literal codes, which most false
+   headers have.
+3. Inflate 1 MiB from the remaining candidates, with ISA-L for speed: a false candidate was seen to
+survive 64 KiB. This also rejects real headers of a deflate stream that is stored inside the stream:
+a stored block has at most 64 KiB, and the bytes after it do not fit.
 
-Final blocks are left out: the work after one is small.
+Final blocks are ignored: little work remains after one.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ LOOKAHEAD: Final = 1 << 20
 READ_BYTES: Final = 1 << 19
 """Bytes of candidates that `locate_boundary` asks for at a time."""
 
-_MAX_TRIAL_OUTPUT: Final = 64 << 20  # of a trial; more output than that needs no more proof
+_MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of a trial; more output needs no more proof
 _PIECE_SIZE: Final = 1 << 20
 _BLOCK_BYTES: Final = 32 << 10  # tested at once: about 6 MB of arrays
 
@@ -113,8 +112,8 @@ def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -
 def locate_boundary(layout: Layout, segment: int) -> Generator[Span, bytes, int | None]:
     """Return the bit where `segment` begins, or None: it joins the one before it.
 
-    A generator that yields the bytes it wants (at most 1.5 MiB at a time) and
-    is sent them. The first segment begins at bit 0; no byte is asked for.
+    This generator yields the span that it needs (at most 1.5 MiB at a time) and is sent its bytes.
+    The first segment begins at bit 0 and needs none.
     """
     if segment == 0:
         return 0

@@ -1,6 +1,6 @@
-"""A linked segment's bytes, or an error: the strict form of `inflate` for the extraction.
+"""Return a linked segment's bytes, or raise: the strict form of `inflate`.
 
-No CRC is checked here: only all segments together can be right (`crc`).
+No CRC is checked here: the directory declares one for all segments together.
 """
 
 from __future__ import annotations

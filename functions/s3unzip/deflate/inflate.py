@@ -1,8 +1,7 @@
-"""Inflating from one bit to another, with whatever window: compressed bytes in, pieces out.
+"""Inflate from one bit to another with a given window: compressed bytes in, pieces out.
 
-Both the scan (made-up windows) and the extraction (true window) are made of
-`SegmentInflater`. It never raises for what the data says: where it arrived is
-a value. It checks no CRC.
+The scan (with invented windows) and the extraction (with the true window) both use
+`SegmentInflater`. It never raises for bad data: it returns where it arrived. It checks no CRC.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PIECE_SIZE: Final = 1 << 18
 InflateError: Final = cast("type[Exception]", isal_zlib.error)  # the stubs declare an instance
 """What ISA-L raises; no kin of `zlib.error`."""
 
-_INPUT_SIZE: Final = 1 << 16  # each call copies what it leaves of its input: keep that small
+_INPUT_SIZE: Final = 1 << 16  # each call copies the input that it leaves: keep it small
 
 
 class Ending(StrEnum):
@@ -81,7 +80,7 @@ class SegmentInflater:
 
     @property
     def ended(self) -> bool:
-        """Whether more input would change nothing: the stream ended or is broken."""
+        """Whether more input is useless: the stream has ended or is broken."""
         return self._fault is not None or self._inflate.eof
 
     def feed(self, chunk: Buffer) -> Iterator[bytes]:
@@ -125,7 +124,7 @@ class SegmentInflater:
         return b"", Arrival(Ending.FINAL, self.length, self._used)
 
     def _seal(self) -> tuple[bytes, Arrival]:
-        """End the stream at the stop bit with a block of our own, and look whether it is read."""
+        """End the stream at the stop bit with an extra block, and check whether it is read."""
         length = self.length
         output = b"".join(self._drain(seal(self._last_byte, self._last_bit)))
         sealed = self._inflate.eof and not self._inflate.unused_data

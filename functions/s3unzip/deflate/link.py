@@ -1,9 +1,9 @@
 """The true window of each segment, from the scans in order.
 
 The chain begins at bit 0 and goes from a segment's stop bit to the segment
-that starts there. A scan that nobody arrives at is left out: its boundary was
-false, or the segment before it went on through its bytes. So a joined
-stretch is nothing special: its segment is simply longer.
+that starts there. A scan at which no segment ends is ignored: its boundary was false, or the
+segment before it continued through its bytes. Joined segments need no special case: the segment is
+longer.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
 
 def _check(scan: ScannedSegment, compressed_size: int) -> None:
-    """Raise unless `scan` arrived where it had to."""
+    """Raise unless `scan` arrived at its stop."""
     arrival = scan.arrival
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)

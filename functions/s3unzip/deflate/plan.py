@@ -1,7 +1,7 @@
 """Where the segments of a member are looked for: sizes in, positions out.
 
 All positions count from the first byte of the member's compressed data, not
-of the archive. Where a segment truly begins, only `boundary` can say.
+of the archive. `boundary` finds where a segment really begins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Span(NamedTuple):
 class Layout(Struct, frozen=True):
     """A member's compressed size in bytes and the distance of its segments in bytes.
 
-    Two workers with equal layouts find equal boundaries without talking.
+    Two workers with equal layouts find equal boundaries.
     """
 
     size: int

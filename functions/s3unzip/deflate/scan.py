@@ -1,9 +1,9 @@
-"""What a segment leaves behind, found out before anybody knows what came before it.
+"""The end of a segment's output, computed before the output before it is known.
 
 `SegmentScan` inflates a segment twice (`tail` says why) and keeps 32 KiB of
 each output. The second inflate stops as soon as both outputs agree over a
-whole window: from there on they can never differ again. At the beginning of
-the stream nothing came before, so one inflate is enough.
+whole window: from there on they cannot differ. No output precedes the beginning of the stream, so
+one inflate is enough there.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class SegmentScan:
                     self._second = None
 
     def finish(self) -> ScannedSegment:
-        """Return what the bytes fed amount to; whatever they hold, it is a value."""
+        """Return the result for the bytes that were fed; bad data is a value, too."""
         arrival = self._first.finish()
         tail = second = self._first.tail
         if self._second is not None:

@@ -1,4 +1,4 @@
-"""All of it composed, for one machine: the reference for how workers use this package.
+"""All steps composed on one machine: the reference for how workers use this package.
 
 ``read(span)`` gives the bytes of a span of the member's compressed data in
 chunks.

@@ -1,9 +1,9 @@
-"""The last 32 KiB of a segment's output, before anybody knows what came before the segment.
+"""The last 32 KiB of a segment's output, while the output before the segment is unknown.
 
 A segment may copy from the 32 KiB before it. Its worker does not have them,
-so it inflates the segment twice, after two made-up windows that differ at
-every position. A byte equal in both outputs is known; two bytes that differ
-are, together, the position in the window that the byte was copied from.
+so it inflates the segment twice, after two invented windows that differ at every position. A byte
+equal in both outputs is known; two bytes that differ are, together, the position in the window that
+the byte was copied from.
 """
 
 from __future__ import annotations

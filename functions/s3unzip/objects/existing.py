@@ -1,4 +1,4 @@
-"""What the destination has already: which members need no PUT."""
+"""Find which members the destination already has, so that they need no PUT."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
 
 
 def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
-    """Say whether the object under the member's key has its size and its CRC-32.
+    """Return whether the object under the member's key has its size and its CRC-32.
 
-    To be asked of what this run may have written itself, or nobody has a record of.
+    For objects that this run may have written, or that no run recorded.
     """
     found = calls.paced("head", lambda: destination.head(row.key))
     return _has_crc(row, options, found)
@@ -50,7 +50,7 @@ def find_existing(
 
 
 def _has_crc(row: PlannedMember, options: Options, found: StoredObject | None) -> bool:
-    """Compare size and CRC-32: the store's own, where it keeps one, else the noted one."""
+    """Compare size and CRC-32: the store's own if it keeps one, else the one in the metadata."""
     if found is not None and found.checksum is not None and options.as_gzip is None:
         found = found._replace(crc32=found.checksum)
     return stored_as(row.member, options).is_same(found)
@@ -75,7 +75,7 @@ def recorded_etag(row: PlannedMember, found: StoredObject | ListedObject) -> str
 
 
 def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> bool:
-    """Say whether the object is still the one that a run wrote or found unchanged."""
+    """Return whether the object is still the one that a run wrote or found unchanged."""
     found = calls.paced("head", lambda: destination.head(outcome.key))
     return (
         found is not None
@@ -94,9 +94,9 @@ def find_unchanged(
     """Return the members that the destination has as they should be; none if all are overwritten.
 
     LIST tells sizes and ETags, a thousand keys a request; HEAD is asked only where the sizes
-    agree and no earlier run recorded what it wrote. Where the members' keys lie far apart
-    among others', the LIST is given up after a few pages, before it costs more than it can
-    save, and HEAD decides for the rest.
+    agree and no earlier run recorded what it wrote. If many other keys lie between the members'
+    keys, the LIST stops after a few pages, before it costs more than it saves, and HEAD decides for
+    the rest.
 
     Returns:
         The ETag on record of each, by the member's index; None: only its metadata speaks for it.
@@ -153,7 +153,7 @@ def _compare_listing(
 def _judge_listed(
     row: PlannedMember, found: ListedObject, options: Options, listed: _Listed
 ) -> None:
-    """Judge an object of the right size; one that was replaced is simply written again."""
+    """Classify an object of the right size; a replaced object is written again."""
     etag = recorded_etag(row, found)
     if etag is not None:
         listed.unchanged[row.member.index] = etag

@@ -1,4 +1,4 @@
-"""Parts of a multipart upload: their sizes, several in flight, and what they make together."""
+"""Parts of a multipart upload: their sizes, uploads in parallel, and checks of the whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def choose_part_size(size: int, least: int, limits: PartLimits) -> int:
 
 
 def parts_at_once(part_size: int, tuning: Tuning) -> int:
-    """Return how many parts may be in flight so that memory stays what the settings say."""
+    """Return how many parts may be in flight within the memory that the settings allow."""
     budget = tuning.part_bytes * tuning.parts_in_flight
     return max(1, min(tuning.parts_in_flight, budget // part_size))
 
@@ -86,12 +86,12 @@ def check_size(parts: Iterable[Part], row: PlannedMember, size: int) -> None:
 
 
 def upload_gone(error: NotFoundError) -> UploadGoneError:
-    """Return what to raise where an upload of ours is not there any more."""
+    """Return the error for an upload of this run that no longer exists."""
     return UploadGoneError(f"{error}; the upload was dropped by somebody else")
 
 
 class UploadGoneError(ServiceFaultError):
-    """Somebody dropped the upload: the task begins another one."""
+    """The upload was aborted elsewhere: the task begins another one."""
 
 
 class PartPlace(NamedTuple):
@@ -104,9 +104,8 @@ class PartPlace(NamedTuple):
 class PartWriter:
     """Cuts a stream of bytes into parts and uploads several at once.
 
-    At most `at_once` parts are on the wire, and one more is being filled. Their
-    buffers are used again and again: the pages of new ones cost more than
-    what is copied into them.
+    At most `at_once` parts are on the wire, and one more is being filled. Buffers are reused:
+    allocating pages for new ones costs more than the copy into them.
     """
 
     def __init__(

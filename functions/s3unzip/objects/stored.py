@@ -1,7 +1,7 @@
-"""What a member is once it is stored: the one place that knows the form a run gives its objects.
+"""The stored form of a member: its size, CRC-32 and bytes as an object.
 
-A member is written as it is or as a gzip file. Whoever compares objects with
-the archive, or makes them, asks here.
+A member is written as it is or as a gzip file. Code that writes objects, or compares them with the
+archive, uses this module.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Stored(NamedTuple):
     """An object as it should be: its length, and the CRC-32 of the content in `zip-crc32`."""
 
     size: int
-    crc32: int | None  # None: the archive does not tell it (AES of version AE-2)
+    crc32: int | None  # None: the archive does not declare it (AES of version AE-2)
 
     def is_same(self, found: StoredObject | None) -> bool:
-        """Say whether an object is proved to be the member."""
+        """Return whether size and CRC-32 prove that an object is the member."""
         return (
             found is not None
             and self.crc32 is not None

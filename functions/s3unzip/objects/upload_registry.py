@@ -1,7 +1,7 @@
-"""Multipart uploads on record: begun so that they can be found again, and dropped when left over.
+"""Records of multipart uploads, so that uploads of killed workers can be found and aborted.
 
-A worker can be killed between any two requests. So the record of an upload is
-written before the upload is begun, and once more with its id.
+A worker can be killed between any two requests. So a record is written before the upload begins,
+and again with its id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def begin_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> Upload:
-    """Begin an upload that settling finds, whatever becomes of this worker."""
+    """Begin an upload on record: settling finds it even if this worker is killed."""
     attempts = 0
 
     def create() -> str:
@@ -30,7 +30,7 @@ def begin_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> Upload
 
     record = step.records.write_upload(owner, UploadRecord(key))
     upload_id = step.calls.run("create", create)
-    if attempts == 1:  # else an earlier one may have begun an upload whose id never came
+    if attempts == 1:  # otherwise an earlier worker may have begun an upload whose id is unknown
         step.records.write_upload(owner, UploadRecord(key, upload_id), record)
     return Upload(key, upload_id)
 
@@ -45,9 +45,9 @@ def abort_run(run: Run, context: Context, calls: Calls | None = None) -> int:
 
 
 def abort_leftovers(step: Step) -> int:
-    """Drop what killed workers left of this run's uploads; return how many.
+    """Abort the uploads of this run that killed workers left; return how many.
 
-    Uploads of other runs to the same keys are theirs, and left alone.
+    Uploads of other runs to the same keys are left alone.
     """
     calls, destination = step.calls, step.destination
     names = step.records.list_uploads()

@@ -1,4 +1,4 @@
-"""Cutting the work: which member is done how, and which members go together.
+"""Cut the work: choose how each member is extracted, and which members share a task.
 
 Members come sorted by their offset in the archive. Small ones are gathered
 into batches, balanced by bytes read, bytes written, member count and forecast
@@ -28,7 +28,7 @@ TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
 
 
 class Totals(Struct, frozen=True):
-    """What all selected members amount to; known before the first cut."""
+    """The totals of all selected members, known before the first cut."""
 
     members: int
     bytes_in: int
@@ -56,7 +56,7 @@ def slice_id(kind: TaskKind, member: int, part: int) -> str:
 
 
 class TaskCutter:
-    """Takes members in archive order, gives tasks.
+    """Cuts members, in archive order, into tasks.
 
     Args:
         tuning: the sizes to cut by.
@@ -108,7 +108,7 @@ class TaskCutter:
         large = self._tuning.small_member
         max_members, max_in, max_out = self._max_members, self._max_in, self._max_out
         members, bytes_in, bytes_out = self._members, self._in, self._out
-        # The sums live in locals: this loop runs once a member.
+        # The sums are local variables, because this loop runs once for each member.
         for place, member in enumerate(added):
             compressed, size = member.compressed_size, member.size
             is_large = size >= large or compressed >= large
@@ -191,7 +191,7 @@ class TaskCutter:
     def _way(
         self, compressed: int, size: int, method: int, flags: int
     ) -> tuple[TaskKind, list[tuple[int, int]]]:
-        """Return how a large member is done, and the slices of its data [0, compressed size)."""
+        """Return how a large member is extracted, and the slices of its compressed data."""
         tuning = self._tuning
         plain = self._inflates and not flags & ENCRYPTED
         if (

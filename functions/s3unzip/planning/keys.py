@@ -1,4 +1,4 @@
-"""From a member's path to the key it is written under."""
+"""Build the key of a member from its path."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KeyTemplate(Struct, frozen=True):
         return marker_key(self.prefix)
 
     def key_of(self) -> Callable[[str], str]:
-        """Return the function from path to key; called once a member."""
+        """Return the function from path to key; it is called once for each member."""
         if self.plain:
             return self.prefix.__add__
         return self._render

@@ -1,8 +1,8 @@
 """Calls to object stores: counted, retried with full jitter, slowed when a store says so.
 
 One `Calls` belongs to one step (a plan, a task, a report), so that its counts
-are the step's and a throttled store slows all its threads together. This file
-knows no store: it runs what it is given.
+are the step's and a throttled store slows all its threads together. This module knows no store: it
+runs the calls that it is given.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _current: ContextVar[Calls | None] = ContextVar("calls", default=None)
 
 
 def count_request(kind: Kind) -> None:
-    """Count one more request: an adapter says so before each one after the first of a call."""
+    """Count one more request: adapters call this before each request after the first of a call."""
     calls = _current.get()
     if calls is not None:
         calls.count(kind)
@@ -73,7 +73,7 @@ class AimdLimiter:
         return self._limit
 
     def run(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, once there is a place for it."""
+        """Return what `call` returns; wait for a place first."""
         entered = self.enter()
         try:
             value = call()
@@ -85,8 +85,8 @@ class AimdLimiter:
         return value
 
     def enter(self) -> int:
-        """Wait for a place; return the round, which `leave` wants to know."""
-        with self._lock:  # not the condition, whose own `with` takes ten times as long
+        """Wait for a place; return the round, which `leave` needs."""
+        with self._lock:  # not the condition: its `with` is ten times as slow
             while self._active >= self._limit:
                 self._waiting += 1
                 self._changed.wait()
@@ -95,7 +95,7 @@ class AimdLimiter:
             return self._cuts
 
     def leave(self, entered: int, *, throttled: bool, succeeded: bool) -> None:
-        """Give the place back, and learn from how the call went."""
+        """Give the place back; adapt the limit to how the call ended."""
         with self._lock:
             self._active -= 1
             if throttled and entered == self._cuts:
@@ -151,7 +151,7 @@ class Calls:
                 _current.reset(token)
 
     def end(self) -> None:
-        """Let no call be tried again: the step has failed, its other threads need not wait."""
+        """Stop all retries: the step has failed, and its other threads need not wait."""
         self._ended.set()
 
     def reopen(self) -> None:
@@ -187,7 +187,7 @@ class Calls:
 
     @property
     def requests(self) -> Requests:
-        """What was called so far."""
+        """The requests so far."""
         with self._lock:
             return Requests(**self._counts)
 
@@ -207,7 +207,7 @@ class Calls:
             _log.debug("%s took %.0f ms", kind, 1000 * (self._clock.now() - began))
 
     def _may_retry(self, attempt: int, began: float, fault: ServiceFaultError) -> bool:
-        """Wait and say yes, or say no: the budget, the worker's time or the step is over."""
+        """Wait, then return True; return False if the budget, the time or the step is over."""
         delay = self._delay(attempt)
         spent = self._clock.now() - began + delay
         if self._ended.is_set() or spent > self._budget or self._clock.remaining() < delay:

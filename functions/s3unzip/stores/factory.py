@@ -1,4 +1,4 @@
-"""Opens what a command line names: S3, a file or folder, a URL.
+"""Open the stores that a user names: S3, a file or folder, a URL.
 
 Each kind of store is imported when the first location of its kind is opened,
 so that ``s3unzip --help`` needs neither boto3 nor obstore. A `StoreConfig` can
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StoreConfig(Struct, frozen=True):
-    """How stores are reached; without a secret: credentials come from boto3's chain."""
+    """How stores are reached. It has no secret: credentials come from boto3's chain."""
 
     # Runs are kept below it: a folder, or an S3 prefix that ends in "/".
     work: Location = field(default_factory=runs_home)

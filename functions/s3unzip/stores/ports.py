@@ -1,4 +1,4 @@
-"""What the pipeline asks of the world; `aws` and `local` answer.
+"""The interfaces of stores and of time; `s3`, `folder` and `web` implement them.
 
 Each method of a source or destination is ONE attempt: retries, pacing and counting belong to
 `stores.calls`. A `Work` store takes the `Calls` of the step that opens it, because one write may
@@ -176,7 +176,7 @@ class Destination(Protocol):
         ...
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say whether `copy_part` can work from that source; no request."""
+        """Return whether `copy_part` can work from that source; no request."""
         ...
 
     @property

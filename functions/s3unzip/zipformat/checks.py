@@ -1,8 +1,7 @@
 """The registry of checks: every reason and warning code, its phase and its default.
 
-The numbers are those of the checks a hardened extractor makes; one check may
-have several codes. What a run does about a code is decided by `Policy`; how a
-check is made is in the module that makes it. Check 55 belongs to the source
+Checks are numbered; one check can have several codes. `Policy` decides what a run does about a
+code. The module that makes a check has its details. Check 55 belongs to the source
 adapters and is only registered here.
 """
 
@@ -15,7 +14,7 @@ from s3unzip.zipformat.sentences import SENTENCES
 
 
 class Phase(Enum):
-    """What must have been read for the check to speak."""
+    """Which bytes a check needs."""
 
     INDEX = "index"
     LOCAL = "local"
@@ -25,7 +24,7 @@ class Phase(Enum):
 
 
 class Action(Enum):
-    """What follows from a finding."""
+    """What a finding causes."""
 
     REJECT = "reject"
     MEMBER = "member"

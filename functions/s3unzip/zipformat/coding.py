@@ -1,9 +1,9 @@
-"""How an encrypted member says that it is: ZipCrypto (APPNOTE 6.1) or WinZip AES.
+"""How headers declare encryption: ZipCrypto (APPNOTE 6.1) or WinZip AES.
 
-WinZip AES hides the compression method behind method 99 and tells it in an
-extra field, https://www.winzip.com/en/support/aes-encryption/. A member has
-one number for both, its coding, in `Member.method`: see `AesCoding.pack`.
-Decryption is in `ciphers`; strong encryption (bit 6) is not read at all.
+WinZip AES declares method 99 and puts the compression method into an extra field,
+https://www.winzip.com/en/support/aes-encryption/. `Member.method` is one number for both, the
+coding: see `AesCoding.pack`. Decryption is in `ciphers`. Strong encryption (bit 6) is not
+supported.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _VERSION_2 = 1 << 9
 
 
 class AesCoding(NamedTuple):
-    """What the extra field of a WinZip AES member says."""
+    """The extra field of a WinZip AES member."""
 
-    version: int  # 1 (AE-1): the CRC-32 is declared; 2 (AE-2): 0 stands in its place
+    version: int  # 1 (AE-1): the CRC-32 is declared; 2 (AE-2): it is 0
     strength: int  # 1, 2, 3: keys of 128, 192, 256 bits
     method: int  # of the compression, below the encryption
 
@@ -48,13 +48,13 @@ class AesCoding(NamedTuple):
         return self.salt_length + AES_VERIFIER + AES_MAC
 
     def pack(self) -> int:
-        """Return it as a number of 16 bits that is no method of the format."""
+        """Return a 16-bit number for it that is not a method of the ZIP format."""
         version = _VERSION_2 if self.version == 2 else 0
         return _AES_MARK | version | self.strength << 7 | self.method
 
 
 def read_aes(extras: Extras) -> AesCoding | None:
-    """Return what the AES field says, None where there is not exactly one with a meaning."""
+    """Return the AES field, None unless there is exactly one valid field."""
     found = extras.of(AES_FIELD)
     if len(found) != 1 or len(found[0]) < _AES_PAYLOAD or found[0][2:4] != b"AE":
         return None
@@ -67,7 +67,7 @@ def read_aes(extras: Extras) -> AesCoding | None:
 
 
 def aes_coding(method: int) -> AesCoding | None:
-    """Return what `AesCoding.pack` made `method` of, None where it is an ordinary method."""
+    """Return the `AesCoding` that was packed into `method`, None for an ordinary method."""
     if not method & _AES_MARK:
         return None
     return AesCoding(2 if method & _VERSION_2 else 1, method >> 7 & 3, method & 0x7F)
@@ -80,7 +80,7 @@ def compression_of(method: int) -> int:
 
 
 def encryption_overhead(method: int, flags: int) -> int:
-    """Return how many bytes of a member's data are not its compressed stream."""
+    """Return how many bytes encryption adds to the compressed stream."""
     coding = aes_coding(method)
     if coding is not None:
         return coding.overhead
@@ -88,11 +88,11 @@ def encryption_overhead(method: int, flags: int) -> int:
 
 
 def declares_crc(method: int) -> bool:
-    """Say whether the directory has the CRC-32 of a member with this method or coding."""
+    """Return whether the directory declares the CRC-32 of a member with this method or coding."""
     return not (method & _AES_MARK and method & _VERSION_2)
 
 
 def with_known_crc(method: int) -> int:
-    """Return the method or coding of the same member, once its CRC-32 is known."""
+    """Return the method or coding of the same member when its CRC-32 is known."""
     coding = aes_coding(method)
     return method if coding is None else coding._replace(version=1).pack()

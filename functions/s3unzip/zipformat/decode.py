@@ -1,7 +1,7 @@
-"""A member's data: decompressed, and held against its declared size and CRC-32.
+"""Decompress a member's data and check it against its declared size and CRC-32.
 
-Small members go through `decode_whole` in one call; members of any size through
-a `MemberDecoder`, in pieces. Both make the same checks.
+`decode_whole` decodes a small member in one call. A `MemberDecoder` decodes members of any size in
+pieces. Both make the same checks.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _inflater = isal_zlib.decompressobj
 
 
 class MemberDecoder:
-    """Decompress one member of any size, fed in any cuts, in pieces of at most 1 MiB.
+    """Decompress one member of any size; input in any pieces, output of at most 1 MiB a piece.
 
-    Never yields a byte beyond the declared size. The pieces are only known to
-    be right once `finish` has returned.
+    It never yields a byte beyond the declared size. The output is checked only when `finish` has
+    returned.
     """
 
     def __init__(self, member: Member, policy: Policy, opened: OpenedMember | None = None) -> None:
         """Prepare to decode; `opened` is the member's local header.
 
-        Without it one check of a wrong password is left out, no other.
+        Without it, one check of the password is skipped.
 
         Raises:
             MemberError: the member is encrypted, or its method is not read.
@@ -74,7 +74,7 @@ class MemberDecoder:
             raise ValueError(f"fed {self._fed} of {self._member.compressed_size} bytes")
         if self._cipher is not None:
             data = self._cipher.decrypt(data)
-            if not data:  # it was the encryption's header, or its end
+            if not data:  # all of it belongs to the encryption
                 return
         self._codec.push(data)
         while piece := self._pull():
@@ -138,10 +138,10 @@ class MemberDecoder:
 def check_end(
     member: Member, policy: Policy, *, ended: bool, spare: int, size: int
 ) -> tuple[Finding, ...]:
-    """Judge how a stream ended; return the warnings.
+    """Check how a stream ended; return the warnings.
 
     Raises:
-        MemberError: it ended in another way than the directory declares.
+        MemberError: it did not end as the directory declares.
     """
     if size > member.size:
         message = f"more than the declared {member.size} bytes"
@@ -175,12 +175,11 @@ def decode_whole(
     opened: OpenedMember | None = None,
     warnings: list[Finding] | None = None,
 ) -> Buffer:
-    """Return a whole member's content; a stored one's is `data` itself.
+    """Return the content of a whole member; for a stored member that is `data` itself.
 
-    `data` is the member's compressed bytes, all of them; `opened` its local
-    header, which an encrypted member may need; `warnings` takes what is odd but
-    tolerated. Allocates at most the declared size and one byte: the caller
-    bounds that by choosing its members.
+    `data` has all of the member's compressed bytes. `opened` is its local header, which an
+    encrypted member may need. Tolerated findings are added to `warnings`. The function allocates at
+    most the declared size and one byte; the caller bounds that by choosing members.
 
     Raises:
         MemberError: the content is not what the directory declares.

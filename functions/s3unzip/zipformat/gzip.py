@@ -1,9 +1,8 @@
 """Members as gzip files (RFC 1952), without compressing anything.
 
-A deflated member's stream is passed through as it is, between a header of 10
-bytes and a trailer of 8; what it inflates to is only checked. Any other member
-is put into stored blocks (RFC 1951, 3.2.4), so that all objects of a run are
-gzip and the length of each is known from the directory.
+The stream of a deflated member is copied between a header of 10 bytes and a trailer of 8 bytes. It
+is inflated only to check it. Any other member is written as stored blocks (RFC 1951, 3.2.4), so all
+objects of a run are gzip files whose lengths follow from the directory.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ def _is_kept(method: int, flags: int) -> bool:
 
 
 class GzipMember:
-    """One member on its way into a gzip file.
+    """Converts one member to a gzip file.
 
-    With `trust_crc` a deflate stream is not inflated to check it: whoever
-    unpacks the file finds out. `crc32` is the content's, once all was yielded.
+    With `trust_crc` a deflate stream is not inflated to check it; errors show when the file is
+    unpacked. `crc32` is that of the content, when everything was yielded.
     """
 
     def __init__(
@@ -105,8 +104,8 @@ class GzipMember:
         waiting = bytearray()
         for output in self._decoder.decode(pieces):
             waiting += output
-            # The last block is told by the declared size, which the decoder holds its
-            # output to; it is written when the content has proved right.
+            # The declared size, which the decoder enforces, identifies the last block. It is
+            # written after the content was checked.
             whole = min(len(waiting), left - 1) // _MAX_BLOCK * _MAX_BLOCK
             for start in range(0, whole, _MAX_BLOCK):
                 yield _BLOCK.pack(0, _MAX_BLOCK, 0)

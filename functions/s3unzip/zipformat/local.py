@@ -1,6 +1,6 @@
 """Compare a member's local header (APPNOTE 4.3.7) and data descriptor (4.3.9) with the index.
 
-The bytes come in the same range as the data, so these checks cost no request.
+Their bytes are in the same range as the data, so these checks cost no extra request.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Buffer = bytes | memoryview
 
 # Enough for nearly every local header in one read.
 HEAD_LENGTH = 1024
-# How much of what follows a member's data is read, up to the next thing that is listed:
-# the longest descriptor has 24 bytes (4.3.9); the rest is looked through for a local
-# header that is not listed. Members mostly follow each other, so it is rarely any more.
+# Bytes to read after a member's data, at most up to the next listed item. The longest descriptor
+# has 24 bytes (4.3.9); the rest is searched for a local header that is not listed. Members mostly
+# follow each other, so there are rarely more bytes.
 AFTER_LENGTH = 64 * 1024
 
 
 class OpenedMember(NamedTuple):
-    """A local header that agrees: data begins `data_start` bytes after the header's first."""
+    """A local header that agrees with the index; data begins `data_start` bytes after its start."""
 
     data_start: int
     has_descriptor: bool
@@ -61,7 +61,7 @@ class OpenedMember(NamedTuple):
 
 
 class NeedMoreBytes(Struct, frozen=True):
-    """The local header is longer than what was given: come again with `length` bytes."""
+    """The local header is longer than the given bytes: call again with `length` bytes."""
 
     length: int
 
@@ -75,8 +75,7 @@ def find_in(member: Member, code: str, message: str, at: int | None = None) -> F
 def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | NeedMoreBytes:
     """Check a member's local header; `head` begins at `member.offset`.
 
-    It may hold more than the header, up to `member.stop`; what it holds beyond
-    that is not looked at.
+    It may have more bytes than the header, up to `member.stop`; later bytes are ignored.
 
     Raises:
         MemberError: the local header disagrees with the directory.
@@ -177,7 +176,7 @@ def _check_extras(
 def _check_sizes(
     member: Member, zip64: bytes | None, flags: int, local: tuple[int, int, int]
 ) -> None:
-    """Compare CRC and sizes; with a descriptor they may be zero, or sentinels, instead."""
+    """Compare CRC and sizes; with a descriptor they may also be zero or sentinels."""
     crc32, compressed, size = local
     values = resolve_zip64(zip64, size, compressed, 0, 0)
     wanted = (member.crc32, member.compressed_size, member.size)
@@ -200,13 +199,13 @@ def close_member(
 ) -> Sequence[Finding]:
     """Check what follows a member's data: its descriptor, then the gap; return warnings.
 
-    `after` begins where the data ends and holds all up to `member.stop`, or at least
-    the first `AFTER_LENGTH` bytes of it; more is not looked at.
+    `after` begins where the data ends. It has all bytes up to `member.stop`, or at least the first
+    `AFTER_LENGTH` of them; later bytes are ignored.
 
     Raises:
         MemberError: the data descriptor disagrees with the directory.
     """
-    del policy  # nothing here is a matter of choice
+    del policy  # none of these checks depends on the policy
     after = after[:AFTER_LENGTH]
     warnings: list[Finding] = []
     data_stop = member.offset + opened.data_start + member.compressed_size
@@ -228,8 +227,8 @@ def close_member(
 def _match_descriptor(member: Member, after: Buffer, data_stop: int) -> tuple[int, bool]:
     """Return the length of the descriptor, and whether it is signed.
 
-    4.3.9: with or without the signature, sizes of 32 or 64 bits. Nothing says
-    which of the four it is, so one of them must hold the directory's values.
+    A descriptor (4.3.9) has a signature or not, and sizes of 32 or 64 bits. Nothing declares which
+    of the four forms it has, so one of them must match the directory.
     """
     crc32, compressed, size = member.crc32, member.compressed_size, member.size
     wide = struct.pack("<IQQ", crc32, compressed, size)

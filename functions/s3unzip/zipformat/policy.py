@@ -15,11 +15,11 @@ TIB = 1 << 40
 
 
 class Limits(Struct, frozen=True):
-    """Bounds that an archive cannot move; sizes in bytes.
+    """Limits that no archive can change; sizes in bytes.
 
-    `ratio` is for deflate, which cannot pass 1,032:1, so more is a lie;
-    methods without a bound only warn. `decoder_memory` caps what a stream
-    header may ask for: LZMA dictionaries and zstd windows.
+    `ratio` is for deflate, which cannot exceed 1,032:1, so a higher declared ratio is false.
+    Methods without a bound only warn. `decoder_memory` limits the memory that a stream header may
+    request: LZMA dictionaries and zstd windows.
 
     Reading a directory takes at most about 300 bytes a member, `names_size`
     and twice `folder_memory`, whatever the names are. `names_size` is the
@@ -42,7 +42,7 @@ class Limits(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """Which findings stop what.
+    """What each finding stops.
 
     `lenient` turns the checks that are matters of choice into warnings: a
     backslash becomes a slash, trailing bytes are ignored, a symbolic link is

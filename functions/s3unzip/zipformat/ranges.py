@@ -1,8 +1,8 @@
-"""How the sans-io core asks for bytes.
+"""How the sans-io core requests bytes.
 
-A reading is a generator that yields the `ByteRange` it wants, is sent exactly
-those bytes, and returns a value. `drive` connects one to anything that can
-read a range: S3, a file, or a test's ``lambda r: raw[r.start : r.stop]``.
+A `Reads` is a generator that yields the `ByteRange` it needs, is sent exactly those bytes, and
+returns a value. `drive` runs it with any function that reads a range: from S3, from a file, or a
+test's ``lambda r: raw[r.start : r.stop]``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Reads = Generator[ByteRange, bytes, T]
 
 
 def drive(steps: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
-    """Run `steps` to its end, answering each range with `read`."""
+    """Run `steps` to its end; answer each range with `read`."""
     try:
         want = next(steps)
         while True:

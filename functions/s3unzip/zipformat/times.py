@@ -13,7 +13,7 @@ def read_dos_time(stamp: int) -> int | None:
     """Return Unix seconds of a DOS date (high 16 bits) and time (low 16), taken as UTC.
 
     DOS times have no zone; taking them as UTC gives the same answer on every
-    machine. None for what is no date: many writers leave zeros.
+    machine. Return None for an invalid date: many writers leave zeros.
     """
     day, time = stamp >> 16, stamp & 0xFFFF
     hour, minute, second = time >> 11, time >> 5 & 0x3F, (time & 0x1F) * 2

@@ -1,10 +1,9 @@
 """The folders below one folder, each held by a descriptor and reached without following a link.
 
-A path is only as trustworthy as the moment in which it is looked up: somebody
-who can write below the folder may swap one of its folders for a symbolic link
-between a check and the next call. So the folder itself is opened once. What is
-below it is opened name by name, relative to a descriptor and with O_NOFOLLOW
-(openat(2)), and files are made, renamed and deleted relative to descriptors.
+Checking a path before using it is not safe: another user who can write below the folder can replace
+a folder by a symbolic link between the check and the use. So the folder itself is opened once.
+Everything below it is opened name by name, relative to a descriptor and with O_NOFOLLOW
+(openat(2)). Files are created, renamed and deleted relative to descriptors.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Directories:
         return found
 
     def forget(self) -> None:
-        """Keep no descriptor any more: a folder was deleted or replaced."""
+        """Forget all kept descriptors, because a folder was deleted or replaced."""
         with self._lock:
             self._kept.clear()
             self._root = None

@@ -1,4 +1,4 @@
-"""What an `OSError` means: to the tree of `errors`, naming the path and what to do."""
+"""Translate an `OSError` into the tree of `errors`, with the path and advice."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class NewFile:
-    """A file that is being written; it goes with this object unless it is placed."""
+    """A file that is being written; `close` deletes it unless it was placed."""
 
     __slots__ = ("_directory", "_temporary", "fd")
 

@@ -2,8 +2,8 @@
 
 On Linux a file is written without a name (O_TMPFILE) and gets one when it is
 complete, so that a killed process leaves nothing behind. Elsewhere it is
-written under a name of our own in its own folder, then renamed. Nothing is
-synced to disk: what a crash of the machine takes, the next run writes again.
+written under a name of our own in its own folder, then renamed. Nothing is synced to disk: the next
+run writes again what a crash of the machine lost.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Folder:
         self._unnamed = hasattr(os, "O_TMPFILE") and Path(OWN_FILES).is_dir()
 
     def place(self, key: str) -> Place:
-        """Return where `key` is, once it is sure that it lies below the folder.
+        """Return where `key` is; check that it lies below the folder.
 
         Raises:
             StorageError: the path would leave the folder, or is ours.

@@ -1,4 +1,4 @@
-"""Archives in files: ranges of one file, checked to be still the same one."""
+"""Archives in files: ranges of one file, with a check that it has not changed."""
 
 from __future__ import annotations
 

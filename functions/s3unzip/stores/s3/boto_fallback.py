@@ -34,7 +34,7 @@ PIECE = 1024**2
 
 
 def is_odd(key: str) -> bool:
-    """Say whether obstore would refuse or change `key`."""
+    """Return whether obstore would refuse or change `key`."""
     # Nearly no key needs the expression, which takes five times as long.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in _EDGES:
         return key.endswith("/")

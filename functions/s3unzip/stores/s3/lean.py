@@ -182,7 +182,7 @@ class LeanClient:
 
 
 def _is_closed(sock: socket.socket) -> bool:
-    """Say whether the other side has closed an idle connection."""
+    """Return whether the other side has closed an idle connection."""
     waiting = select.poll()
     waiting.register(sock, select.POLLIN)
     return bool(waiting.poll(0))  # nothing but its end is to be read

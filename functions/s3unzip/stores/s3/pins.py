@@ -1,6 +1,6 @@
-"""What a version of an object is pinned by: its ETag, else the date of its last change.
+"""Pin a version of an object by its ETag, or else by the date of its last change.
 
-Some servers give no ETag for a file that somebody laid into their folder. Then
+Some servers return no ETag for a file that was put into their folder directly. Then
 the pin holds the date, in the form of HTTP, and each range asks for
 If-Unmodified-Since. A date has a resolution of a second, so size and date of
 each answer are compared as well.

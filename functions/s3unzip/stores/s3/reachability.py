@@ -1,4 +1,4 @@
-"""Why no answer comes from an S3 endpoint: found out by connecting to it once more."""
+"""Find out why an S3 endpoint does not answer, by connecting to it once more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 def is_proxied(url: str) -> bool:
-    """Say whether the environment names a proxy for `url`."""
+    """Return whether the environment names a proxy for `url`."""
     parts = urlsplit(url)
     return parts.scheme in getproxies() and not proxy_bypass(parts.netloc)
 

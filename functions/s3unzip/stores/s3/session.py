@@ -237,7 +237,7 @@ class Session:
             s3={
                 "addressing_style": "path" if self.access.endpoint_url else "auto",
                 "payload_signing_enabled": False,  # each part goes with its CRC-32
-                # Else botocore sends requests of us-east-1 to the global endpoint.
+                # Otherwise botocore sends requests for us-east-1 to the global endpoint.
                 "us_east_1_regional_endpoint": "regional",
             },
         )

@@ -195,11 +195,11 @@ class S3Uploads:
             raise self.fault(error, "ListBucketMultipartUploads", prefix) from None
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say whether `copy_part` can work from that source, held to its ETag or version."""
+        """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
         return source.scheme == "s3" and pin.size > COPY_FROM and date_of(pin) is None
 
     def _copy_fault(self, error: Exception, upload: Upload, source: Location) -> S3UnzipError:
-        # One answer speaks of two objects; a condition can only be the source's.
+        # The answer is about two objects; only the source has a condition.
         found = translate_error(error, Call("GetObject", source.bucket, source.key, pinned=True))
         upload_gone = "NoSuchUpload" in str(found)
         return self.fault(error, "PutObject", upload.key) if upload_gone else found
@@ -214,7 +214,7 @@ class S3Uploads:
 
 
 def _told(answer: Mapping[str, Any], field: str, key: str) -> Any:
-    """Return a field of an answer; a connection that ends within the head leaves fields out.
+    """Return a field of an answer; truncated response headers leave fields out.
 
     Raises:
         ServiceFaultError: the field is not there.

@@ -1,9 +1,8 @@
 """Which addresses an HTTP source may connect to.
 
-A name or a redirect could lead to what only this machine or its network sees:
-another program on it, a router, the credentials of a cloud machine at
-169.254.169.254. So a name is resolved here, each address is checked, and the
-connection goes to the address that was checked.
+A name or a redirect could lead to hosts that only this machine or its network can reach: another
+program on it, a router, the credentials of a cloud machine at 169.254.169.254. So a name is
+resolved here, each address is checked, and the connection goes to the address that was checked.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class PrivateAddressError(HTTPError):
 
 
 class UnknownHostError(HTTPError):
-    """No server of names knows the host."""
+    """The host name cannot be resolved."""
 
 
 def is_public(text: str) -> bool:
-    """Say whether everybody on the Internet sees the same host at an address.
+    """Return whether an address is public.
 
     Not public: loopback, private, link-local, shared (RFC 6598), multicast and reserved ones
     (the IANA special-purpose address registries), and IPv6 forms of such IPv4 addresses.
@@ -46,7 +45,7 @@ def is_public(text: str) -> bool:
 
 
 def names_an_address(host: str) -> bool:
-    """Say whether a host is written as an address, or as this machine."""
+    """Return whether a host is written as an address, or as this machine."""
     try:
         ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""HTTP connections of urllib3 that check where they go and meter what they wait for."""
+"""HTTP connections of urllib3 that check their address and limit their waiting time."""
 
 from __future__ import annotations
 

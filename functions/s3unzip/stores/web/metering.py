@@ -1,7 +1,7 @@
-"""Sockets that give up on a server that is too slow or too talkative.
+"""Sockets that stop reading from a server that is too slow or sends too much.
 
-A timeout of a socket counts from one byte to the next: a server that sends a
-byte a second, or a header line a second, never trips it. So waiting is
+A timeout of a socket counts from one byte to the next: a server that sends a byte a second, or a
+header line a second, never exceeds it. So waiting is
 metered. An answer's head has `stall_seconds` in all and a limit in bytes. Its
 body may be waited for `stall_seconds`, and each `min_rate` bytes give a second
 back: a request ends after `stall_seconds` + size / `min_rate` at the latest.
@@ -30,7 +30,7 @@ class LongHeadError(HTTPException):
 
 
 class Meter:
-    """How long one connection may still be waited for."""
+    """The time that one connection may still wait."""
 
     def __init__(self, access: WebAccess) -> None:
         self._stall = access.stall_seconds

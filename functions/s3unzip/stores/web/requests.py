@@ -64,7 +64,7 @@ class Target(NamedTuple):
         return f"{self.scheme}://{self.host}:{self.port}{self.path}"
 
     def reaches(self, other: Target) -> bool:
-        """Say whether `other` is the same host: by the same port, or by HTTPS instead of HTTP."""
+        """Return whether `other` is the same host: same port, or HTTPS instead of HTTP."""
         if self.host.lower() != other.host.lower():
             return False
         upgraded = (self.scheme, self.port, other.scheme, other.port) == ("http", 80, "https", 443)
@@ -84,7 +84,7 @@ class WebRequests:
     def send(
         self, method: str, location: Location, headers: Mapping[str, str]
     ) -> Iterator[BaseHTTPResponse]:
-        """Hand out the answer to one request, its body not yet read.
+        """Yield the answer to one request, its body not yet read.
 
         Raises:
             StorageError: the URL or a redirect may not be followed, TLS failed.
@@ -105,7 +105,7 @@ class WebRequests:
             raise _fault(error, location, self._access) from None
 
     def _cannot_be_reached(self, error: Exception) -> bool:
-        """Say whether a program that has just begun should give up, as its URL is likely wrong."""
+        """Return whether a program that has just begun should give up: its URL is likely wrong."""
         if not isinstance(error, NewConnectionError | ConnectTimeoutError):
             return False
         beginning = time.monotonic() - self._began < BEGINNING
@@ -183,7 +183,7 @@ def show(location: Location) -> str:
 
 
 def _release(answer: BaseHTTPResponse) -> None:
-    # A body that was not read is not wanted: the connection goes with it.
+    # A body that was not read is not needed: close the connection.
     if getattr(answer, "length_remaining", None) == 0:
         answer.drain_conn()
     else:

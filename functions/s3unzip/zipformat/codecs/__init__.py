@@ -1,6 +1,6 @@
 """The decompressors by method (APPNOTE 4.4.5), each bounded in output and memory.
 
-What a stream must add up to (size, CRC, its end) is judged in `decode`.
+`decode` checks the size, the CRC-32 and the end of a stream.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Several streams one after the other, which together are one member's content.
+"""Several streams in a row that together are the content of one member.
 
-``cat a.bz2 b.bz2`` is a bzip2 file, and parallel compressors write such; xz files
-may have several streams, too (xz file format 1.2.1, section 2: "a file contains
+``cat a.bz2 b.bz2`` is a bzip2 file, and parallel compressors write such files. xz files can also
+have several streams (xz file format 1.2.1, section 2: "a file contains
 one or more streams"), with padding of four zeros at a time between them.
 """
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from s3unzip.zipformat.codecs.port import Buffer, StreamError
 
-# What a decompressor holds unused is copied when its stream ends: a bound on that, for
-# members made of streams of a few bytes.
+# When a stream ends, its decompressor copies the input that it did not use. This bounds that copy,
+# for members that consist of streams of a few bytes.
 _SLICE = 16 * 1024
 
 
 class Decompressor(Protocol):
-    """One stream, as the classes of `bz2` and `lzma` are."""
+    """A decompressor of one stream, with the interface of those in `bz2` and `lzma`."""
 
     @property
     def eof(self) -> bool:
@@ -29,11 +29,11 @@ class Decompressor(Protocol):
 
     @property
     def needs_input(self) -> bool:
-        """Whether there is no output without more input."""
+        """Whether it needs more input to produce output."""
 
     @property
     def unused_data(self) -> bytes:
-        """What came after the end."""
+        """The input after the end of the stream."""
 
     def decompress(self, data: Buffer, max_length: int = -1) -> bytes:
         """Return at most `max_length` bytes."""
@@ -46,7 +46,7 @@ class Chain:
         start: makes the decompressor of one stream.
         magic: the first bytes of each stream.
         padding: bytes that may stand between streams, and after the last.
-        explain: makes a `StreamError` of what a decompressor raised.
+        explain: converts an error of the decompressor to a `StreamError`.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Chain:
         return piece
 
     def _next_stream(self) -> bool:
-        """Begin another stream if its magic follows; else all the rest is spare."""
+        """Begin another stream if its magic follows; otherwise the rest is spare."""
         while self._padding and self._data[: len(self._padding)] == self._padding:
             self._data = self._data[len(self._padding) :]
         length, data = len(self._data), self._data

@@ -16,12 +16,12 @@ RAW = -15
 # The stubs call this class an instance.
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
 
-# Each call copies what it leaves of its input: of a small slice that is little.
+# Each call copies the input that it leaves. Small slices keep these copies small.
 _DEFLATE_SLICE = 64 * 1024
 
 # The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
-# for 18 bits, so a slice of this many bytes yields at most 8 MB. What it thinks of a broken
-# stream depends on how that is cut, so it is cut here, the same however it came.
+# for 18 bits, so a slice of this many bytes yields at most 8 MB. Its verdict on a broken stream
+# depends on how the input is cut, so the input is always cut here, in the same way.
 _DEFLATE64_SLICE = 256
 
 
@@ -75,8 +75,8 @@ class Deflate:
 class Deflate64:
     """One Deflate64 stream.
 
-    The library does not tell how much of its input it used. So the last byte
-    is pushed alone: a stream that ends with the member ends in it.
+    The library does not report how much input it used. So the last byte is pushed alone: a stream
+    that ends with the member must end in that byte.
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
@@ -92,11 +92,11 @@ class Deflate64:
 
     @property
     def ended(self) -> bool:
-        """Whether the final block ended, and all it yielded was pulled."""
+        """Whether the final block ended and all its output was pulled."""
         return bool(self._stream.eof) and not self._output
 
     def push(self, data: Buffer) -> None:
-        """Take the next input; what makes no whole slice yet is kept."""
+        """Take the next input; keep what does not fill a slice yet."""
         self._data = memoryview(bytes(self._data) + data if self._data else data)
         self._count_spare()
 

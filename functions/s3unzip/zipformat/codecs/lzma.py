@@ -28,7 +28,7 @@ def _explain(name: str, error: Exception) -> StreamError:
 
 
 class _Liblzma:
-    """Pulls from a liblzma decoder, which `_start` makes from the stream's first bytes."""
+    """Decompresses with a liblzma decoder that `_start` creates from the first bytes."""
 
     def __init__(self, member: Member, policy: Policy) -> None:
         self._member, self._limit = member, policy.limits.decoder_memory
@@ -38,7 +38,7 @@ class _Liblzma:
 
     @property
     def ended(self) -> bool:
-        """Whether the stream came to its end."""
+        """Whether the stream has ended."""
         return self._stream is not None and self._stream.eof
 
     @property
@@ -76,10 +76,9 @@ class _Liblzma:
 class Lzma(_Liblzma):
     """LZMA with the ZIP's own header: version, properties' length, properties.
 
-    The raw stream is given to liblzma behind the header of the old `.lzma`
-    format, which holds the same properties and the size: then the library
-    knows where the stream ends (flag bit 1: at its marker), and has a memory
-    limit. The dictionary never needs to be larger than the member.
+    liblzma gets the raw stream behind a header of the old `.lzma` format, which has the same
+    properties and the size. Then the library knows where the stream ends (flag bit 1: at its
+    marker), and obeys a memory limit. The dictionary never needs to be larger than the member.
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
@@ -96,9 +95,9 @@ class Lzma(_Liblzma):
     def pull(self, max_length: int) -> Buffer:
         """Return up to `most` bytes; see `Codec`.
 
-        Some writers end a stream of known size with a marker all the same.
-        liblzma takes that, unless its input is cut inside the marker: so the
-        last byte is asked for alone, when what follows it is there too.
+        Some writers add an end marker to a stream of known size. liblzma accepts it, unless its
+        input is cut inside the marker. So the last byte of output is pulled alone, when the input
+        after it is there.
         """
         if self._stream is None:
             self._stream = self._start()

@@ -8,7 +8,7 @@ Buffer = bytes | memoryview
 
 
 class StreamError(Exception):
-    """A codec cannot go on; `decode` makes a `MemberError` with this code of it."""
+    """A codec cannot continue; `decode` converts this to a `MemberError` with its code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -18,15 +18,15 @@ class StreamError(Exception):
 class Codec(Protocol):
     """One stream's decompressor.
 
-    `push` takes the next input, once `pull` has returned nothing; `pull`
-    returns at most `most` bytes, and nothing when it wants input or the stream
-    has ended. `spare` is the number of bytes pushed after the stream's end, or
-    a number above 0 where the library only tells that there were some.
+    Call `push` with the next input after `pull` has returned nothing. `pull` returns at most `most`
+    bytes, and nothing when it needs input or the stream has ended. `spare` is the number of bytes
+    pushed after the end of the stream, or any number above 0 where the library only reports that
+    there were some.
     """
 
     @property
     def ended(self) -> bool:
-        """Whether the stream came to its own end."""
+        """Whether the stream has ended."""
 
     @property
     def spare(self) -> int:

@@ -35,7 +35,7 @@ class Zstd:
 
     @property
     def ended(self) -> bool:
-        """Whether a frame has ended, and all it yielded was pulled."""
+        """Whether a frame has ended and all its output was pulled."""
         return bool(self._frame.eof) and not self._output
 
     @property
@@ -63,13 +63,14 @@ class Zstd:
                 code = "memory-bound" if "too much memory" in str(error) else "corrupt-stream"
                 raise StreamError(code, f"zstd: {error}") from error
             if self._frame.eof and self._frame.unused_data:
-                # All that it left is of this slice: no copy, or tiny frames cost the square.
+                # The unused input is part of this slice. Copying it would take quadratic time for
+                # tiny frames.
                 self._data = given[len(taken) - len(self._frame.unused_data) :]
         piece, self._output = self._output[:max_length], self._output[max_length:]
         return piece
 
     def _next_frame(self) -> bool:
-        """Begin another frame if its magic follows; else all the rest is spare."""
+        """Begin another frame if its magic follows; otherwise the rest is spare."""
         data = self._data
         if self._between:
             data, self._between = memoryview(b"".join((self._between, data))), b""

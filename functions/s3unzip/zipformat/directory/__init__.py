@@ -1,4 +1,4 @@
-"""The central directory: locate it, read its headers, judge them, index the members.
+"""The central directory: locate it, read its headers, check them, index the members.
 
 `locate.locate_directory`, then `reader.DirectoryReader`, then `index.IndexBuilder`.
 """

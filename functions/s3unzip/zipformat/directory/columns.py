@@ -1,8 +1,8 @@
-"""Members in columns: every header's fields by position, a `Member` made when asked for.
+"""Members in columns: one array for each header field; a `Member` is created on demand.
 
-A million members then cost about 150 MB instead of 450. Names that are not ASCII
-are kept as UTF-8: as text one odd character makes each of a name's characters take
-four bytes. What the fields must be is not judged here but in `index`.
+A million members then cost about 150 MB instead of 450. Names that are not ASCII are kept as UTF-8,
+because one character outside Latin-1 makes every character of a Python string take two or four
+bytes. `index` checks the values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DIRECTORY, MEMBER, FAILED = 0, 1, 2
 
 
 class MemberColumns:
-    """Every header's fields by position, in directory order until sorted."""
+    """One array for each header field, in directory order until sorted."""
 
     def __init__(self) -> None:
         self.index: array[int] = array("I")
@@ -64,7 +64,7 @@ class MemberColumns:
         self.compressed_size.extend(run.compressed_size)
         self.size.extend(run.size)
         self.crc32.extend(run.crc32)
-        # Arrays of 16 bits take items one by one three times as slowly as packed.
+        # Extending a 16-bit array item by item is three times as slow as packing.
         self.method.frombytes(pack(f"{len(run.method)}H", *run.method))
         self.flags.frombytes(pack(f"{len(run.flags)}H", *run.flags))
         mtime, mode = run.mtime, run.mode
@@ -99,7 +99,7 @@ class MemberColumns:
         return cast("Iterator[str]", paths) if self._all_ascii else map(_text, paths)
 
     def cut_path(self, place: int) -> None:
-        """Keep only the beginning of a name that no key will be made of."""
+        """Keep only the beginning of a name that will not become a key."""
         path = self.path(place)
         cut = cut_name(path)
         if cut != path:
@@ -116,7 +116,7 @@ class MemberColumns:
         return size + sum(len(raw) for path, raw in pairs if raw is not None and raw is not path)
 
     def sort(self) -> None:
-        """Put everything into the order of the local headers; most archives are in it."""
+        """Sort everything by local header offset; most archives are sorted already."""
         offsets = self.offset
         if all(map(le, offsets, islice(offsets, 1, None))):
             return
@@ -132,7 +132,7 @@ class MemberColumns:
 
 
 class Members(Sequence[Member]):
-    """The members to extract, by local header offset; each made when asked for."""
+    """The members to extract, by local header offset; each is created on demand."""
 
     def __init__(self, columns: MemberColumns) -> None:
         self._columns = columns
@@ -192,7 +192,7 @@ class Members(Sequence[Member]):
 
 
 def _between(column: Sequence[T], start: int, stop: int | None) -> Iterator[T]:
-    """Yield part of a column: without a copy where it is the whole, else without a search."""
+    """Yield part of a column: without a copy from the beginning, without skipping otherwise."""
     return islice(column, stop) if start == 0 else iter(column[start:stop])
 
 

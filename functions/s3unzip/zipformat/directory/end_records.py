@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class EndRecords(NamedTuple):
-    """What the end records say together; `bound` is where the first of them begins."""
+    """The values of the end records together; `bound` is where the first record begins."""
 
     bound: int
     entries: int
@@ -49,7 +49,7 @@ def reject(code: str, message: str, offset: int | None = None) -> NoReturn:
 
 
 class Tail:
-    """The archive's last bytes by absolute offset; it asks for what lies before them."""
+    """The archive's last bytes by absolute offset; reads of earlier bytes are requested."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self.data = data
@@ -163,7 +163,7 @@ def _end_without_zip64(eocd: Eocd, at: int) -> EndRecords:
 def _refuse_ambiguous(view: Tail, locator: Zip64Locator, locator_at: int) -> Reads[None]:
     """Refuse a locator inside a directory that needs none, if it leads to a record.
 
-    If it does not, it is the end of a name or comment that looks like one.
+    Otherwise it is the end of a name or comment that looks like a locator.
     """
     for place in (locator.record_offset, locator_at - ZIP64_EOCD_LENGTH):
         if 0 <= place <= locator_at - ZIP64_EOCD_LENGTH:
@@ -174,10 +174,10 @@ def _refuse_ambiguous(view: Tail, locator: Zip64Locator, locator_at: int) -> Rea
 
 
 def _explain_no_locator(view: Tail, eocd: Eocd, at: int) -> Reads[None]:
-    """Refuse sentinels without a locator, naming a locator that is near but not in place.
+    """Refuse sentinels without a locator; report a locator that is near but misplaced.
 
-    A count of exactly 65,535 alone is no sentinel but a count: writers use
-    ZIP64 only above it. The walk will check it.
+    A count of exactly 65,535 alone is a count and no sentinel, because writers use ZIP64 only above
+    it. Reading the headers will check it.
     """
     near = yield from view.read(max(0, at - 4096), at)
     if ZIP64_LOCATOR_SIGNATURE in near:

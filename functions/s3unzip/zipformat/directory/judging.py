@@ -163,7 +163,7 @@ class _HeaderReading:
             self._find(code, "a field is at its ZIP64 sentinel without a value")
 
     def _is_literal(self, values: Zip64Values) -> bool:
-        """Say whether sentinels without a ZIP64 field can be the sizes themselves.
+        """Return whether sentinels without a ZIP64 field can be the sizes themselves.
 
         4.4.8, 4.4.9: they have another meaning only where that field is. Writers
         store a file of exactly 4 GiB - 1 so; its end and CRC-32 are still checked.
@@ -211,7 +211,7 @@ class _HeaderReading:
         return self.attributes >> 16 or None
 
     def _is_other_directory(self, name: Name, values: Zip64Values) -> bool:
-        """Say whether a name without a slash is a directory's by its attributes.
+        """Return whether a name without a slash is a directory's by its attributes.
 
         One with bytes of its own is taken as a file: nothing may be lost.
         """

@@ -45,10 +45,9 @@ TAIL_LENGTH = MAX_COMMENT + EOCD_LENGTH + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENG
 class DirectoryLocation(Struct, frozen=True):
     """Where the central directory is, in absolute offsets of an archive of `size` bytes.
 
-    `prefix` is what to add to every offset that the archive states. `entries`
-    is the declared count: to be compared, never to allocate by. `held` is the
-    end of the directory that the tail already holds: read only from `start` to
-    ``stop - len(held)``, then feed `held`.
+    Add `prefix` to every offset in the archive. `entries` is the declared count: compare it, never
+    allocate by it. `held` is the end of the directory that the tail already contains: read only
+    from `start` to ``stop - len(held)``, then feed `held`.
     """
 
     start: int
@@ -69,7 +68,8 @@ class DirectoryLocation(Struct, frozen=True):
 def locate_directory(tail: bytes, size: int, policy: Policy) -> Reads[DirectoryLocation]:
     """Read where the central directory is; `tail` is the last bytes of `size`.
 
-    A tail of `TAIL_LENGTH` or more is enough but for a few bytes far away.
+    A tail of at least `TAIL_LENGTH` bytes contains all that is needed but for a few bytes
+    elsewhere.
 
     Raises:
         RejectedError: the archive has no index, a broken one, or two.
@@ -123,10 +123,10 @@ def _check_limits(end: EndRecords, policy: Policy) -> None:
 def _place_directory(
     view: Tail, end: EndRecords, warnings: list[Finding]
 ) -> Generator[ByteRange, bytes, tuple[int, int]]:
-    """Return the directory's start and the prefix: the one reading that holds.
+    """Return the directory's start and the prefix, if exactly one interpretation is valid.
 
-    Either offsets are absolute, or all are short by the bytes put before the
-    archive (a self-extractor's stub), or the archive has two meanings.
+    Either offsets are absolute, or all of them lack the bytes before the archive (the stub of a
+    self-extractor), or the archive has two meanings.
     """
     declared = end.directory_offset
     prefix = end.bound - end.directory_size - declared

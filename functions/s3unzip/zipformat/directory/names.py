@@ -1,7 +1,7 @@
 """Member names: bytes to text, text to a safe path.
 
-Names become S3 keys; the client refuses no key, so this is the only guard for
-whoever later downloads the bucket. Uniqueness of keys is not here but in `index`.
+Names become S3 keys. The S3 client refuses no key, so only these checks protect a user who later
+downloads the bucket. `index` checks that keys are unique.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from s3unzip.zipformat.policy import Policy
 
-# A name that needs no look: ASCII, no backslash or control character, no empty, "." or
+# A name that needs no further check: ASCII, no backslash or control character, no empty, "." or
 # ".." segment, no drive letter, no space or dot at a segment's edge, no trailing slash.
-# Possessive, so that an archive full of near misses costs one pass a name.
+# Possessive quantifiers: an archive full of near misses costs one pass for each name.
 _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
 PLAIN_NAME = rb"%s(?:/%s)*+" % (_SEGMENT, _SEGMENT)
 is_plain_name = re.compile(PLAIN_NAME).fullmatch
@@ -41,7 +41,7 @@ class Name(NamedTuple):
 
 
 def show_name(raw: bytes) -> str:
-    """Return a name for messages: never fails, never longer than a line."""
+    """Return a name for messages: it never fails and fits on a line."""
     shown = raw[:SHOWN_NAME].decode("utf-8", "backslashreplace")
     return shown if len(raw) <= SHOWN_NAME else f"{shown}..."
 
@@ -52,7 +52,7 @@ def cut_name(text: str) -> str:
 
 
 def has_long_marks(text: str) -> bool:
-    """Say whether `text` has more than `MAX_MARKS` combining marks in a row."""
+    """Return whether `text` has more than `MAX_MARKS` combining marks in a row."""
     if text.isascii() or not _MAYBE_MARKS.search(text):
         return False
     run = 0
@@ -64,7 +64,7 @@ def has_long_marks(text: str) -> bool:
 
 
 def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
-    """Return the text of a raw name, and the code of what is odd about it.
+    """Return the text of a raw name, and the code of a finding about it.
 
     Flag bit 11 means UTF-8 (APPNOTE appendix D); ASCII is itself. Else the
     policy's encoding; without one, UTF-8 if valid (macOS and many others write
@@ -85,7 +85,7 @@ def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str 
 
 
 def check_name(text: str, policy: Policy) -> Name:
-    """Judge and normalise a decoded name: `.` and empty segments are dropped."""
+    """Check and normalise a decoded name: drop `.` and empty segments."""
     warnings: list[str] = []
     if "\0" in text:
         return Name(text, text.endswith("/"), "name-nul", ())

@@ -1,4 +1,4 @@
-"""Where members lie: in order, apart from each other, before the directory."""
+"""Check where members lie: in order, without overlap, before the directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def resolve_places(columns: MemberColumns, start: int) -> None:
-    """Sort by offset, and say where each member must stop; `start` is the directory's.
+    """Sort by offset, and set where each member must stop; `start` is the directory's.
 
     Raises:
         RejectedError: a member reaches the next one, or the directory.

@@ -1,7 +1,7 @@
-"""What lies before the first thing that an archive lists, and whether it is an archive.
+"""Check the bytes before the first listed member: they may be another archive.
 
-Self-extractors put a program there, scripts their first line. A whole archive
-there is one that other readers may see in place of this one.
+Self-extractors put a program there, scripts their first line. If a whole archive is there, other
+readers may read it instead of this one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.directory.locate import DirectoryLocation
     from s3unzip.zipformat.ranges import Reads
 
-# How much is looked through at each end: an archive begins with a local header near the
-# first byte, or ends with its end record and a comment near the last.
+# Bytes to search at each end: an archive begins with a local header near the first byte, or ends
+# with its end record and a comment near the last byte.
 LOOKED = MAX_COMMENT + EOCD_LENGTH
 
 _LOCAL = Struct("<4sHHHHHIIIHH")  # 4.3.7
@@ -38,10 +38,10 @@ _MAX_NAME = 4096
 
 
 def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[Finding]]:
-    """Return the warnings about the bytes before offset `first`, the first that is listed.
+    """Return the warnings about the bytes before offset `first`, where the first listed item is.
 
-    `tail` is the archive's last bytes. Two ranges of `LOOKED` bytes are looked
-    through, where there is anything; what lies between them is only counted.
+    `tail` is the archive's last bytes. If there are such bytes, two ranges of `LOOKED` bytes are
+    searched; bytes between them are only counted.
 
     Raises:
         RejectedError: `stacked-archive`: there is another archive, and this one's
@@ -71,8 +71,8 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
 def find_archive(data: bytes, base: int, stop: int) -> int | None:
     """Return the offset of the first local header or end record in `data`, None without one.
 
-    `data` begins at offset `base` of a prefix that ends at `stop`. A signature
-    alone is not enough: programs that read ZIPs hold it as a constant.
+    `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
+    programs that read ZIPs contain it as a constant.
     """
     for signature, is_record in ((LOCAL_SIGNATURE, _is_local), (EOCD_SIGNATURE, _is_end)):
         at = data.find(signature)

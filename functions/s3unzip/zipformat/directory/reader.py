@@ -1,9 +1,8 @@
 """Read the central directory from chunks cut anywhere: the loop over its headers.
 
-Headers that have nothing particular (nearly all, nearly always) are read in
-runs, field by field over the whole run: a million headers decide how long a
-plan takes. Every other header goes through `judging.read_header`, which says
-what is particular; so does a whole run in which anything does not hold.
+Plain headers (nearly all of them) are read in runs, field by field over the whole run, because
+reading a million headers decides how long a plan takes. `judging.read_header` reads every other
+header and says what is particular. It also reads a whole run in which any check fails.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.directory.locate import DirectoryLocation
     from s3unzip.zipformat.policy import Policy
 
-# APPNOTE 4.3.12 in the pieces that the short reading looks at: the head (signature,
-# versions, flags, method) and the traits (disk, attributes) are few in any archive, so
-# they are judged once and then known by their bytes.
+# The parts of APPNOTE 4.3.12 that the fast path reads. An archive has few different heads
+# (signature, versions, flags, method) and traits (disk, attributes), so each is checked once and
+# then recognised by its bytes.
 _ROW = Struct("<12sIIIIHHH8sI")
 _HEAD = Struct("<4sHHHH")
 _TRAITS = Struct("<HHI")
-# File types other than a regular file's (0x8), directories and reparse points.
+# Bits of file types other than regular files (0x8), of directories and reparse points.
 _ODD_ATTRIBUTES = 0x7000_0000 | ATTRIBUTE_DIRECTORY | ATTRIBUTE_REPARSE_POINT
 _MAX_KNOWN = 4096
 _MAX_TIMES = 1 << 16
 
-# Flag bits 1 and 2 (compression effort), 3 (descriptor) and 11 (UTF-8) ask for nothing.
+# Flag bits 1 and 2 (compression effort), 3 (descriptor) and 11 (UTF-8) need no special care.
 _PLAIN_FLAGS = frozenset(a | b | c for a in (0, 2, 4, 6) for b in (0, 8) for c in (0, FLAG_UTF8))
 _MEANT_EXTRAS = (ZIP64, EXTENDED_TIMESTAMP, UNICODE_PATH)
 # What Info-ZIP writes: an extended timestamp (5 bytes here), then Unix owners.
@@ -65,9 +64,9 @@ _are_plain = re.compile(rb"(?:%s\n)++" % PLAIN_NAME).fullmatch
 
 
 class DirectoryReader:
-    """Turn the directory's bytes into headers, in any cuts.
+    """Read headers from the directory's bytes, in pieces of any size.
 
-    Memory is bounded by one header and one chunk.
+    Its memory is bounded by one header and one piece.
     """
 
     def __init__(self, location: DirectoryLocation, policy: Policy) -> None:
@@ -75,8 +74,8 @@ class DirectoryReader:
         self._policy = policy
         self._rest = b""
         self._read = 0
-        # What was learned of plain heads: method, flags, whether attributes hold a mode;
-        # of plain traits: the mode; of extra blocks without meaning: their length.
+        # Known plain heads: method, flags, whether attributes hold a mode. Known plain traits: the
+        # mode. Known extra blocks without meaning: their length.
         self._heads: dict[bytes, tuple[int, int, bool]] = {}
         self._modes: dict[bytes, int | None] = {}
         self._extras: dict[bytes, int] = {}
@@ -107,7 +106,7 @@ class DirectoryReader:
         return headers
 
     def finish(self) -> None:
-        """Check that the directory ended with a header, and the count.
+        """Check that the directory ended after a header, and check the count.
 
         Raises:
             RejectedError: it did not.
@@ -125,11 +124,11 @@ class DirectoryReader:
                 message += " (the same modulo 65,536: a writer without ZIP64)"
             raise RejectedError(Finding("count-mismatch", message, at))
 
-    # The only code that runs once a header: hence no calls that can be avoided.
+    # This code runs once for each header, so it avoids calls.
     def _walk(  # noqa: C901, PLR0915 (as said)
         self, data: bytes, at: int, room: int
     ) -> HeaderRun:
-        """Cut up to `room` whole headers from `at` on, and tell plain ones from odd ones."""
+        """Split up to `room` whole headers from `at`, and separate plain from odd ones."""
         run, end = HeaderRun(at), len(data)
         unpack, heads, modes, extras = _ROW.unpack_from, self._heads, self._modes, self._extras
         starts, rows, names, mtimes = run.starts, run.rows, run.names, run.mtimes
@@ -175,7 +174,7 @@ class DirectoryReader:
         raise RejectedError(Finding("cd-bad-signature", message))
 
     def _learn_head(self, head: bytes) -> bool:
-        """Judge a head: a plain one asks for nothing but to be stored or inflated."""
+        """Check a head; remember it if it is plain: stored or deflated, no special flags."""
         signature, made_by, needed, flags, method = _HEAD.unpack(head)
         if (
             signature != CENTRAL_SIGNATURE
@@ -189,7 +188,7 @@ class DirectoryReader:
         return True
 
     def _learn_traits(self, traits: bytes) -> bool:
-        """Judge disk and attributes: plain ones say disk 0 and an ordinary file."""
+        """Check disk and attributes, and remember them if plain: disk 0 and a regular file."""
         disk, _, attributes = _TRAITS.unpack(traits)
         if disk or attributes & _ODD_ATTRIBUTES or len(self._modes) >= _MAX_KNOWN:
             return False
@@ -197,7 +196,7 @@ class DirectoryReader:
         return True
 
     def _learn_extra(self, block: bytes) -> bool:
-        """Judge an extra block: a plain one is a single field that means nothing here."""
+        """Check an extra block and remember it if it is one field without meaning here."""
         field_id, length = int.from_bytes(block[:2], "little"), int.from_bytes(block[2:4], "little")
         if field_id in _MEANT_EXTRAS or length + 4 != len(block) or len(self._extras) >= _MAX_KNOWN:
             return False
@@ -227,7 +226,7 @@ class DirectoryReader:
         return Columns._make(zip(*headers, strict=True))
 
     def _read_plain(self, run: HeaderRun, names: bytes) -> Columns | None:
-        """Return the headers of all rows, or None if anything about them does not hold."""
+        """Return the headers of all rows, or None if any check fails."""
         heads, stamps, crcs, compressed, sizes, lengths, _, _, traits, offsets = zip(
             *run.rows, strict=True
         )
@@ -267,7 +266,7 @@ class DirectoryReader:
     def _is_inside(
         self, offsets: Sequence[int], compressed: Sequence[int], lengths: Sequence[int]
     ) -> bool:
-        """Tell whether every member ends before the directory begins."""
+        """Return whether every member ends before the directory begins."""
         room = self._location.start - self._location.prefix - LOCAL_LENGTH
         if max(offsets) + max(compressed) + max(lengths) <= room:
             return True

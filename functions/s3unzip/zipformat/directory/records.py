@@ -1,6 +1,6 @@
 """The fixed parts of ZIP records: layouts, signatures and sentinels (APPNOTE 4.3).
 
-Little-endian throughout. What the fields mean together is not here.
+All numbers are little-endian. Other modules interpret the fields.
 """
 
 from __future__ import annotations
