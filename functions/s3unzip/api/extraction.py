@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class Progress:
     """Told of what happens in a run. Subclass it and override what you need.
 
-    `finished` is called from several threads; the other methods from the caller's thread.
+    `finished` and `failed` may be called from any thread, the others from the thread of `extract`.
     """
 
     def planned(self, plan: PlanSummary) -> None:

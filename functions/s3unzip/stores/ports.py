@@ -1,9 +1,9 @@
 """The interfaces of stores and of time; `s3`, `folder` and `web` implement them.
 
 Each method of a source or destination is ONE attempt: retries, pacing and counting belong to
-`stores.calls`. A `Work` store takes the `Calls` of the step that opens it, because one write may
-be many requests of pieces that come only once; its callers do not wrap it again. Adapters turn
-every fault into the tree of `errors`:
+`stores.calls`. A run store takes the `Calls` of the step that opens it, because one write may be
+many requests for pieces that can be read only once. Its callers do not retry it again. Adapters
+turn every fault into the tree of `errors`:
 
 * 503, 429, SlowDown, KMS throttling: `ThrottledError`
 * other 5xx, 409, resets, timeouts, truncated bodies, expired tokens: `ServiceFaultError`
@@ -34,7 +34,7 @@ class Tail(NamedTuple):
 
     data: bytes  # the last len(data) bytes; all of a smaller archive
     pin: Pin
-    modified: float | None = None  # Unix seconds, where the store says so with the bytes
+    modified: float | None = None  # Unix seconds, if the store returns it with the bytes
 
 
 class Archive(Protocol):
@@ -82,9 +82,9 @@ class StoredObject(NamedTuple):
 
     key: str
     size: int
-    crc32: int | None  # from zip-crc32, which whoever wrote the object chose; a folder computes it
+    crc32: int | None  # from zip-crc32, which the writer of the object chose; a folder computes it
     etag: str | None = None  # without its quotes
-    checksum: int | None = None  # CRC-32 of all bytes by the store itself, where it keeps one
+    checksum: int | None = None  # CRC-32 of all bytes, computed by the store, if it keeps one
 
 
 class ListedObject(NamedTuple):
@@ -106,7 +106,7 @@ class Destination(Protocol):
     """Where members are written; keys are whole keys of the bucket or paths below the folder."""
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        """Write one object whole, its checksum verified by the store.
+        """Write one object whole; the store verifies its checksum.
 
         Returns:
             The object's ETag without its quotes; None if the store tells none.
@@ -223,7 +223,7 @@ class RunStore(Protocol):
 
 
 class Clock(Protocol):
-    """Time, so that tests can own it."""
+    """Time, so that tests can control it."""
 
     def now(self) -> float:
         """Return Unix seconds."""
@@ -260,7 +260,7 @@ class Stores(Protocol):
 
 
 class Progress(Protocol):
-    """Told of what happens while it happens; every method may be called from any thread."""
+    """Receives progress while a run works; every method may be called from any thread."""
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments: extracted, unchanged, failed, and bytes read, copied and written."""

@@ -1,4 +1,4 @@
-"""Reading a long range in pieces, some of them before they are needed."""
+"""Read a long range in pieces, some of them before they are needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stream_ahead(
 ) -> Iterator[memoryview]:
     """Yield `whole` in pieces of about a MiB; ranges of `read_piece` bytes are read ahead.
 
-    Small pieces, for the pages of large buffers cost more than reading into them.
+    Pieces are small, because allocating pages for large buffers costs more than reading into them.
     """
 
     def read(want: ByteRange) -> list[Buffer]:
@@ -40,8 +40,8 @@ def read_ahead(
 ) -> Iterator[T]:
     """Yield `whole` in order, in pieces of `piece` bytes.
 
-    At most `ahead` pieces are being read or waiting, besides the one handed
-    out: that bounds the memory, and a slow consumer stops the reading.
+    At most `ahead` pieces are being read or waiting, besides the one that was yielded. This bounds
+    the memory, and a slow consumer stops the reading.
     """
     if whole.length <= piece:
         if whole.length:

@@ -1,7 +1,7 @@
 """Keys that obstore's path type refuses or changes, read and written with boto3 instead.
 
 object_store drops a leading and a trailing slash, and refuses empty segments,
-``.`` and ``..`` segments and control characters; S3 takes them all.
+``.`` and ``..`` segments and control characters; S3 accepts them all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PIECE = 1024**2
 
 def is_odd(key: str) -> bool:
     """Return whether obstore would refuse or change `key`."""
-    # Nearly no key needs the expression, which takes five times as long.
+    # Nearly no key needs the regular expression, which is five times as slow.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in _EDGES:
         return key.endswith("/")
     return _ODD.search(key) is not None

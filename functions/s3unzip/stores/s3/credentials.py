@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from botocore.credentials import Credentials
     from obstore.store import S3Credential
 
-# botocore renews role credentials at the latest 10 minutes before they end, and
-# obstore asks again 5 minutes before this: no request is signed with dead ones.
+# botocore renews role credentials at least 10 minutes before they expire, and obstore asks again 5
+# minutes before the time given here. So no request is signed with expired ones.
 CREDENTIALS_LAST = timedelta(minutes=10)
 
 
@@ -21,7 +21,7 @@ class BotoCredentials:
         self._credentials = credentials
 
     def __call__(self) -> S3Credential:
-        """Return the credentials of now; obstore asks again before they end."""
+        """Return the current credentials; obstore asks again before they expire."""
         now = self._credentials.get_frozen_credentials()
         return {
             "access_key_id": now.access_key or "",

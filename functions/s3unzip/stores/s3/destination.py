@@ -65,7 +65,8 @@ class S3Destination(S3Uploads):
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is.
 
-        With SSE-KMS it needs kms:Decrypt, as S3 tells its checksums to nobody else (HeadObject).
+        With SSE-KMS it needs kms:Decrypt, because S3 returns checksums only with that right
+        (HeadObject).
         """
         try:
             asker = self._asker()
@@ -152,7 +153,7 @@ class S3Destination(S3Uploads):
 
 
 def _just_before(key: str) -> str:
-    """Return a string below `key` with next to nothing between: ``StartAfter`` is exclusive."""
+    """Return a string just below `key`, because ``StartAfter`` is exclusive."""
     last = ord(key[-1]) - 1
     if last < 0x20 or 0xD800 <= last < 0xE000:
         return key[:-1]

@@ -1,8 +1,8 @@
-"""What an S3 answer means: from boto3's and obstore's exceptions to the tree of `errors`.
+"""Translate S3 answers: exceptions of boto3 and obstore to the tree of `errors`.
 
-The only place that reads status and error codes. A message names the action,
-the bucket and key, what the service said, and what to do. It never repeats
-the service's XML: that may hold the access key id and the string to sign.
+Only this module reads status and error codes. A message names the action, the bucket and key, what
+the service said, and what to do. It never repeats the XML of the service, which may contain the
+access key id and the string to sign.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ DENIED = frozenset(
         "XAdminUserNotFound",  # VersityGW: an unknown access key is a 404
     }
 )
-UNTRUSTED = "UntrustedCertificate"  # our own word: there was no answer
+UNTRUSTED = "UntrustedCertificate"  # not from S3: there was no answer
 ADVICE = {
     UNTRUSTED: "name the file of a certificate to trust in AWS_CA_BUNDLE",
     "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
@@ -158,7 +158,7 @@ class Call(Struct, frozen=True):
 
 
 class MisplacedError(ServiceFaultError):
-    """The bucket is in another region than was thought; the next attempt asks there."""
+    """The bucket is in another region than expected; the next attempt goes there."""
 
 
 def translate_error(error: Exception, call: Call) -> S3UnzipError:

@@ -1,9 +1,9 @@
-"""HEAD and LIST over kept connections, with next to no CPU: a verify is made of them.
+"""HEAD and LIST over kept connections, with little CPU: a verify consists of them.
 
 botocore takes 2 ms of CPU for a HEAD and 50 ms for a page of LIST. obstore takes a tenth of
 that, but changes keys (it drops slashes at their ends), and cannot ask for S3's checksum.
-Both of its requests are safe to send twice, so a kept connection that the server has closed
-meanwhile is replaced without a word.
+Both requests are safe to repeat, so a kept connection that the server has closed is replaced
+silently.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHECKSUM_MODE = {"x-amz-checksum-mode": "ENABLED"}
 
 
 class Wait(NamedTuple):
-    """How long is waited, in seconds."""
+    """Timeouts in seconds."""
 
     connect: float
     stall: float  # without a byte
@@ -215,7 +215,7 @@ def _read_head(sock: socket.socket) -> tuple[tuple[int, Mapping[str, str], bytes
     keeps = (
         version == "HTTP/1.1"
         and headers.get("connection", "").lower() != "close"
-        and end + 4 == len(data)  # a body after a HEAD would be taken for the next answer
+        and end + 4 == len(data)  # a body after a HEAD would be read as the next answer
     )
     return (int(status), headers, b""), keeps
 

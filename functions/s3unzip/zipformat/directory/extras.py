@@ -1,4 +1,4 @@
-"""Extra fields (APPNOTE 4.5): the walk, and the three fields that matter here."""
+"""Extra fields (APPNOTE 4.5): splitting a block, and the three fields that are used."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UNICODE_PATH = 0x7075
 class Extras(Struct, frozen=True):
     """The fields of one extra block, by id, in order.
 
-    `overrun` says that a field's length passes the block's end; `stray` is the
-    number of bytes (1 to 3) left over that are no field.
+    `overrun` says that a field is longer than the rest of the block. `stray` is the number of bytes
+    (1 to 3) that are left over and no field.
     """
 
     fields: Sequence[tuple[int, bytes]]
@@ -37,7 +37,7 @@ NO_EXTRAS = Extras(())
 
 
 def walk_extras(block: bytes) -> Extras:
-    """Cut an extra block into fields; never raises."""
+    """Split an extra block into fields; never raises."""
     fields: list[tuple[int, bytes]] = []
     at, end = 0, len(block)
     while end - at >= 4:
@@ -51,7 +51,7 @@ def walk_extras(block: bytes) -> Extras:
 
 
 class Zip64Values(NamedTuple):
-    """Sizes, offset and disk with their sentinels replaced; `missing` if one had no value."""
+    """Sizes, offset and disk with sentinels replaced; `missing` if a sentinel had no value."""
 
     size: int
     compressed_size: int
@@ -65,9 +65,8 @@ def resolve_zip64(  # the four fields of 4.5.3, in the order that the field hold
 ) -> Zip64Values:
     """Replace each sentinel by its value from the ZIP64 extra field (4.5.3).
 
-    Only fields that are sentinels have a value, in this fixed order. Values of
-    a field that is no sentinel are written by some (all three, always), so
-    what is left over is not looked at.
+    Only fields that are sentinels have a value, in this fixed order. Some writers always write all
+    three values, so bytes that are left over are ignored.
     """
     at, missing = 0, False
     resolved: list[int] = []
@@ -96,7 +95,7 @@ def read_extended_time(extras: Extras) -> int | None:
 
 
 class UnicodePath(NamedTuple):
-    """What the Unicode path fields (0x7075, 4.6.9) of one block say.
+    """The Unicode path fields (0x7075, 4.6.9) of one block.
 
     `name` is the UTF-8 name of the one field that fits the raw name, if any.
     """

@@ -19,9 +19,9 @@ _MAX_MESSAGES = 4096
 
 
 class Failure(NamedTuple):
-    """A member that the index alone forbids to extract.
+    """A member that fails by the index alone.
 
-    `path` is cut, as `names.cut_name` does, where it could not be a key.
+    `path` is shortened by `names.cut_name` if it cannot be a key.
     """
 
     index: int  # type: ignore[assignment]  # a field of this name hides tuple.index, as meant
@@ -34,10 +34,10 @@ class Failure(NamedTuple):
 
 
 class Failures(Sequence[Failure]):
-    """The members that failed, in directory order; each is made when asked for.
+    """The members that failed, in directory order; each is created on demand.
 
-    Most of what is to be said of them is in their columns: a million failures
-    then cost about 30 MB, and the text of messages that differ.
+    Most of their values are in the columns of the index. So a million failures cost about 30 MB,
+    plus the text of different messages.
     """
 
     def __init__(self, columns: MemberColumns) -> None:
@@ -49,7 +49,7 @@ class Failures(Sequence[Failure]):
         self._places: array[int] = array("I")
 
     def add(self, index: int, code: str, message: str) -> None:
-        """Note why the member at `index` of the directory fails, once a member."""
+        """Record why the member at `index` of the directory fails; once for each member."""
         if len(self._known) < _MAX_MESSAGES:
             message = self._known.setdefault(message, message)
         else:
@@ -59,7 +59,7 @@ class Failures(Sequence[Failure]):
         self._messages.append(message)
 
     def settle(self) -> None:
-        """Put them into directory order, once the columns are in their last order."""
+        """Sort them by directory order, after the columns have their final order."""
         order = sorted(range(len(self._index)), key=self._index.__getitem__)
         self._codes = [self._codes[at] for at in order]
         self._messages = [self._messages[at] for at in order]
@@ -111,8 +111,8 @@ class Index(Struct, frozen=True):
 
     `members` are those to extract, by offset; `failures` those that cannot be,
     in directory order. `entries` counts every header, `directories` among them.
-    `total_size` and `total_compressed` are of `members`. `first` is the offset
-    of the first thing that is listed: a local header, or the directory.
+    `total_size` and `total_compressed` are of `members`. `first` is the offset of the first listed
+    item: a local header, or the directory.
     """
 
     members: Members

@@ -1,4 +1,4 @@
-"""What is read of directory headers (APPNOTE 4.3.12): values, one by one and in columns."""
+"""Values of directory headers (APPNOTE 4.3.12): single headers, and columns of many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CentralHeader(NamedTuple):
-    """One header, read; `note` is None where nothing at all is to be said about it.
+    """One header; `note` is None for a plain header.
 
     `raw_name` is None where it is `path` in ASCII; `offset` is absolute.
     """
@@ -37,7 +37,7 @@ class CentralHeader(NamedTuple):
 class HeaderNote(Struct, frozen=True):
     """What is particular about a header.
 
-    `finding` fails the member; `is_named` tells whether its path is sound all the same.
+    `finding` fails the member. `is_named` says whether its path is valid nevertheless.
     """
 
     is_directory: bool = False
@@ -68,10 +68,10 @@ class Columns(NamedTuple):
 
 
 class Headers(Sequence[CentralHeader]):
-    """Headers in directory order, kept in columns; each is made when asked for.
+    """Headers in directory order, kept in columns; each is created on demand.
 
-    Most are only ever looked at column by column, so making them would cost
-    as much as reading them.
+    Most headers are only used column by column, so creating them would cost as much as reading
+    them.
     """
 
     def __init__(self) -> None:
@@ -91,12 +91,12 @@ class Headers(Sequence[CentralHeader]):
         return list(self)[place]
 
 
-# The fixed fields of a header that the reading in columns looks at; `reader` has their layout.
+# The fixed fields of a header that the fast path reads; `reader` has their layout.
 RawHeader = tuple[bytes, int, int, int, int, int, int, int, bytes, int]
 
 
 class HeaderRun:
-    """Consecutive headers: where each begins, and the parts of those that may be plain."""
+    """Consecutive headers: where each begins, and the fields of those that may be plain."""
 
     __slots__ = ("mtimes", "names", "odd", "rows", "starts", "stop")
 

@@ -1,7 +1,6 @@
-"""Settle the whole index: order, overlaps, duplicates, budgets.
+"""Check the whole index: order, overlaps, duplicates, limits.
 
-What is judged header by header is in `judging`; what needs the archive's
-data, in `local` and `decode`.
+`judging` checks single headers. `local` and `decode` check what needs the archive's data.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ if TYPE_CHECKING:
 _BATCH = 4096
 _S3_SPECIAL = ("soap",)
 
-# What a header's name is good for: nothing, a member's key, a folder.
+# The use of a header's name: none, a member's key, a folder.
 _UNNAMED, _KEY, _FOLDER = 0, 1, 2
 
 
 class IndexBuilder:
     """Takes headers as they are read; `finish` makes the checks that need all of them.
 
-    `key_of` gives the destination key of a member's path: uniqueness and length
-    are judged on keys. `reserved` is a key that the run writes itself.
+    `key_of` returns the destination key of a member's path, because keys must be unique and short
+    enough. `reserved` is a key that the run writes itself.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class IndexBuilder:
         """Take the next headers of the directory.
 
         Raises:
-            RejectedError: the declared sizes, or the names, pass their limit.
+            RejectedError: the declared sizes or the names exceed their limit.
         """
         if isinstance(headers, Headers):
             for run in headers.runs:
@@ -112,7 +111,7 @@ class IndexBuilder:
             raise RejectedError(Finding("bomb-total", message))
 
     def _take_note(self, place: int, header: CentralHeader, note: HeaderNote) -> None:
-        """Count what a note says, and note what becomes of its header."""
+        """Count the warnings of a note, and record the outcome of its header."""
         columns = self._columns
         for finding in note.warnings:
             self._warnings.add(finding)
@@ -140,12 +139,12 @@ class IndexBuilder:
             self._named[place] = _FOLDER
 
     def _forget_name(self, place: int) -> None:
-        """Keep of a name only what messages show."""
+        """Keep only the part of a name that messages show."""
         self._named[place] = _UNNAMED
         self._columns.cut_path(place)
 
     def _take_keys(self, paths: Sequence[str], base: int) -> None:
-        """Check the keys from `base` on; those that are not too long, against the others."""
+        """Check the keys from `base` on: their length, and collisions with other keys."""
         keys = list(map(self._key_of, paths))
         # A character is at most four bytes of UTF-8.
         worst = max(map(len, keys)) * (1 if all(map(str.isascii, keys)) else 4)
@@ -217,7 +216,7 @@ class IndexBuilder:
         )
 
     def _keys(self, use: int) -> Iterator[str]:
-        """Yield the keys of the headers whose names are good for `use`."""
+        """Yield the keys of the headers whose names have this `use`."""
         found = self._named.count(use)
         if found == len(self._named):
             return map(self._key_of, self._columns.paths())
@@ -229,7 +228,7 @@ class IndexBuilder:
         return self._key_of(self._columns.path(place))
 
     def _resolve_repeated(self) -> None:
-        """Tell duplicates from mere collisions among the keys whose folded hash came twice."""
+        """Separate duplicates from collisions among the keys whose folded hash is not unique."""
         keys = ((place, self._key_at(place)) for place in self._key_places())
         for places in self._folded.repeated(keys):
             for same in find_duplicates(places, self._key_at):
@@ -256,7 +255,7 @@ class IndexBuilder:
         self._warnings.add(finding)
 
     def _warn_clashes(self) -> None:
-        """Warn of keys that are also another key's folder, and of keys that S3 is odd about."""
+        """Warn of keys that are also another key's folder, and of keys that S3 treats specially."""
         memory = self._policy.limits.folder_memory
         above = self._folded.above(self._keys(_KEY), memory)
         for clash in chain(above, self._folded.folders(self._keys(_FOLDER), memory)):
@@ -284,7 +283,7 @@ def finalize_index(
     policy: Policy,
     key_of: Callable[[str], str],
 ) -> Index:
-    """Settle an index in one call; see `IndexBuilder` for feeding it in pieces.
+    """Build an index in one call; `IndexBuilder` takes headers in pieces.
 
     Raises:
         RejectedError: the index as a whole is broken or has two meanings.

@@ -1,6 +1,6 @@
-"""One central directory header (APPNOTE 4.3.12), read with every check.
+"""Read one central directory header (APPNOTE 4.3.12) with every check.
 
-`reader` has a shorter reading for plain headers, and must give the same for them.
+`reader` has a fast path for plain headers, which must return the same values.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 # The file types of Unix in the upper four bits of a mode (stat.S_IFMT).
 _FIFO, _CHARACTER, _DIRECTORY, _BLOCK, _LINK, _SOCKET = 0x1, 0x2, 0x4, 0x6, 0xA, 0xC
 
-# What compressing nothing gives, at most: some writers do that for directories. Other
-# methods have headers of their own, of up to 32 bytes (xz).
+# Maximum size of compressed empty content, which some writers store for directories. Other methods
+# have headers of up to 32 bytes (xz).
 _EMPTY_STREAM = {METHOD_STORED: 0, METHOD_DEFLATE: 5, METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # of encryption, see `coding`
@@ -58,7 +58,7 @@ _MAX_OVERHEAD = 28  # of encryption, see `coding`
 def read_header(
     data: bytes, index: int, location: DirectoryLocation, policy: Policy
 ) -> CentralHeader:
-    """Read one whole header with every check: the reference for the short reading.
+    """Read one whole header with every check: the reference for the fast path.
 
     Raises:
         RejectedError: the header cannot belong to this archive.
@@ -67,7 +67,7 @@ def read_header(
 
 
 class _HeaderReading:
-    """The reading of one header: collects warnings and the first finding that fails it."""
+    """Reads one header; collects warnings and the first finding that fails it."""
 
     def __init__(
         self, data: bytes, index: int, location: DirectoryLocation, policy: Policy
@@ -127,7 +127,7 @@ class _HeaderReading:
         return Finding(code, message, self.offset, show_name(self.raw))
 
     def _find(self, code: str, message: str) -> None:
-        """Record a finding: the archive's end, the member's, or a warning."""
+        """Record a finding: it rejects the archive, fails the member, or is a warning."""
         finding = self._finding(code, message)
         if self.policy.tolerates(code):
             self.warnings.append(finding)
@@ -165,8 +165,8 @@ class _HeaderReading:
     def _is_literal(self, values: Zip64Values) -> bool:
         """Return whether sentinels without a ZIP64 field can be the sizes themselves.
 
-        4.4.8, 4.4.9: they have another meaning only where that field is. Writers
-        store a file of exactly 4 GiB - 1 so; its end and CRC-32 are still checked.
+        4.4.8, 4.4.9: they have another meaning only if that field exists. Writers store a file of
+        exactly 4 GiB - 1 this way; its end and CRC-32 are still checked.
         """
         method = compression_of(self.method)
         if method == METHOD_STORED and not self.flags & ENCRYPTION_FLAGS:
@@ -211,9 +211,9 @@ class _HeaderReading:
         return self.attributes >> 16 or None
 
     def _is_other_directory(self, name: Name, values: Zip64Values) -> bool:
-        """Return whether a name without a slash is a directory's by its attributes.
+        """Return whether the attributes of a name without a slash declare a directory.
 
-        One with bytes of its own is taken as a file: nothing may be lost.
+        An entry with content counts as a file, so that no content is lost.
         """
         is_meant = self.attributes >> 28 == _DIRECTORY or self.attributes & ATTRIBUTE_DIRECTORY
         is_link = self.attributes & ATTRIBUTE_REPARSE_POINT
@@ -237,7 +237,7 @@ class _HeaderReading:
             self._find("dir-with-data", message)
 
     def _check_kind(self) -> None:
-        """Judge the file type: Unix modes are written under other hosts, too."""
+        """Check the file type: other hosts write Unix modes, too."""
         kind = self.attributes >> 28
         if kind == _LINK:
             self._find("symlink", "a symbolic link")
@@ -262,7 +262,7 @@ class _HeaderReading:
             self._find("unsupported-method", message)
 
     def _check_encryption(self) -> None:
-        """Judge how the member is encrypted; method 99 becomes its whole coding."""
+        """Check how the member is encrypted; method 99 becomes its coding."""
         if self.flags & ENCRYPTION_FLAGS & ~FLAG_ENCRYPTED:
             message = "strong encryption (APPNOTE 7) is not read, with or without a password"
             self._find("encrypted", message)

@@ -1,6 +1,6 @@
-"""Which keys an archive has, as file systems compare them: by hash, never by text.
+"""The keys of an archive as file systems compare them, by hashes instead of text.
 
-The memory of this is a number of bytes a key, however long the keys are.
+The memory for a key does not depend on its length.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ HASH_COST = 100  # bytes of a hash in a set, with room for growing
 
 
 def fold_key(key: str) -> str:
-    """Return what file systems that ignore case or Unicode form make of a key.
+    """Return the form of a key for file systems that ignore case or Unicode form.
 
-    Keys with more combining marks in a row than any language has are not
-    normalised, for that takes the square of their number.
+    Keys with more combining marks in a row than any language has are not normalised, because that
+    takes quadratic time.
     """
     if key.isascii():
         return key.lower()
@@ -33,19 +33,19 @@ def fold_key(key: str) -> str:
 
 
 def fold_form(key: str) -> str:
-    """Return what file systems that ignore only Unicode form make of a key."""
+    """Return the form of a key for file systems that ignore only Unicode form."""
     return key if has_long_marks(key) else unicodedata.normalize("NFC", key)
 
 
 class FoldedKeys:
-    """The hashes of all keys, folded, and which of them came more than once."""
+    """The hashes of all folded keys, and which of them are not unique."""
 
     def __init__(self) -> None:
         self._hashes: set[int] = set()
         self._repeated: set[int] = set()
 
     def take(self, keys: Sequence[str]) -> None:
-        """Note keys; a collision marks all of them, for `repeated` to look at."""
+        """Record keys; a collision marks all of them, so that `repeated` compares them."""
         folds = str.lower if all(map(str.isascii, keys)) else fold_key
         hashes = list(map(hash, map(folds, keys)))
         before = len(self._hashes)
@@ -82,10 +82,9 @@ class FoldedKeys:
             yield from self._walk({key.rpartition("/")[0] for key in chunk}, seen, memory)
 
     def folders(self, folders: Iterator[str], memory: int) -> Iterator[str]:
-        """Yield the folders, and those above them, that are also keys: folded, mostly once.
+        """Yield the folders, and those above them, that are also keys: folded, usually once.
 
-        Folders that were looked at are remembered in `memory` bytes, then
-        forgotten all together.
+        Checked folders are remembered in up to `memory` bytes; then all are forgotten.
         """
         seen = set[int]()
         while chunk := set(islice(folders, _CHUNK)):
@@ -118,7 +117,7 @@ def find_duplicates(places: Sequence[int], key_of: Callable[[int], str]) -> Iter
 
 
 def find_collision(places: Sequence[int], key_of: Callable[[int], str]) -> int | None:
-    """Return the first place whose key is that of the first when folded, and not otherwise."""
+    """Return the first place whose key equals the first key only when both are folded."""
     first = key_of(places[0])
     folded = fold_key(first)
     for place in places[1:]:
