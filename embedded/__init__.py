@@ -1,1 +1,1 @@
-"""An embedded AWS for the demo and the tests; never shipped, never imported by the package."""
+"""An embedded AWS for the demo and the tests. The package neither ships nor imports it."""

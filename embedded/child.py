@@ -1,8 +1,8 @@
-"""The child's side of `embedded.ministack`: runs MiniStack, and dies with its parent.
+"""The child's side of `embedded.ministack`: runs MiniStack, and ends with its parent.
 
-Run as ``python -I child.py`` by the interpreter of ``embedded/.venv``. Standard
-input is a pipe whose other end only the parent has: when the parent ends, in
-whatever way, the pipe does, and this whole process group with it.
+The interpreter of ``embedded/.venv`` runs it as ``python -I child.py``. Standard input is a pipe
+whose other end only the parent has. When the parent ends for any reason, the pipe ends, and so does
+this process group.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ def _watch_parent() -> None:
 
 
 def _hasten_checksums() -> None:
-    """Replace MiniStack's CRC-64/NVME, a loop in Python, by the same sum at memory speed."""
+    """Replace MiniStack's CRC-64/NVME, a loop in Python, with a native implementation."""
     fast = import_module("awscrt.checksums").crc64nvme
     vars(import_module("ministack.services.s3"))["_crc64nvme"] = fast
 
 
 def _serve_ranges_of_versions() -> None:
-    """Let a GET of a version honour its Range, as S3 does.
+    """Make a GET of a version respect its Range, as S3 does.
 
-    MiniStack 1.5.33, which is pinned, sends the whole object. Of what it does,
-    this is the one thing that is mended here.
+    The pinned MiniStack 1.5.33 sends the whole object. This is the only behaviour that is corrected
+    here.
     """
-    s3 = vars(import_module("ministack.services.s3"))  # its private names: it has no other way in
+    s3 = vars(
+        import_module("ministack.services.s3")
+    )  # private names, because MiniStack has no public hook
     whole = s3["_get_object"]
 
     def get_object(

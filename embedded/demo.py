@@ -1,7 +1,7 @@
 """`make demo`: the whole pipeline on this machine, from an archive put to its report.
 
-Starts MiniStack, synthesizes the stack, deploys it, puts an archive, shows the
-run as it goes, prints the report, and stops; ``--keep`` leaves it running.
+Starts MiniStack, synthesizes and deploys the stack, puts an archive, shows the run's progress,
+prints the report, and stops. With ``--keep`` it keeps running.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def watch_run(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Repo
 
 
 def show_around(console: Console, aws: EmbeddedAws, pipeline: DeployedPipeline) -> None:
-    """Print where everything is and how to look at it."""
+    """Print the names of all resources and commands to look at them."""
     outputs = pipeline.outputs
     console.print("\nLook around, in another terminal:", style="bold")
     for name, value in aws.environment.items():
@@ -104,7 +104,7 @@ def run_demo(archive: Path | None, *, keep: bool, port: int, console: Console) -
     """Run the demo once; return the report.
 
     Raises:
-        EmbeddedAwsError, BundleError: what could not be started, deployed or finished.
+        EmbeddedAwsError, BundleError: a step of the demo failed.
     """
     step = _stopwatch(console)
     with (

@@ -1,8 +1,8 @@
 """The synthesized stack, deployed into MiniStack: boto3 on the cloud assembly.
 
-The template goes in as CDK wrote it. One thing differs from `cdk deploy`: the
-functions' dependencies are installed for this machine and lie on `PYTHONPATH`,
-as a layer would, because MiniStack unpacks the asset anew for each worker.
+The template is deployed unchanged. One thing differs from `cdk deploy`: the functions' dependencies
+are installed for this machine and are on `PYTHONPATH`, like a layer, because MiniStack unpacks the
+asset again for each worker.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ class Assembly:
 
 
 def prepare_dependencies() -> Path:
-    """Install what the functions need for MiniStack's interpreter; at once if it is there."""
+    """Install the functions' dependencies for MiniStack's interpreter, unless they are installed."""
     locked = hashlib.sha256((ROOT / "uv.lock").read_bytes() + str(PYTHON).encode()).hexdigest()
     folder = BUILT / f"site-{locked[:16]}"
     if not folder.exists():
         scratch = BUILT / f".making-{os.getpid()}"
         install_dependencies(scratch, Target(str(PYTHON)))
-        # Each worker is a cold start of its own: let them not compile the same files.
+        # Each worker is a cold start: keep byte code, so that workers do not compile the same
+        # files.
         compiled = [str(PYTHON), "-m", "compileall", "-q", "-j", "0", str(scratch)]
         subprocess.run(compiled, check=False, stdout=subprocess.DEVNULL)  # noqa: S603 - fixed arguments
         scratch.rename(folder)
@@ -91,8 +92,8 @@ def synthesize(
 
     `settings` replace those of the environment's file, by ``section.setting``.
 
-    Its asset is the folder `asset`, or the package alone: then the dependencies
-    lie beside it, as `start_aws` places them.
+    The asset is the folder `asset`. Without it, the asset is the package only, and `start_aws`
+    provides the dependencies.
 
     `app.py` is what the CDK CLI runs, and takes the rest of the context from cdk.json itself.
 
@@ -121,16 +122,16 @@ def synthesize(
 
 
 def start_aws(*, auth: bool = False, port: int = 0, wait_scale: float = 1.0) -> EmbeddedAws:
-    """Return a MiniStack whose functions find their dependencies; not started yet.
+    """Return a MiniStack, not started, whose functions find their dependencies.
 
-    The state machine's waits, those before a retry too, take `wait_scale` of their time.
+    All waits of the state machine, including those before a retry, take `wait_scale` of their time.
     """
     variables = {"PYTHONPATH": str(prepare_dependencies()), "SFN_WAIT_SCALE": str(wait_scale)}
     return EmbeddedAws(auth=auth, port=port, variables=variables)
 
 
 def start_like_lambda(python: str) -> EmbeddedAws:
-    """Return a MiniStack whose functions have a built asset and AWS's runtime client, no more.
+    """Return a MiniStack whose functions have only a built asset and AWS's runtime client.
 
     `python` is a CPython 3.13 without packages; not started yet.
     """
@@ -139,7 +140,7 @@ def start_like_lambda(python: str) -> EmbeddedAws:
 
 
 def prepare_runtime_client(python: str) -> Path:
-    """Install awslambdaric, as MiniStack's lock file has it, for `python`; at once if it is there.
+    """Install awslambdaric for `python`, in the version of MiniStack's lock file, unless installed.
 
     Raises:
         EmbeddedAwsError: uv failed.

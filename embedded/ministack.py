@@ -1,8 +1,7 @@
 """MiniStack as a child process on 127.0.0.1: an AWS for the demo and the tests.
 
-MiniStack pins botocore, so it lives in an environment of its own
-(``uv sync --project embedded --frozen``) and is never imported. This file
-starts, resets and stops it; it knows nothing of s3unzip.
+MiniStack pins botocore, so it has its own environment (``uv sync --project embedded --frozen``) and
+is never imported. This module starts, resets and stops it; it does not know s3unzip.
 """
 
 from __future__ import annotations
@@ -34,17 +33,16 @@ PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
 class EmbeddedAwsError(RuntimeError):
-    """MiniStack is not installed, or did not start; the message ends with its last words."""
+    """MiniStack is not installed, or did not start; the message ends with its last output."""
 
 
 class EmbeddedAws:
     """One MiniStack; a context manager.
 
-    Its objects live in its memory. `auth` makes it check signatures, function
-    roles and bucket policies, over TLS, as MiniStack does with ``AUTH`` and
-    ``USE_SSL``; without it every credential is good. `strict` adds the rules of
-    `embedded.strict`: what AWS documents and MiniStack lets pass. The variable
-    EMBEDDED_STRICT=0 leaves them out everywhere.
+    Its objects are in its memory. With `auth` it checks signatures, function roles and bucket
+    policies, over TLS, as MiniStack does with ``AUTH`` and ``USE_SSL``; without `auth` it accepts
+    all credentials. `strict` adds the rules of `embedded.strict`, which AWS documents and MiniStack
+    does not enforce. EMBEDDED_STRICT=0 removes them everywhere.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class EmbeddedAws:
 
     @property
     def log(self) -> Path:
-        """The file of all that MiniStack and its functions print; gone after `stop`."""
+        """The file with the output of MiniStack and its functions; deleted by `stop`."""
         return self._home / "ministack.log"
 
     @property
@@ -98,7 +96,7 @@ class EmbeddedAws:
             raise EmbeddedAwsError(
                 f"no {PYTHON}: make it with `uv sync --project {HOME.name} --frozen`"
             )
-        # A free port may be taken by somebody else before the child has it.
+        # Another process may take a free port before the child does.
         for attempt in range(3):
             self._launch()
             try:
@@ -125,7 +123,7 @@ class EmbeddedAws:
             self._folder = None
 
     def reset(self) -> None:
-        """Forget every resource and object."""
+        """Delete every resource and object."""
         status = self._ask("POST", "/_ministack/reset")
         if status != 200:
             raise EmbeddedAwsError(f"reset was answered with {status}\n{self._last_words()}")

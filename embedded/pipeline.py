@@ -1,4 +1,4 @@
-"""The deployed pipeline as its user meets it: put an archive, watch the run, read the report."""
+"""The deployed pipeline as a user sees it: put an archive, watch the run, read the report."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DeployedPipeline:
         return max(ours, key=lambda run: run.created, default=None)
 
     def summary(self, run: Run) -> PlanSummary | None:
-        """Return what the plan found, None while it is at work or where it refused."""
+        """Return the plan's summary, None before the plan ends or if it refused the archive."""
         body = self._record(f"runs/{run.id}/", run_files.SUMMARY)
         return None if body is None else decode(body, PlanSummary)
 
@@ -69,7 +69,7 @@ class DeployedPipeline:
         return sum(1 for _ in self._names(f"runs/{run.id}/outcomes/"))
 
     def report(self, run: Run) -> Report | None:
-        """Return the report of a run that ended, None while it goes on."""
+        """Return the report of a run, None while the run is active."""
         body = self.read(f"runs/{run.id}/report.json")
         if body is None or self.status(run) == "RUNNING":
             return None

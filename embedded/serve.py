@@ -1,8 +1,8 @@
 """`make local-aws`: the embedded AWS alone, for the commands of docs/deploy.md without an account.
 
 It prints the variables that a shell needs, and runs until standard input ends
-or Ctrl-C. One of them gives the CDK CLI the package as it is for its asset: the
-asset for Lambda is for arm64, and the functions run on this machine here.
+or Ctrl-C. One of them makes the CDK CLI use the package as its asset: Lambda's asset is for arm64,
+but here the functions run on this machine.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What maintainers run: never shipped, never imported by the package."""
+"""Tools for maintainers. The package neither ships nor imports them."""

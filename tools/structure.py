@@ -46,7 +46,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What was counted."""
+    """The counted figures."""
 
     files: tuple[Measured, ...]
     functions: tuple[Measured, ...]
@@ -139,7 +139,7 @@ def find_faults(structure: Structure, allowance: Allowance) -> list[str]:
 
 
 def read_allowance(path: Path) -> Allowance:
-    """Read the list of what may still be too long.
+    """Read the list of files and functions that may still be too long.
 
     Raises:
         OSError: there is no such file.
@@ -195,7 +195,7 @@ def describe_mutants(record: Path) -> str:
 
 
 def main() -> int:
-    """Print the figures and what breaks a limit; return 1 where something does."""
+    """Print the figures and the broken limits; return 1 if there are any."""
     structure = measure(ROOT)
     lines = describe(structure)
     lines.append(describe_branches(RECORDS / "branches.json"))

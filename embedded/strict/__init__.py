@@ -1,6 +1,6 @@
-"""The rules that AWS documents and MiniStack does not enforce, added inside its process.
+"""Rules that AWS documents and MiniStack does not enforce, added inside MiniStack's process.
 
-Each module is one rule or a few that belong together, named ``<service>_<rule>``.
+Each module has one rule or a few related rules and is named ``<service>_<rule>``.
 Its docstring states the rule and the AWS page; its ``install()`` patches MiniStack,
 which is pinned because its private names are used. Only the standard library and
 MiniStack may be imported here: these modules run in MiniStack's own environment.

@@ -1,4 +1,4 @@
-"""Where Lambda and EventBridge put what they could not work on: queue, topic, function or bus."""
+"""Destinations of failed invocations and events: queue, topic, function or bus."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _log = logging.getLogger("strict")
 def send(target: str, record: dict[str, Any], config: dict[str, Any], *, good: bool) -> None:
     """Send an invocation record to a function's destination, as the function's role.
 
-    Where the role may not, or there is no such target, the record is lost, as
-    it is on AWS (metric DestinationDeliveryFailures); the log says so.
+    If the role lacks the right, or the target does not exist, the record is lost, as on AWS (metric
+    DestinationDeliveryFailures); the log says so.
     """
     service = target.split(":")[2]
     if not _may_send(target, config):

@@ -1,4 +1,4 @@
-"""What a rule of EventBridge may reach, and where an event goes that cannot be delivered.
+"""The targets that a rule of EventBridge may reach, and the queue of undeliverable events.
 
 - A queue's or a function's policy must let events.amazonaws.com in for this rule; a state
   machine needs a role that may start it: eb-use-resource-based, eb-events-iam-roles.

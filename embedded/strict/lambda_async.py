@@ -1,4 +1,4 @@
-"""Asynchronous invocation: Lambda's own queue, its retries, and where what failed goes.
+"""Asynchronous invocation: Lambda's own queue, its retries, and the destinations of failures.
 
 - A function that fails is run twice more, a minute and then two minutes later; the function's
   EventInvokeConfig may say fewer times: invocation-async-error-handling.

@@ -1,4 +1,5 @@
-"""Concurrency: what is reserved is taken from all others, and who finds none free is throttled.
+"""Concurrency: reservations reduce what others have, and invocations without a free one are
+throttled.
 
 - The account has 1,000 in a Region; ``LAMBDA_ACCOUNT_CONCURRENCY`` sets another quota (new
   accounts have as few as 10). MiniStack's own default depends on the machine's memory.

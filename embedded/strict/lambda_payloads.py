@@ -1,4 +1,4 @@
-"""How much an invocation may carry.
+"""Size limits of invocations.
 
 6 MB to a function and 6 MB back where the caller waits, 1 MB where it does not
 (docs.aws.amazon.com/lambda/latest/api/API_Invoke.html). A longer response is the error

@@ -1,4 +1,4 @@
-"""What a service role or a resource's policy allows, by MiniStack's own evaluator.
+"""The rights of a service role or of a resource's policy, by MiniStack's own evaluator.
 
 Everything is allowed unless MiniStack runs with ``AUTH=true``, as for all else it checks.
 docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
@@ -14,7 +14,7 @@ _responses: Any = import_module("ministack.core.responses")
 
 
 def are_checked() -> bool:
-    """Say whether this MiniStack checks rights."""
+    """Return whether this MiniStack checks rights."""
     return bool(import_module("ministack.app").AUTH)
 
 
@@ -53,7 +53,7 @@ def refusal(role_arn: str, action: str, resource: str, session: str) -> str | No
 
 
 def policy_refuses(service: str, action: str, resource: str, source: str) -> bool:
-    """Say whether the policy of `resource` keeps an AWS service out.
+    """Return whether the policy of `resource` denies access to an AWS service.
 
     `service` is its principal, as events.amazonaws.com; `source` the ARN for
     which it acts. A service needs an explicit Allow, also in its own account.

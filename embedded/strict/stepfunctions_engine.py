@@ -50,7 +50,7 @@ def current() -> dict[str, Any]:
 
 
 def is_over() -> bool:
-    """Tell whether this thread's execution ended, or was redriven and has another thread."""
+    """Return whether this thread's execution has ended, or was redriven and has another thread."""
     execution, generation = _current.get()
     return bool(execution["status"] != "RUNNING" or execution.get("redriveCount", 0) != generation)
 

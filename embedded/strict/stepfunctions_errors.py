@@ -26,7 +26,7 @@ UNHANDLED = ("Sandbox.Timedout", "Runtime.ExitError", "Runtime.OutOfMemory")
 
 
 def error_matches(wanted: list[str], error: str) -> bool:
-    """Tell whether an ErrorEquals matches the error's name."""
+    """Return whether an ErrorEquals matches the error's name."""
     if error == RUNTIME:
         return False
     if error in wanted:

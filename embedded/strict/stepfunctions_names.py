@@ -25,7 +25,7 @@ NOT_IN_NAMES = re.compile(
 
 
 def is_name(name: str) -> bool:
-    """Tell whether AWS takes `name` for a state machine or an execution."""
+    """Return whether AWS accepts `name` for a state machine or an execution."""
     return 1 <= len(name) <= NAME_CHARACTERS and not NOT_IN_NAMES.search(name)
 
 

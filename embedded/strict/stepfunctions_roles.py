@@ -1,4 +1,4 @@
-"""A state machine does what it does as its role, and no more than that role allows.
+"""A state machine makes its calls with the rights of its role.
 
 - The calls that go through `stepfunctions_calls.as_role`: lambda:InvokeFunction of a task,
   s3:GetObject of an ItemReader, s3:PutObject of a ResultWriter, states:StartExecution of a

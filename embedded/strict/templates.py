@@ -1,4 +1,4 @@
-"""How the rules take part where a template makes a resource: it passes the APIs by."""
+"""Hooks of the rules into resources of templates, which bypass the APIs."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_reader_gives_what_the_pieces_hold() -> None:
 
 
 def test_plain_bytes_at_any_place() -> None:
-    """Head and repeated unit are told apart, across their borders and at the end."""
+    """The head and the repeated unit are distinguished, across their borders and at the end."""
     member = small_member(7, 1_000, 0.4)
     whole = member.plain(0, 10_000)
     assert len(whole) == member.size == 1_000
@@ -120,7 +120,7 @@ def test_encryption_is_winzips(version: int) -> None:
 
 
 def test_a_split_member_follows_the_tuning() -> None:
-    """Its compressed data is above the least that is split, whatever that is."""
+    """The compressed data is larger than the environment's `split_from`, for any value of it."""
     for changes in ({}, {"split_from": 2 * MIB, "segment_bytes": MIB}):
         tuning = make_tuning(changes)
         size = split_size(tuning, 0.28)

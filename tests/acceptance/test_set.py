@@ -60,7 +60,7 @@ def what_lies_there(pipeline: DeployedPipeline) -> list[str]:
 
 
 def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
-    """The whole set at the small scale ends with 0, a row a case, and nothing left."""
+    """The set at the small scale exits with 0, prints one row for each case, and leaves nothing."""
     table = tmp_path / "table.json"
     done = call(pipeline, "--env", "dev", "--scale", "small", "--json", str(table))
     assert done.returncode == 0, done.stdout + done.stderr + pipeline.logs()[-3_000:]

@@ -246,7 +246,7 @@ def test_accessibility_tree(width: int, reader: Reader) -> None:
 
 
 def test_structure_of_headings_and_ids(reader: Reader) -> None:
-    """One h1, then h2s; no id stands twice; the skip link takes the first tab."""
+    """There is one h1, then h2s; ids are unique; the first tab reaches the skip link."""
     screen = reader.open(split())
     levels = screen.ask("return [...document.querySelectorAll('h1,h2,h3')].map((h) => h.tagName)")
     assert levels[0] == "H1"

@@ -160,7 +160,7 @@ def test_no_map_has_begun() -> None:
     ],
 )
 def test_a_call_that_is_refused(operation: str, call: str, action: str) -> None:
-    """The action that is missing is named, whatever the command."""
+    """Every command names the missing action."""
     refusal: dict[str, object] = {"__type": "AccessDeniedException", "message": "no"}
     account = Account(answers(operation, 400, refusal))
     with HttpServer(account) as server, pytest.raises(AccessDeniedError, match=action):

@@ -72,7 +72,7 @@ def test_keys_that_are_no_paths(place: Place, key: str) -> None:
 
 
 def test_head(place: Place) -> None:
-    """Size and CRC of what is there, None of what is not."""
+    """HEAD returns size and CRC of an object, and None for a missing one."""
     place.fill("a", b"123456789", ObjectFacts("text/plain", {"zip-crc32": "cbf43926"}))
     found = place.destination.head(place.key("a"))
     assert found is not None
@@ -82,7 +82,7 @@ def test_head(place: Place) -> None:
 
 
 def test_an_object_without_our_crc(place: Place) -> None:
-    """Somebody else's object has no CRC; a folder computes it."""
+    """An object of another writer has no CRC; a folder computes it."""
     place.fill("a", b"123456789", ObjectFacts("text/plain", {}))
     found = place.destination.head(place.key("a"))
     assert found is not None
@@ -143,7 +143,7 @@ def test_a_listing_of_nothing(place: Place) -> None:
 
 
 def test_the_answer_to_a_write_has_the_etag_that_the_listing_has(place: Place) -> None:
-    """PUT, Complete and LIST tell the same ETag, other bytes have another; a folder has none."""
+    """PUT, Complete and LIST return the same ETag; other bytes have another; a folder has none."""
     etags = [
         place.destination.put(place.key("a"), body, FACTS, if_absent=False)
         for body in (b"one", b"two", b"one")
@@ -163,7 +163,7 @@ def test_the_answer_to_a_write_has_the_etag_that_the_listing_has(place: Place) -
 
 
 def test_many_pages(place: Place) -> None:
-    """A listing goes on over pages."""
+    """A listing continues over pages."""
     if place.name == "versitygw":
         pytest.skip("1,100 PUTs to disk take longer than they prove")
     for number in range(1_100):

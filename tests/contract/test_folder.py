@@ -58,7 +58,7 @@ def test_time_and_mode_are_restored(tmp_path: Path) -> None:
     "key", ["../x", "a/../../x", "/etc/x", "a//b", "a/./b", "", "a/", "nul\0l", ".s3unzip-x"]
 )
 def test_keys_that_leave_the_folder(tmp_path: Path, key: str) -> None:
-    """Whatever the pipeline lets through, a folder writes below itself only."""
+    """A folder destination writes below itself only, even for keys that lead out of it."""
     folder = tmp_path / "out"
     whole = key if key.startswith("/") else f"{folder}/{key}"
     with pytest.raises(StorageError):
@@ -68,7 +68,7 @@ def test_keys_that_leave_the_folder(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize("name", ["link", "link/deeper"])
 def test_links_are_not_followed(tmp_path: Path, name: str) -> None:
-    """A link that lies in the folder already leads nothing out of it."""
+    """An existing link in the folder leads no write out of it."""
     outside = tmp_path / "outside"
     folder = tmp_path / "out"
     outside.mkdir()
@@ -267,7 +267,7 @@ def test_an_uploads_file_swapped_for_a_link(tmp_path: Path) -> None:
 def test_files_are_placed_with_and_without_unnamed_files(
     tmp_path: Path, *, unnamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New, over another file, only if absent, and over a folder: no name of ours is left."""
+    """New, over another file, only if absent, and over a folder: no temporary name is left."""
     if not unnamed:
         monkeypatch.setattr("s3unzip.stores.folder.placing.OWN_FILES", "/nowhere")
     target = FolderDestination(str(tmp_path))
@@ -315,7 +315,7 @@ def open_files() -> int:
 
 
 def test_open_folders_are_bounded(tmp_path: Path) -> None:
-    """Many folders and deep ones take no more descriptors than the setting says."""
+    """Many folders and deep folders use at most the descriptors of the setting."""
     before = open_files()
     directories = Directories(str(tmp_path), max_open=5)
     deep = "/".join(["d"] * 300)
@@ -348,7 +348,7 @@ def test_a_mode_without_rights_is_not_restored(tmp_path: Path) -> None:
 
 
 def test_runs_are_private(tmp_path: Path) -> None:
-    """A run's records may hold a presigned URL: nobody else may read them, whatever the umask."""
+    """A run's records may hold a presigned URL, so only the owner can read them, with any umask."""
     before = os.umask(0)
     try:
         work = FolderRunStore(str(tmp_path / "home"), "run-1")

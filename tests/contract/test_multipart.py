@@ -41,7 +41,7 @@ def body_of(place: Place, key: str = "whole") -> bytes:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_parts_in_any_order(place: Place, order: tuple[int, ...]) -> None:
-    """The order of arrival does not matter, and each part tells its CRC."""
+    """The order of arrival does not matter, and each part has its CRC."""
     upload = begin(place)
     parts = [add(place, upload, *CUTS[n]) for n in order]
     assert place.destination.head(upload.key) is None

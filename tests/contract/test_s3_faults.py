@@ -114,7 +114,7 @@ CALLS: dict[str, Callable[[S3Stores], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_every_answer_has_one_meaning(call: str) -> None:
-    """Whatever client carries the call, the same answer is the same error, after one attempt."""
+    """The same response is the same error for every client, after one attempt."""
     replies = iter([reply for reply, _ in ANSWERS])
     with HttpServer(lambda asked: next(replies)) as server:
         stores = stores_of(server.url)
@@ -167,7 +167,7 @@ def test_a_body_that_breaks(where: Location) -> None:
 
 
 def test_a_body_that_ends_early_but_politely() -> None:
-    """Fewer bytes than were asked for are not taken for all of them."""
+    """A body with fewer bytes than requested is a fault."""
     reply = Reply(206, BODY[:7], content_range(0, 7))
     with (
         answering(lambda asked: reply) as stores,
@@ -229,7 +229,7 @@ def test_what_a_put_carries() -> None:
 
 
 def test_a_condition_that_lost_a_race() -> None:
-    """409 says try again, 412 says that it is there."""
+    """409 means that a retry may help, 412 that the object exists."""
     with (
         answering(lambda asked: s3_error(409, "ConditionalRequestConflict")) as stores,
         pytest.raises(ServiceFaultError),
@@ -348,7 +348,7 @@ RECORD_CALLS: dict[str, Callable[[RunStore], object]] = {
 
 @pytest.mark.parametrize("call", RECORD_CALLS)
 def test_a_run_store_spends_one_budget(call: str) -> None:
-    """The step's calls retry and count each request, so the budget is spent once and no more."""
+    """Only the step's calls retry and count requests, so the budget is spent once."""
     clock = ManualClock()
     calls = Calls(clock, budget=2.0, at_once=4)
     with HttpServer(lambda asked: s3_error(503, "ServiceUnavailable")) as server:

@@ -42,7 +42,7 @@ def test_size_and_crc(key: str) -> None:
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("metadata", [{}, {"zip_crc32": "no number"}])
 def test_no_crc(key: str, metadata: dict[str, str]) -> None:
-    """An object that somebody else wrote has none."""
+    """An object of another writer has no CRC."""
     with HttpServer(lambda asked: there(**metadata)) as server:
         assert head(server.url, key) == StoredObject(key, 11, None, "e")
 
@@ -73,7 +73,7 @@ def test_refusals(key: str, status: int, kind: type[S3UnzipError]) -> None:
 
 
 def test_another_owner() -> None:
-    """Where an account must own the bucket, it is asked before any object is."""
+    """If an account must own the bucket, the owner is checked before any object."""
 
     def answer(asked: Asked) -> Reply:
         owner = asked.headers.get("x-amz-expected-bucket-owner")

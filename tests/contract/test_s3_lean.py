@@ -53,7 +53,7 @@ def page(*entries: str, token: str = "", encoding: str = "url") -> Reply:
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("token", [None, "session/token=="])
 def test_the_signature_is_botocores(key: str, token: str | None) -> None:
-    """Whatever the key, the query and the credentials, botocore signs the same."""
+    """The signature equals botocore's for every key, query and credentials."""
     known = ReadOnlyCredentials("AKID", "secret", token)
     path, query = encode_path(f"/bucket/{key}"), encode_query({"prefix": key, "list-type": "2"})
     target = Target("GET", "host:7070", path, query)
@@ -71,7 +71,7 @@ def test_the_signature_is_botocores(key: str, token: str | None) -> None:
 
 
 def test_pages_and_encoded_keys() -> None:
-    """A listing goes on over pages; keys come percent-encoded or as they are."""
+    """A listing continues over pages; keys may be percent-encoded or plain."""
 
     def answer(asked: Asked) -> Reply:
         if "continuation-token=a%20token" in asked.path:
@@ -97,7 +97,7 @@ def test_pages_and_encoded_keys() -> None:
     ids=["cut XML", "empty", "cut body", "too long", "no size", "no number", "no next page"],
 )
 def test_a_listing_that_is_none_is_a_fault(reply: Reply) -> None:
-    """It is never taken for an empty one; it may be asked for again."""
+    """An invalid listing is a fault, not an empty listing; a retry may help."""
     with HttpServer(lambda _: reply) as server, pytest.raises(ServiceFaultError) as caught:
         listing(server.url)
     assert str(caught.value).startswith("s3:ListBucket s3://bucket/")
@@ -209,7 +209,7 @@ def head_of(reply: Reply) -> tuple[StoredObject | None, Asked]:
 
 
 def test_the_stores_own_checksum() -> None:
-    """CRC-32 of the whole object is taken; that of parts is a checksum of checksums."""
+    """The CRC-32 of a whole object is used; that of parts is a checksum of checksums."""
     for text, expected in (("y/Q5Jg==", 0xCBF43926), ("y/Q5Jg==-3", None), ("???", None)):
         reply = Reply(200, bytes(9), {"x-amz-checksum-crc32": text})
         found, asked = head_of(reply)

@@ -55,7 +55,7 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
 
 @pytest.mark.parametrize("by", ["obstore", "boto3"])
 def test_later_it_is_a_fault_that_may_pass(by: str) -> None:
-    """A worker of a run that was well goes on trying; the message has the cause."""
+    """A worker of an active run retries; the message has the cause."""
     found = ask(f"http://{HOST}:{free_port()}", by=by, beginning=False)
     assert isinstance(found, ServiceFaultError)
     if by == "obstore":
@@ -134,7 +134,7 @@ def test_an_untrusted_certificate_is_named(untrusted: str, by: str, *, beginning
     ],
 )
 def test_endpoints_that_are_no_urls(url: str) -> None:
-    """They are refused before anything is asked; without a scheme, the URL is shown that may be."""
+    """They are refused before any request; without a scheme, the message shows the probable URL."""
     with pytest.raises(UsageError, match="not a URL that begins with http"):
         check_endpoint(url)
 

@@ -98,7 +98,7 @@ def test_an_object_with_nothing_to_pin_by_is_refused() -> None:
     ids=["whole", "416", "501", "400"],
 )
 def test_a_store_without_suffix_ranges(answer: Reply) -> None:
-    """The size is asked for first, then a range of it."""
+    """The source requests the size first, then a range."""
     store = Store(ETag='"e"', Last_Modified=DATE)
     store.suffix = answer
     with HttpServer(store) as server:

@@ -46,7 +46,7 @@ def files(**knows: bool) -> WebFiles:
 
 
 def test_tail_with_one_request() -> None:
-    """A good server gives the end, the size and the ETag at once."""
+    """A good server returns the end, the size and the ETag in one response."""
     with serving(files()) as (where, server, source):
         tail = source.tail(where, 1_000)
         assert tail.data == DATA[-1_000:]

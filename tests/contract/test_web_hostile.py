@@ -72,7 +72,7 @@ def read(where: Location, access: WebAccess = FAST) -> bytes:
 
 @pytest.mark.parametrize("way", ["length", "chunks", "close"])
 def test_no_more_of_a_body_is_read_than_was_asked_for(way: str) -> None:
-    """64 KiB are asked for; the server would send without end, however it frames that."""
+    """The client reads the requested 64 KiB of an endless body, with any framing."""
     sent = []
     heads = {
         "length": b"Content-Length: 4000000000\r\n\r\n",
@@ -117,7 +117,7 @@ def test_no_more_of_a_body_is_read_than_was_asked_for(way: str) -> None:
 def test_a_server_that_drips_or_floods_is_given_up(
     first: bytes, again: bytes, pause: float
 ) -> None:
-    """Each byte comes in time, but the whole would never come: the request ends as a fault."""
+    """Each byte arrives in time, but the whole would take too long: the request ends as a fault."""
 
     def answer(one: socket.socket) -> None:
         one.sendall(first)
@@ -195,7 +195,7 @@ def two_servers(access: WebAccess) -> Iterator[tuple[Location, WebSource, list[A
 
 
 def test_redirects_to_other_hosts_are_refused() -> None:
-    """The message names the other host, no secret, and what to do; nobody there is asked."""
+    """The message names the other host and the option, no secret; the host gets no request."""
     with two_servers(FAST) as (where, source, asked):
         with pytest.raises(StorageError, match="redirects to another host") as caught:
             source.tail(where, 10)

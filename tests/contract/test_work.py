@@ -74,7 +74,7 @@ def test_names(place: Place) -> None:
 
 
 def test_missing(place: Place) -> None:
-    """What is not there says so by name."""
+    """The error names the missing object."""
     with pytest.raises(NotFoundError, match=r"stop\.json"):
         place.work.read("stop.json")
     with pytest.raises(NotFoundError, match=r"stop\.json"):

@@ -226,7 +226,7 @@ def test_other_commands_are_known(page: Path) -> None:
 
 @pytest.mark.parametrize("page", documents(), ids=_page_id)
 def test_commands_in_sentences_exist(page: Path) -> None:
-    """What a sentence says of make, s3unzip and its options is there."""
+    """Every make target, command and option in a sentence exists."""
     assert not check_spans(page)
 
 
@@ -240,7 +240,7 @@ def test_blocks_say_what_they_are(page: Path) -> None:
 
 
 def test_the_shell_has_what_the_pages_need() -> None:
-    """The small tools that the pages use are there, so that no page is skipped for them."""
+    """The small tools of the pages are installed, so no page is skipped because of them."""
     assert not [tool for tool in ("bash", "curl") if shutil.which(tool) is None]
 
 

@@ -41,7 +41,7 @@ def test_its_alarms_exist(pipeline: DeployedPipeline, body: dict[str, Any]) -> N
 
 
 def test_its_resources_exist(pipeline: DeployedPipeline, body: dict[str, Any]) -> None:
-    """Each function, queue, state machine and log group that it names is there."""
+    """Each function, queue, state machine and log group that it names exists."""
     functions = pipeline.client("lambda").list_functions()["Functions"]
     queues = pipeline.client("sqs").list_queues()["QueueUrls"]
     groups = pipeline.client("logs").describe_log_groups()["logGroups"]

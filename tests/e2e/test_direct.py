@@ -33,7 +33,7 @@ def direct(
 
 
 def test_a_small_archive_needs_no_execution(direct: DeployedPipeline) -> None:
-    """Its members and its report are there; besides the report one object is left."""
+    """Its members and its report exist; besides the report one object is left."""
     direct.put("small.zip", build(*MEMBERS))
     report = direct.wait("small.zip")
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 30)

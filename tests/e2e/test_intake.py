@@ -64,7 +64,7 @@ def test_a_fault_of_the_plan_is_met_again_within_two_minutes(pipeline: DeployedP
 
 @pytest.mark.timeout(1_000)
 def test_a_message_that_always_fails_is_soon_a_dead_letter(pipeline: DeployedPipeline) -> None:
-    """It needs a person, who is told by the alarm of the queue."""
+    """The queue's alarm notifies a person."""
     sqs = pipeline.client("sqs")
     sqs.send_message(QueueUrl=pipeline.outputs["QueueUrl"], MessageBody="no event")
 
@@ -81,7 +81,7 @@ def test_a_message_that_always_fails_is_soon_a_dead_letter(pipeline: DeployedPip
 
 @pytest.mark.timeout(400)
 def test_an_event_that_cannot_be_reported_is_kept(pipeline: DeployedPipeline) -> None:
-    """After three attempts the event lies in the queue of failed reports, whole."""
+    """After three attempts the complete event is in the queue of failed reports."""
     report = function_name(pipeline, "FunctionsReport")
     detail = {"name": "nothing-of-that-name", "status": "FAILED"}
     pipeline.client("lambda").invoke(

@@ -59,7 +59,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
 
 
 def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
-    """Encrypted archives are opened two levels deep, each as an execution of its own."""
+    """Encrypted archives are opened two levels deep, each in a separate execution."""
     password = SECRET.encode()
     third = build(Entry("three.txt", b"3"))
     second = build(

@@ -86,7 +86,7 @@ def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Operato
 
 
 def test_failures_are_retried(pipeline: DeployedPipeline, operator: Operator) -> None:
-    """A retry is an execution of its own over the members that failed, and no others."""
+    """A retry is a separate execution for the failed members only."""
     archive = bytearray(build(*members_of(40), Entry("bad", b"x" * 500)))
     archive[archive.index(b"x" * 500)] ^= 1
     pipeline.put("retried.zip", bytes(archive))

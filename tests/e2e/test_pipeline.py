@@ -160,7 +160,7 @@ def test_poison_member(
 
 @pytest.mark.parametrize("times", [2, 5])
 def test_duplicate_events(pipeline: DeployedPipeline, times: int) -> None:
-    """Events that come more than once, at once, give one run."""
+    """Duplicate concurrent events give one run."""
     key = f"twice-{times}.zip"
     before = set(executions(pipeline))
     pipeline.put(key, build(*members_of(30)))
@@ -199,7 +199,7 @@ def test_overwritten_archive_in_both_orders(pipeline: DeployedPipeline) -> None:
 
 @pytest.mark.parametrize("key", ["in coming/año +100% & so/größe 1.zip", "日本/書庫.zip"])
 def test_key_with_spaces_and_unicode(pipeline: DeployedPipeline, key: str) -> None:
-    """A key arrives as it is, whatever is in it."""
+    """A key with any characters arrives unchanged."""
     pipeline.put(key, build(Entry("a b/ü.txt", b"text")))
     report = pipeline.wait(key)
     assert report.verdict is Verdict.COMPLETED
@@ -239,7 +239,7 @@ def test_empty_archive(pipeline: DeployedPipeline) -> None:
 
 
 def test_run_without_workers(pipeline: DeployedPipeline) -> None:
-    """A run whose task finds no worker for a whole round goes on until it is complete."""
+    """A run whose task finds no worker in a whole round continues until it is complete."""
     with without_workers(pipeline, "extract"):
         pipeline.put("again.zip", build(*members_of(10)))
         wait_for_redo(pipeline, "again.zip")

@@ -82,7 +82,7 @@ def test_what_failed_is_redrivable(redriven: tuple[Run, dict[str, Any]]) -> None
 def test_a_redriven_run_completes(
     pipeline: DeployedPipeline, redriven: tuple[Run, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Every member is there, the report says so, and the Map Run of Redo is the same one."""
+    """Every member exists, the report says so, and Redo keeps its Map Run."""
     run, _ = redriven
     until_status(pipeline, "redriven.zip", "SUCCEEDED")
     watched = call(pipeline, tmp_path, "watch", run.id, "--env", "dev", "--json")

@@ -91,7 +91,7 @@ def less(document: dict[str, Any], action: str) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(400)
 def test_the_shipped_role_is_enough(guarded: DeployedPipeline) -> None:
-    """With the role as it is, a run succeeds."""
+    """With the shipped role, a run succeeds."""
     assert run_to_its_end(guarded, "enough.zip") == "SUCCEEDED"
 
 

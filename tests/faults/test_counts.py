@@ -45,7 +45,7 @@ def seen(world: World) -> dict[str, int]:
     ],
 )
 def test_counts_of_every_kind_of_task(world: World, archive: bytes, kinds: set[str]) -> None:
-    """Plan, scans, link, tasks and report are all counted, in whatever process they run."""
+    """Plan, scans, link, tasks and report are all counted, in every process."""
     world.put_archive(archive)
     report = world.run()
     assert report.verdict is Verdict.COMPLETED
@@ -132,7 +132,7 @@ def test_counts_of_a_refused_archive(world: World) -> None:
 
 
 def test_counts_of_keys_that_obstore_changes(world: World) -> None:
-    """The requests that stand in for one are counted as what they are."""
+    """The requests that replace obstore's are counted by their kind."""
     world.client.put_object(
         Bucket="ingest", Key="a//b.zip", Body=make_archive(small=5, large=False)
     )

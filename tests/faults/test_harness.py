@@ -35,7 +35,7 @@ def values(figures: Iterator[Figure]) -> dict[str, float]:
 
 
 def test_killed_workers_leave_nothing_undone(world: World) -> None:
-    """Whatever was killed, everything is there in the end, and nothing is left over."""
+    """After kills and at most one redrive all members exist, and no upload is left."""
     found = values(killing.measure_kills(world, 6))
     assert found["equal_sequences"] == found["sequences"]
     assert (found["uploads_left"], found["files_left"], found["orphans"]) == (0, 0, 0)
@@ -52,7 +52,7 @@ def test_killed_workers_leave_nothing_undone(world: World) -> None:
     ids=["refused", "cut-short", "answer-lost", "flipped"],
 )
 def test_no_member_is_lost(world: World, rule: Rule) -> None:
-    """Whatever share of the requests breaks, all members arrive as they are in the archive."""
+    """With any share of failing requests, all members arrive unchanged."""
     archive = make_archive(small=20)
     want = expected_listing(archive)
     found = values(throttling.measure_rule(world, archive, want, rule, "x", None))
@@ -71,7 +71,7 @@ def test_ambiguous_complete(world: World, act: Act) -> None:
 
 
 def test_never_a_mix(world: World) -> None:
-    """An archive that is overwritten is extracted whole from one version, or not."""
+    """An archive that is overwritten is extracted from one version only, or not at all."""
     found = values(changing.measure_overwrites(world, 2))
     assert (found["mixed"], found["wrong_verdicts"], found["uploads_left"]) == (0, 0, 0)
 
@@ -105,7 +105,7 @@ def test_an_event_that_comes_twice_at_once(world: World) -> None:
 
 
 def test_a_second_run_writes_nothing(world: World) -> None:
-    """What is there already is found by LIST and HEAD, under both careful rules."""
+    """LIST and HEAD find existing objects, under both careful rules."""
     by_name = {figure.name: figure.value for figure in duplicates.measure_reruns(world, 500)}
     for rule in ("skip-unchanged", "never"):
         assert by_name[f"rerun.{rule}.put"] == 0

@@ -83,7 +83,7 @@ def test_breaks(proxy: FaultProxy, act: Act) -> None:
 def test_a_lost_answer_is_of_a_request_that_went_through(
     proxy: FaultProxy, client: S3Client
 ) -> None:
-    """After LOSE on a PUT the object is there."""
+    """After LOSE on a PUT the object exists."""
     proxy.set_rules(Rule(Act.LOSE, kinds=("put",)))
     with pytest.raises(BotoCoreError):
         client.put_object(Bucket=SOURCE, Key="lost", Body=b"there")
@@ -111,7 +111,7 @@ def test_flips_a_byte(proxy: FaultProxy, client: S3Client) -> None:
 
 
 def test_shapes(proxy: FaultProxy) -> None:
-    """A listener's bandwidth and latency are as asked for."""
+    """A listener has the requested bandwidth and latency."""
     proxy.set_shape(Shape(down=1e6, latency=0.05))
     client = open_client(proxy.endpoint())
     client.put_object(Bucket=SOURCE, Key="slow", Body=BODY)

@@ -75,7 +75,7 @@ def test_encoding() -> None:
 
 @pytest.mark.parametrize("content", [SMALL, LARGE])
 def test_the_stream_is_the_archives_own(content: bytes) -> None:
-    """Between header and trailer lies the member's deflate stream, byte for byte."""
+    """Between header and trailer is the member's deflate stream, byte for byte."""
     bench = gzipping()
     bench.run(build(Entry("a", content, DEFLATE)), SUFFIX)
     body = bench.contents()["a.gz"]

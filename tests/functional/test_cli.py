@@ -88,7 +88,7 @@ def test_a_rejected_archive_exits_with_3(s3unzip: Callable[..., Ended], home: Pa
 
 
 def test_failed_members_exit_with_1(s3unzip: Callable[..., Ended], home: Path) -> None:
-    """The failures are listed with check, offset and fact; the good ones are there."""
+    """The failures are listed with check, offset and fact; the good members exist."""
     poison = Entry("bad\x1b[31m", b"x")
     (home / "b.zip").write_bytes(build(Entry("good", b"1"), poison))
     ended = s3unzip("run", "./b.zip", "./out", "-w", "1")
@@ -150,7 +150,7 @@ def test_runs_show_and_skip_unchanged(s3unzip: Callable[..., Ended]) -> None:
 
 
 def test_one_process_at_a_time_does_a_run(s3unzip: Callable[..., Ended], home: Path) -> None:
-    """The second is told so and writes nothing; when the first is gone it may."""
+    """The second process gets a message and writes nothing; it may run after the first."""
     done = json.loads(s3unzip("run", "./a.zip", "./out", "-w", "1", "--json", "-q").out)
     (home / "out/a/docs/readme.txt").unlink()
     (home / "home/runs" / done["run"] / "report.json").unlink()  # as if it had not ended
@@ -211,7 +211,7 @@ def test_wrong_requests_are_one_line(
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """`s3unzip --help` answers at once: stores, codecs and displays come when they are used."""
+    """`s3unzip --help` imports no stores, codecs or displays."""
     code = (
         "import sys, s3unzip.cli.main; "
         "heavy = {'boto3', 'obstore', 'numpy', 'rich', 's3unzip.zipformat.decode'}; "
@@ -222,7 +222,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_workers_import_nothing_that_few_need() -> None:
-    """A fork server imports what most workers need and no more, and has no thread after it."""
+    """A fork server imports only what most workers need, and has one thread afterwards."""
     code = (
         "import importlib, sys\n"
         "from s3unzip.local.contexts import worker_modules\n"

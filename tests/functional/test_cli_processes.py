@@ -56,7 +56,7 @@ def test_closed_and_full_streams_do_no_harm(home: Path, streams: str) -> None:
 
 @pytest.mark.parametrize("command", ["ls a.zip", "cat a.zip f1", "run a.zip out -q --json -w 1"])
 def test_a_full_output_is_told(home: Path, command: str) -> None:
-    """One line, and an exit code of its own."""
+    """The program prints one line and has a separate exit code."""
     done = shell(f"s3unzip {command} >/dev/full")
     assert (done.returncode, done.stderr) == (
         74,
@@ -73,7 +73,7 @@ def test_an_output_that_nobody_reads_any_more(home: Path) -> None:
 
 @pytest.mark.skipif(not LINUX, reason="only Linux limits the memory of a process")
 def test_a_process_without_memory_is_told_in_plain_words(home: Path) -> None:
-    """Whatever is short of memory first, nothing is called an internal error."""
+    """Out of memory in any process is never called an internal error."""
     done = shell("ulimit -v 600000; s3unzip run a.zip out -w 1 --puts 64")
     assert "internal error" not in done.stderr
     assert "Traceback" not in done.stderr
@@ -167,7 +167,7 @@ def test_sigterm_and_sighup_are_as_ctrl_c(
 
 @pytest.mark.skipif(not LINUX, reason="/proc tells who the fork server is")
 def test_a_killed_fork_server_costs_one_restart(home: Path) -> None:
-    """The run goes on with another one, and completes."""
+    """The run continues with another fork server and completes."""
     slow = SlowRun(home)
     with HttpServer(slow.answer) as server:
         process = slow.start(server.url)

@@ -65,7 +65,7 @@ def test_an_empty_archive_is_no_mistake(program: Program) -> None:
 
 
 def test_members_that_are_not_selected_do_not_fail_a_run(program: Program) -> None:
-    """A refused member counts only where it is asked for."""
+    """A refused member counts only if it is selected."""
     ended = program.run("run", "a.zip", "out", "-i", "*.csv", "-w", "1", "--json", "-q")
     report = json.loads(ended.out)
     assert ended.code == 0

@@ -31,7 +31,7 @@ def test_no_arguments_show_the_help() -> None:
 
 
 def test_the_help_cuts_no_summary() -> None:
-    """In a terminal of 80 columns each command has its whole sentence."""
+    """In a terminal of 80 columns each command shows its complete summary."""
     listed = start("--help").stdout.partition("Commands:")[2].splitlines()
     assert len([line for line in listed if line.endswith(".")]) == len(
         [line for line in listed if line]

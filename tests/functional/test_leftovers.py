@@ -80,7 +80,7 @@ def test_a_run_with_other_options_drops_them(home: Path, killed: Callable[..., s
 
 
 def test_a_newer_version_of_the_archive_drops_them(home: Path, killed: Callable[..., str]) -> None:
-    """Nobody will complete the uploads of the older one."""
+    """No run will complete the uploads of the older version."""
     killed("a.zip")
     (home / "a.zip").write_bytes(build(Entry("f", b"newer")))
     extract(home, "a.zip")

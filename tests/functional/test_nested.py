@@ -113,7 +113,7 @@ def test_a_broken_one_is_reported() -> None:
 
 
 def test_members_are_not_written_over() -> None:
-    """Where members of the outer archive lie below its prefix a nested one is not opened."""
+    """A nested archive is not opened if members of the outer archive are below its prefix."""
     outer = build(Entry("inner.zip", wrap(0)), Entry("inner/level0.txt", b"mine"))
     tree = Tree(outer, ONE)
     assert tree.reasons == {"archive/inner.zip": "nested-prefix-taken"}

@@ -38,7 +38,7 @@ def settle_on(bench: Bench, report: Report, platform: Platform) -> Report:
 
 
 def test_a_run_leaves_a_page() -> None:
-    """Verdict, totals, tasks and sizes are on it; no money where nobody knows the prices."""
+    """The page has verdict, totals, tasks and sizes, and no cost without known prices."""
     bench = Bench()
     report = bench.run(build(*MEMBERS))
     page = page_of(bench, report)
@@ -69,7 +69,7 @@ def test_failures_are_on_the_page() -> None:
 
 
 def test_requests_to_amazon_cost_money() -> None:
-    """On one machine S3's requests are priced, and beside them stands what was forecast."""
+    """On one machine S3's requests are priced, next to the forecast."""
     bench = Bench()
     report = bench.run(build(*MEMBERS))
     platform = local(workers=2, put=Latency(0.005, 0.030), priced_requests=True)

@@ -51,7 +51,7 @@ def test_every_member_is_written_and_reported() -> None:
 
 
 def test_a_small_archive_is_planned_with_one_get() -> None:
-    """The suffix range brings tail, size and pin at once, and holds the whole directory."""
+    """The suffix range returns tail, size and pin, and contains the complete directory."""
     bench = Bench()
     summary = make_plan(bench.request(build(*entries(20))), bench.context)
     assert isinstance(summary, PlanSummary)
@@ -167,7 +167,7 @@ def test_two_members_with_one_key_reject_the_archive() -> None:
 
 
 def test_skip_unchanged_puts_only_what_differs() -> None:
-    """A second run lists, asks HEAD where sizes agree, and PUTs only what is not right."""
+    """A second run lists, sends HEAD if sizes agree, and PUTs only members that differ."""
     bench, members = Bench(), entries(40)
     archive = build(*members)
     bench.run(archive)
@@ -245,7 +245,7 @@ def test_a_refused_destination_stops_the_run() -> None:
 
 
 def test_a_throttled_destination_fails_the_task_not_the_member() -> None:
-    """When the whole budget of retries is spent the run is FAILED and nothing is lost."""
+    """When the retry budget is spent, the run is FAILED and nothing is lost."""
     refusing = Refusing(0, ThrottledError("slow down"))
     bench = Bench(stores=MemoryStores(out=refusing))
     bench.tune(retry_seconds=1.0)
@@ -332,7 +332,7 @@ def test_the_owner_can_read_what_is_restored() -> None:
 
 
 def test_an_empty_entry_can_be_a_directory_by_its_attributes() -> None:
-    """The members below it are extracted, for no file stands in their way."""
+    """The members below it are extracted, because no file has its key."""
     bench = Bench()
     report = bench.run(build(Entry("d", attributes=0x10), Entry("d/a", b"1")))
     assert (report.verdict, report.directories) == (Verdict.COMPLETED, 1)
@@ -341,7 +341,7 @@ def test_an_empty_entry_can_be_a_directory_by_its_attributes() -> None:
 
 
 def test_gaps_between_members_are_not_read() -> None:
-    """A batch skips a long gap by a range of its own, and notes what hides there."""
+    """A batch skips a long gap with a separate range, and notes hidden data there."""
     bench = Bench()
     bench.tune(gap_bytes=1000)
     archive = build(Entry("a", b"1" * 100, after=b"\0" * 300_000), Entry("b", b"2" * 100))

@@ -68,7 +68,7 @@ def test_unfinished_tasks_are_looked_at_again() -> None:
 
 
 def test_failures_are_told_once_and_bounded() -> None:
-    """A failed member is told at the look after its task, at most so many at a time."""
+    """A failed member is shown once, after its task, with a limit for each update."""
     archive = bytearray(build(*MEMBERS))
     for number in range(40):
         archive[archive.index(b"#%03d" % number)] ^= 1
@@ -111,14 +111,14 @@ def s3unzip(
 
 
 def test_watch_of_a_run_that_ended(s3unzip: Callable[..., Ended]) -> None:
-    """It prints the report at once, and exits with its verdict's code."""
+    """It prints the report at once and exits with the verdict's exit code."""
     ended = s3unzip("watch", "latest", "--json")
     assert ended.code == 0
     assert decode(ended.out, Report).extracted == 100
 
 
 def test_show_html_prints_the_page(s3unzip: Callable[..., Ended]) -> None:
-    """The path of a page that is there."""
+    """It prints the path of an existing page."""
     ended = s3unzip("show", "latest", "--html")
     page = Path(ended.out.strip())
     assert (ended.code, page.name) == (0, "report.html")

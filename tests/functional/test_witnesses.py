@@ -77,7 +77,7 @@ class Extracted:
 
 
 def test_with_the_record_a_listing_proves_all() -> None:
-    """Each object is named with its witness, the store, and no HEAD is asked."""
+    """Each object is named with its witness, the store, without a HEAD."""
     case = Extracted()
     found, each = case.verify(case.written())
     assert (found.equal, found.witnesses) == (20, {"record": 20})
@@ -164,7 +164,7 @@ def again(case: Extracted, rule: OnConflict) -> Report:
 
 @pytest.mark.parametrize("rule", [OnConflict.SKIP_UNCHANGED, OnConflict.NEVER])
 def test_a_second_run_asks_by_listing_only(rule: OnConflict) -> None:
-    """With the record nothing is written and no HEAD asked, and the second record serves too."""
+    """With the record the run writes nothing and sends no HEAD, and its own record works too."""
     case = Extracted()
     report = again(case, rule)
     assert (report.unchanged, report.extracted, report.requests.head) == (20, 0, RECORD_HEADS)
@@ -192,7 +192,7 @@ def test_never_tells_forged_from_moved() -> None:
 
 @pytest.mark.parametrize("rule", [OnConflict.SKIP_UNCHANGED, OnConflict.NEVER])
 def test_large_members_are_asked_for_by_their_etag(rule: OnConflict) -> None:
-    """A streamed and a split member that were forged are found, whatever their metadata says."""
+    """Forged streamed and split members are found, with any metadata."""
     text = log_lines(300_000)
     world = World()
     members = {"split.log": text, "stream.txt": text[:20_000], "small": b"small"}

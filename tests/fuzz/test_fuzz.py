@@ -32,7 +32,7 @@ def test_found_case(target: str, seed: int, case: int) -> None:
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.zip")), ids=lambda path: path.name)
 def test_found(path: Path) -> None:
-    """What once broke the core does so no more."""
+    """Inputs that once broke the core no longer break it."""
     data = path.read_bytes()
     for attempt in range(6):
         run_directory(data, Random(attempt))

@@ -72,7 +72,7 @@ def test_page_has_a_row_for_each_queue(dev: Synthesized, page: str) -> None:
 
 
 def test_page_names_outputs_that_exist(dev: Synthesized, page: str) -> None:
-    """Every output that the page asks for is one of the stack's."""
+    """Every output that the page names is an output of the stack."""
     asked = set(re.findall(r"OutputKey=='(\w+)'", page))
     asked |= set(re.findall(r"`(\w+(?:Url|Arn))`", page))
     assert asked
@@ -80,14 +80,14 @@ def test_page_names_outputs_that_exist(dev: Synthesized, page: str) -> None:
 
 
 def test_descriptions_name_outputs_that_exist(dev: Synthesized) -> None:
-    """An alarm's description sends nobody to an output that is not there."""
+    """An alarm's description names only outputs that exist."""
     for alarm in dev.resources("AWS::CloudWatch::Alarm").values():
         text = alarm["Properties"]["AlarmDescription"]
         assert set(re.findall(r"\b\w+(?:Url|Arn)\b", text)) <= set(dev.template["Outputs"])
 
 
 def test_email_of_alarms(synthesize: Callable[[Environment], Synthesized]) -> None:
-    """An address in the environment is told of every alarm."""
+    """An address in the environment gets every alarm."""
     values = load_environment("dev").model_dump()
     values["alarms"]["email"] = "on-call@example.com"
     made = synthesize(Environment.model_validate(values))

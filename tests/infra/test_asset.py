@@ -71,7 +71,7 @@ def test_a_changed_input_builds_it_again(builder: Builder, tmp_path: Path, name:
 
 
 def test_a_missing_or_replaced_folder_is_built_again(builder: Builder, tmp_path: Path) -> None:
-    """What lies there was built by this function, or it is not used."""
+    """An asset that this function did not build is not used."""
     folder = tmp_path / "build" / "lambda"
     asset.ensure_asset(folder)
     folder.rename(tmp_path / "away")
@@ -99,7 +99,7 @@ def test_a_failed_build_leaves_no_promise(builder: Builder, tmp_path: Path) -> N
 def test_an_asset_without_byte_code_is_said(
     builder: Builder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Cold starts would be slower: the person who deploys is told, and told what to install."""
+    """The command says that cold starts will be slower, and what to install."""
     asset.ensure_asset(tmp_path / "build" / "compiled")
     assert capsys.readouterr().err == ""
     builder.python = None

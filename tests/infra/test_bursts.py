@@ -110,7 +110,7 @@ def test_a_redrive_repeats_what_failed(dev: Synthesized) -> None:
 
 
 def test_a_scan_that_fails_is_not_waited_for(dev: Synthesized) -> None:
-    """Its member is streamed: the run goes on with the scans there are."""
+    """Its member is streamed, and the run continues with the other scans."""
     run = Run(tasks=3, scans=5, broken={4})
     walker = run.walker(dev)
     walker.run(run.input)

@@ -161,7 +161,7 @@ def test_order(body: dict[str, Any]) -> None:
 
 
 def test_every_stage_has_its_spread(body: dict[str, Any]) -> None:
-    """The whole and each stage is drawn by p50, p95 and maximum."""
+    """The run and each stage have p50, p95 and maximum."""
     found = {}
     for properties in widgets_of(body, "metric"):
         metrics = list(metrics_of(properties))
@@ -172,7 +172,7 @@ def test_every_stage_has_its_spread(body: dict[str, Any]) -> None:
 
 
 def test_failures_by_reason_are_asked_of_logs(body: dict[str, Any]) -> None:
-    """All functions that tell of failures are asked for them."""
+    """The query covers the logs of all functions that report failures."""
     for title, message in (
         ("Failures by reason", "failures"),
         ("Last runs that did not complete", "archive"),

@@ -111,7 +111,7 @@ def test_what_is_missing_is_said(
 def test_an_empty_account(
     machine: Callable[..., str], aws: EmbeddedAws, tmp_path: Path, words: list[str], said: str
 ) -> None:
-    """What the account lacks is said before the CLI starts."""
+    """The command names what the account lacks before the CLI starts."""
     archive = tmp_path / "a.zip"
     archive.write_bytes(b"")
     words = [word.replace("=a.zip", f"={archive}") for word in words]

@@ -94,7 +94,7 @@ def test_wrong_setting_is_one_line(tmp_path: Path, before: str, after: str, line
 def test_destination_inside_the_trigger_is_refused(
     tmp_path: Path, ingest: str, destination: str
 ) -> None:
-    """Members must not start runs of their own."""
+    """Members must not start further runs."""
     text = DEV.replace('prefix = ""', f'existing = "one-bucket"\nprefix = "{ingest}"', 1)
     text = text.replace(
         '[destination]\nprefix = ""',

@@ -32,7 +32,7 @@ def test_text_becomes_the_settings_type(setting: str, text: str, value: object) 
 
 
 def test_tables_of_free_names() -> None:
-    """Tuning and tags have names of their own, of settings or of the user."""
+    """Names below tuning and tags are those of settings or of the user."""
     environment = load_environment(
         "dev", settings={"tuning.small_member": "1000000", "stack.tags.team": "data"}
     )

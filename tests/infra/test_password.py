@@ -30,7 +30,7 @@ def with_secret(secret: str) -> Environment:
 def test_only_readers_of_members_may(
     synthesize: Callable[[Environment], Synthesized], field: str
 ) -> None:
-    """Planners and extract are told of the secret and may read exactly it; the others neither."""
+    """Planners and extract get the secret's ARN and may read exactly it; others may not."""
     made = synthesize(with_secret(ARN + field))
     told = {
         name
@@ -55,6 +55,6 @@ def test_no_secret_no_right(dev: Synthesized) -> None:
 
 @pytest.mark.parametrize("wrong", ["hunter2", ARN[:-7], ARN + "#", ARN + "#a#b"])
 def test_a_password_is_no_setting(wrong: str) -> None:
-    """Only a whole ARN is taken, so that the right is exact and no password stands in a file."""
+    """Only a full ARN is accepted, so the right is exact and no password is in a file."""
     with pytest.raises(ValidationError, match="password_secret"):
         with_secret(wrong)

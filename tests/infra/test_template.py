@@ -111,7 +111,7 @@ RIGHTS = {
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_rights_are_exact(dev: Synthesized, function: str) -> None:
-    """A function's role has these actions on these resources, its own log group, and no more."""
+    """A function's role has exactly these actions on these resources, and its log group."""
     logs = f"<Functions{function.capitalize()}Logs.Arn>"
     own = {("logs:CreateLogStream", logs), ("logs:PutLogEvents", logs)}
     assert dev.rights(function) == RIGHTS[function] | own | XRAY
@@ -138,7 +138,7 @@ def test_every_wildcard_has_a_reason(dev: Synthesized) -> None:
 
 
 def test_a_new_wildcard_has_none() -> None:
-    """Rights that nobody gave a reason for are not excused."""
+    """A wildcard without a reason is not excused."""
     assert reason_for(["s3:PutObject"], "*") is None
     assert reason_for(["s3:DeleteBucket"], "<StorageIngest.Arn>/*") is None
     assert reason_for(["s3:*"], "<StorageIngest.Arn>/*") is None

@@ -111,7 +111,7 @@ def test_no_result_is_too_large_for_a_state(dev: Synthesized) -> None:
 
 
 def test_a_throttled_child_does_not_fail(dev: Synthesized) -> None:
-    """A child without a free worker ends well in time, and its task is tried in a later round."""
+    """A child without a free worker succeeds in time, and a later round repeats its task."""
     for name, state in maps_of(dev).items():
         child = state["ItemProcessor"]
         task = child["States"][child["StartAt"]]
@@ -128,7 +128,7 @@ def test_a_throttled_child_does_not_fail(dev: Synthesized) -> None:
 
 
 def test_a_worker_knows_when_its_child_ends(dev: Synthesized) -> None:
-    """Each worker is told when its child's life began, and is not started again when it is over."""
+    """Each worker gets the start time of its child, and is not retried after the child's end."""
     for state in maps_of(dev).values():
         child = state["ItemProcessor"]
         task = child["States"][child["StartAt"]]
@@ -147,7 +147,7 @@ def test_steps_wait_long_for_a_worker(dev: Synthesized) -> None:
 
 
 def test_what_is_left_is_repeated_until_nothing_is(dev: Synthesized) -> None:
-    """After each round with tasks left the run waits and goes on: no state gives up."""
+    """After each round with unfinished tasks the run waits and continues; no state gives up."""
     states = dev.definition()["States"]
     assert not any(state["Type"] == "Fail" for state in states.values())
     walked = ["Report"]

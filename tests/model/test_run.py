@@ -155,7 +155,7 @@ def test_a_wrong_run_is_named(wrong: Callable[[Model], None], sentence: str) -> 
 
 
 def test_never_overwrites_nothing() -> None:
-    """With `never` an object that is there stays, and its member may fail."""
+    """With `never` an existing object stays, and its member may fail."""
     model = Model("never", {GOOD.key: b"older"})
     model.archive_put("v1", ArchiveFacts((GOOD,)))
     model.run_planned(RUN, "v1")

@@ -180,7 +180,7 @@ def metric(place: Place, function: str, name: str) -> float:
 
 
 def test_an_event_source_has_its_maximum(place: Place) -> None:
-    """No more batches are at work at once than MaximumConcurrency."""
+    """At most MaximumConcurrency batches run concurrently."""
     queue, gate = place.queue(VisibilityTimeout="60"), place.queue(VisibilityTimeout="60")
     started = place.queue()
     name = place.function(HELD, Timeout=60)

@@ -36,7 +36,7 @@ def test_a_received_message_is_invisible_until_told(place: Place) -> None:
 
 
 def test_a_message_comes_back_after_its_visibility_timeout(place: Place) -> None:
-    """A message that nobody deletes is received again, not before its timeout."""
+    """A message that is not deleted is received again, not before its timeout."""
     queue = place.queue(VisibilityTimeout="1")
     queue.send("one")
     queue.receive()
@@ -130,7 +130,7 @@ def test_reported_failures_alone_come_back(place: Place) -> None:
 
 
 def test_a_failing_batch_comes_back_whole(place: Place) -> None:
-    """A function that raises leaves its whole batch to be received again, then to dead letters."""
+    """If a function raises, its complete batch is received again, then moved to dead letters."""
     queue, dead = queue_with_dead_letters(place, 2, VisibilityTimeout="3")
     name = place.function("def handler(event, context): raise ValueError('no')\n")
     queue.send("poison")

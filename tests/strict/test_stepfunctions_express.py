@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_an_express_child_times_out(
     limited: Callable[[str, float], Machines], tmp_path: Path
 ) -> None:
-    """The child is TIMED_OUT while its function goes on, and nothing retries it."""
+    """The child is TIMED_OUT while its function continues, and nothing retries it."""
     machines = limited("EXPRESS_SECONDS", 1)
     go, done, note = (tmp_path / name for name in ("go", "done", "note"))
     event = {"wait": str(go), "done": str(done), "note": str(note)}
@@ -38,7 +38,7 @@ def test_an_express_child_times_out(
 def test_a_place_is_free_after_a_timeout(
     limited: Callable[[str, float], Machines], tmp_path: Path
 ) -> None:
-    """With MaxConcurrency 1 the next child starts while the first one's function goes on."""
+    """With MaxConcurrency 1 the next child starts while the first function still runs."""
     machines = limited("EXPRESS_SECONDS", 1)
     child = task(machines.function(), Parameters={"wait": str(tmp_path / "never")})
     state = distributed(child, MaxConcurrency=1, ToleratedFailurePercentage=100)

@@ -115,7 +115,7 @@ def test_tolerated_failures(
 
 
 def test_concurrency_of_a_distributed_map_from_a_path(machines: Machines, tmp_path: Path) -> None:
-    """Two at once are two at once."""
+    """A limit of two from a path allows two concurrent children."""
     go, note = tmp_path / "go", tmp_path / "note"
     child = task(machines.function(), Parameters={"wait": str(go), "note": str(note)})
     state = distributed(child, MaxConcurrencyPath="$.at_once")

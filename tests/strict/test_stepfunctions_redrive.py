@@ -29,7 +29,7 @@ def calls(note: Path) -> list[str]:
 
 
 def test_it_goes_on_at_the_state_that_failed(machines: Machines, tmp_path: Path) -> None:
-    """The states before keep their results; the count, date and status are told."""
+    """Earlier states keep their results; count, date and status are reported."""
     mended, note = tmp_path / "mended", tmp_path / "note"
     event = {"fail": "FinalError", "mended": str(mended), "note": str(note), "give": 7}
     states = machine(
@@ -216,7 +216,7 @@ def test_the_definition_of_the_start_counts(machines: Machines) -> None:
 
 @pytest.mark.parametrize("kind", ["Parallel", "Map"])
 def test_only_branches_that_failed_run_again(machines: Machines, tmp_path: Path, kind: str) -> None:
-    """The branch that succeeded keeps its output; the other goes on at its second state."""
+    """The branch that succeeded keeps its output; the other continues at its second state."""
     mended, note = tmp_path / "mended", tmp_path / "note"
     function = machines.function()
     event = {"item.$": "$.item", "note": str(note)}

@@ -94,7 +94,7 @@ def test_failed_and_pending_children(machines: Machines) -> None:
 
 
 def test_failed_children_are_whole_in_the_result(machines: Machines) -> None:
-    """COMPACT leaves a tolerated failure as it is: tolerated failures make results large."""
+    """COMPACT keeps the full record of a tolerated failure, so such results are large."""
     child = task(machines.function(), Parameters={"fail": "FinalError"})
     state = distributed(child, ToleratedFailurePercentage=100)
     (failed,) = json.loads(machines.run(machine(M=state), {"items": [1]})["output"])

@@ -29,13 +29,13 @@ def test_a_figure_is_read_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_silent_bench_is_said_to_be_at_work(capfd: pytest.CaptureFixture[str]) -> None:
-    """A line tells its name while nothing comes, until it goes on."""
+    """While a bench prints nothing, a line says that it is running."""
     run_bench("large", [sys.executable, "-c", "import time; time.sleep(0.5)"], silence=0.01)
     assert "... large: at work for 0 s" in capfd.readouterr().out
 
 
 def test_one_table_has_all_figures() -> None:
-    """Each bench has a heading with its seconds; failures and long benches are told."""
+    """Each bench has a heading with its seconds; failures and long benches are marked."""
     outcomes = [
         Outcome("small", 12.4, 0, [("small.rate", "9.6", "ratio")]),
         Outcome("large", 900.0, 0, [("stream.mb_s", "100", "MB/s")]),
@@ -52,5 +52,5 @@ def test_one_table_has_all_figures() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_bench_says_what_it_is(name: str) -> None:
-    """Its module is there and begins with a sentence."""
+    """Its module exists and begins with a sentence."""
     assert len(describe(name)) > len(name)

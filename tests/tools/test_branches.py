@@ -51,7 +51,7 @@ def test_branches_are_counted_by_package() -> None:
 
 
 def test_limits_hold_for_the_whole_and_for_the_control_plane() -> None:
-    """One branch below is told; so is a package of which nothing was measured."""
+    """A package below the limit is reported, and so is a package without any measurement."""
     right = dict.fromkeys(CONTROL_PLANE, (90, 100))
     assert find_low({**right, "infra": (90, 100)}) == []
     (low,) = find_low({**right, "infra": (89, 100)})

@@ -219,7 +219,7 @@ def test_what_was_killed_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_survivor_has_its_reason(tmp_path: Path) -> None:
-    """One without a reason is told, and a reason without a survivor."""
+    """A survivor without a reason is reported, and a reason without a survivor."""
     reasons = tmp_path / "survivors.toml"
     results = {"a.py": Result("", "", 3, 3, ("f: 1 -> 2", "g: x -> y"))}
     reasons.write_text('["a.py"]\n"f: 1 -> 2" = "why"\n')
@@ -242,7 +242,7 @@ def test_results_are_read_as_they_are_written(tmp_path: Path) -> None:
 
 
 def test_the_list_names_what_exists() -> None:
-    """Every module and test of targets.toml is there."""
+    """Every module and test of targets.toml exists."""
     for target in read_targets().values():
         assert (ROOT / "functions" / "s3unzip" / target.module).is_file()
         for test in target.tests:

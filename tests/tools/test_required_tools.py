@@ -27,7 +27,7 @@ def test_other():
 def test_a_missing_tool_fails_where_tools_are_required(
     required: str, failed: int, tmp_path: Path
 ) -> None:
-    """Only the skip for want of a tool becomes a failure."""
+    """Only the skip because of a missing tool becomes a failure."""
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
     (tmp_path / "test_suite.py").write_text(SUITE)
     done = subprocess.run(

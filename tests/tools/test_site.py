@@ -41,7 +41,7 @@ def faults(site: Path) -> list[str]:
 
 
 def test_a_right_site_has_no_faults(site: Path) -> None:
-    """Folders stand for their index, and what is only followed may be on other servers."""
+    """Folders have an index, and plain links may lead to other servers."""
     assert faults(site) == []
 
 
@@ -75,7 +75,7 @@ def test_each_fault_of_a_page_is_told(site: Path, html: str, fault: str) -> None
     ],
 )
 def test_styles_and_scripts_load_nothing_from_elsewhere(site: Path, name: str, text: str) -> None:
-    """Fonts in styles and delivery networks in scripts are told."""
+    """Fonts in styles and delivery networks in scripts are reported."""
     (site / name).write_text(text)
     (told,) = faults(site)
     assert told.startswith(f"{name}: loads https://")
@@ -100,7 +100,7 @@ def server() -> Iterator[str]:
 
 
 def test_external_links_are_asked_for(site: Path, server: str) -> None:
-    """A page that is there and one that refuses programs are right; a missing one is told."""
+    """An existing page and one that refuses programs are right; a missing one is reported."""
     assert external_links(read_pages(site).values()) == ["https://e.example/"]
     assert ask(f"{server}/there") is None
     assert ask(f"{server}/refused") is None

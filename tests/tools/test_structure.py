@@ -45,7 +45,7 @@ def function(lines: int, indent: str = "") -> str:
 
 
 def test_files_functions_and_folders_are_counted(tmp_path: Path) -> None:
-    """Nested functions count too, with their whole name; __init__ is no module of its folder."""
+    """Nested functions count with their full name; __init__ is no module of its folder."""
     write(tmp_path, "a/__init__.py", "")
     write(tmp_path, "a/one.py", "class C:\n" + function(3, "    "))
     write(tmp_path, "a/b/two.py", "def f():\n    def g():\n        pass\n    return g\n")
@@ -65,7 +65,7 @@ def test_files_functions_and_folders_are_counted(tmp_path: Path) -> None:
 
 
 def test_limits_hold_at_their_edges(tmp_path: Path) -> None:
-    """What is exactly as large as its limit passes; one line or module more is told."""
+    """A value equal to its limit passes; one line or module more is reported."""
     write(tmp_path, "a/file.py", "x = 1\n" * MAX_FILE_LINES)
     write(tmp_path, "a/function.py", function(MAX_FUNCTION_LINES))
     for number in range(MAX_MODULES):
@@ -117,7 +117,7 @@ def result(tried: int, *survived: str) -> Result:
 
 
 def test_this_tree_is_measured() -> None:
-    """The figures of this checkout are there; `make check` compares them with the limits."""
+    """The figures of this checkout exist; `make check` compares them with the limits."""
     structure = measure(ROOT)
     assert structure.lines > 20_000
     assert len(describe(structure)) == 4

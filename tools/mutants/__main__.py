@@ -1,13 +1,13 @@
-"""``python -m tools.mutants``: try the mutants of the listed modules, record what survives.
+"""``python -m tools.mutants``: try the mutants of the listed modules and record the survivors.
 
-What is on record is not tried again, so a second run is short: of a module that is the same but
-whose tests have changed, only the survivors are tried.
+Recorded results are not tried again, so a second run is short. If only the tests of a module have
+changed, only its survivors are tried.
 
 * ``--only zipformat/local.py`` (or the beginning of a path) chooses modules;
 * ``--again`` tries all of their mutants;
 * ``--seconds`` ends after so long with the modules that are done.
 
-The exit code is 1 where a survivor has no reason in ``tools/records/survivors.toml``.
+The exit code is 1 if a survivor has no reason in ``tools/records/survivors.toml``.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def say(text: str) -> None:
 def list_mutants(
     target: Target, source: str, known: Result | None
 ) -> tuple[list[Mutant], list[Mutant]]:
-    """Return the mutants that a result is of, and those of them that are to be tried.
+    """Return the chosen mutants of a module, and those of them to try.
 
-    As long as the module is as in `known`, what was killed is not tried again.
+    If the module is unchanged since `known`, killed mutants are not tried again.
     """
     every = make_mutants(source)
     if known is None or known.source != digest_source(target):
@@ -75,7 +75,7 @@ def list_mutants(
 def try_target(
     target: Target, copied: CopiedPackage, until: float, known: Result | None
 ) -> Result | None:
-    """Try the mutants of one module; None where the time was over before all were tried.
+    """Try the mutants of one module; return None if the time ends before all were tried.
 
     Raises:
         TestsError: the tests fail without a mutant, or there are none.
@@ -117,14 +117,14 @@ def choose_targets(targets: Sequence[Target], only: Sequence[str]) -> list[Targe
 
 
 def is_current(known: Result, target: Target) -> bool:
-    """Tell whether nothing has changed that could alter a result."""
+    """Return whether no change could alter a result."""
     if known.source != digest_source(target) or known.limit != target.limit:
         return False
     return not known.survived or known.tests == digest_tests(target)
 
 
 def main() -> int:
-    """Try what has changed; return the exit code."""
+    """Try the mutants of changed modules; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="PATH")
     parser.add_argument("--again", action="store_true")

@@ -1,4 +1,4 @@
-"""The list of modules, the committed results, and the reasons of those that survive."""
+"""The list of modules, the committed results, and the reasons of surviving mutants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was found of a module."""
+    """The results of a module."""
 
     source: str  # digest of the module
     tests: str  # digest of its tests
@@ -80,7 +80,7 @@ class _Code(ast.NodeTransformer):
 
 
 def digest_tests(target: Target, root: Path = ROOT) -> str:
-    """Return a hash of the tests that judge them."""
+    """Return a hash of the module's tests."""
     hashed = hashlib.sha256(repr(target.tests).encode())
     for test in target.tests:
         path = root / test.partition("::")[0]

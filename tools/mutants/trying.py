@@ -1,8 +1,8 @@
 """Run the tests of a module on one mutant, in a forked process, with limits.
 
-The parent has imported pytest and the libraries, never the package: a child needs a second where a
-new interpreter needs five. Children see a copy of the package, and so do the processes that tests
-start, because the copy is first on ``PYTHONPATH``.
+The parent imports pytest and the libraries, never the package. So a child needs one second and a
+new interpreter five. Children see a copy of the package, and so do the processes that tests start,
+because the copy is first on ``PYTHONPATH``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TestsError(Exception):
 
 
 class Verdict(StrEnum):
-    """What became of a mutant."""
+    """The result of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"

@@ -50,7 +50,7 @@ LOADED_RELATIONS = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "
 
 @dataclass(slots=True)
 class Page:
-    """What a page has and wants."""
+    """The ids and links of a page."""
 
     anchors: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)

@@ -91,7 +91,7 @@ def lifetimes(case: Case, options: Options) -> Iterator[Lifetime]:
 @pytest.mark.parametrize("rule", [OnConflict.OVERWRITE, OnConflict.NEVER])
 @pytest.mark.parametrize("kind", sorted(CASES))
 def test_a_killed_run_is_finished_by_the_next(kind: str, rule: OnConflict) -> None:
-    """Killed at any call and redriven, the member is whole and no upload is left."""
+    """After a kill at any call and a redrive, the member is complete and no upload is left."""
     case, options = CASES[kind], Options(on_conflict=rule)
     deaths = 0
     for life in lifetimes(case, options):

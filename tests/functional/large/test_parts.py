@@ -40,7 +40,7 @@ def test_copy_parts_fit_the_store(size: int, wanted: int) -> None:
 
 @given(size=SIZES)
 def test_parts_in_flight_stay_within_the_budget(size: int) -> None:
-    """Parts on the wire take no more memory than the settings say, or are one part."""
+    """Parts in flight take no more memory than the settings allow, or are one part."""
     tuning = Tuning()
     part = choose_part_size(size, tuning.part_bytes, LIMITS)
     at_once = parts_at_once(part, tuning)

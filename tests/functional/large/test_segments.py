@@ -96,7 +96,7 @@ def test_streams_that_resist_are_extracted_all_the_same(content: bytes, encoder:
 
 @pytest.mark.parametrize("encoder", [encode_zlib(0), encode_zlib(6, zlib.Z_FIXED)])
 def test_one_segment_of_everything_is_not_scanned(encoder: Encoder) -> None:
-    """A member without boundaries is streamed at once, not inflated twice before."""
+    """A member without boundaries is streamed directly, not inflated twice before."""
     content = log_lines(400_000)
     data = encoder(content)
     world, report = run_split(content, data)

@@ -63,7 +63,7 @@ def test_a_flipped_bit_fails_the_member_by_name(method: int, place: float) -> No
 
 
 def test_a_member_without_bytes_beyond_its_header_fails() -> None:
-    """A stream that ends early is a failed member, whatever the directory declares."""
+    """A stream that ends early is a failed member, even if the directory declares more."""
     data = zips.compress(zips.DEFLATE, CONTENT)[:-500]
     world = World(WHOLE)
     report = world.run(zips.build(zips.Entry("big", CONTENT, zips.DEFLATE, data=data)))
@@ -72,7 +72,7 @@ def test_a_member_without_bytes_beyond_its_header_fails() -> None:
 
 
 def test_an_encrypted_or_unknown_method_fails_before_an_upload_begins() -> None:
-    """What cannot be decoded is said before anything is begun in the destination."""
+    """A member that cannot be decoded fails before its upload begins."""
     world = World(WHOLE)
     report = world.run(zips.build(zips.Entry("big", CONTENT, 6, data=CONTENT)))
     assert report.failed == 1
@@ -105,7 +105,7 @@ class CountingBucket(MemoryBucket):
 
 @pytest.mark.parametrize("part_bytes", [16 << 10, 64 << 10])
 def test_parts_in_flight_are_bounded_by_the_settings(part_bytes: int) -> None:
-    """No more bytes are on the wire than part_bytes x parts_in_flight."""
+    """At most part_bytes x parts_in_flight bytes are in flight."""
     bucket = CountingBucket()
     tuning = replace(WHOLE, part_bytes=part_bytes, parts_in_flight=3)
     world = World(tuning, MemoryStores(out=bucket))
@@ -115,7 +115,7 @@ def test_parts_in_flight_are_bounded_by_the_settings(part_bytes: int) -> None:
 
 
 def test_large_parts_of_a_huge_member_go_one_by_one() -> None:
-    """Where the store's limit asks for larger parts, fewer are in flight."""
+    """If the store's limit requires larger parts, fewer are in flight."""
     bucket = CountingBucket()
     bucket.part_limits = bucket.part_limits._replace(max_parts=1, max_bytes=1 << 30)
     world = World(replace(WHOLE, part_bytes=1024, parts_in_flight=4), MemoryStores(out=bucket))

@@ -91,7 +91,7 @@ def test_runs_are_on_record(archive: Path, tmp_path: Path, stores: StoreConfig) 
 
 
 def test_archives_inside_are_extracted(archive: Path, tmp_path: Path, stores: StoreConfig) -> None:
-    """With `nested_depth` the archives inside are extracted, and told of one by one."""
+    """With `nested_depth` the archives inside are extracted and reported one by one."""
     told = Told()
     options = Options(key_template="{member}", nested_depth=1)
     s3unzip.extract(archive, tmp_path / "out", options, stores=stores, progress=told)

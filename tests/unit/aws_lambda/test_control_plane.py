@@ -85,7 +85,7 @@ def test_an_event_that_is_not_taken(worker: LambdaConfig) -> None:
 
 
 def test_nested_requests_go_through_the_queue(worker: LambdaConfig, account: Account) -> None:
-    """What is queued is what the planner reads; it asks for no metric or event of its own."""
+    """The planner reads the queued request, which causes no metric or event itself."""
     nested = Request(
         Location("s3", "members", "out/a/in.zip"),
         Location("s3", "members", "out/a/in/"),
@@ -189,7 +189,7 @@ def test_the_rule_takes_what_the_functions_take(name: str, key: str, *, taken: b
     ],
 )
 def test_what_an_answer_means(error: Exception | tuple[str, int], kind: type[S3UnzipError]) -> None:
-    """The action that was refused is named, and what can be tried again is told apart."""
+    """The refused action is named, and errors that a retry may solve are distinguished."""
     if isinstance(error, tuple):
         answer: Any = {
             "Error": {"Code": error[0], "Message": "because"},

@@ -40,7 +40,7 @@ def clean() -> Iterator[None]:
 
 
 def test_a_redriven_run_has_ended_before() -> None:
-    """After a failure that was told of, no later end is the first one."""
+    """After a reported failure, no later end is the first one."""
     work = RunRecords(MemoryWork())
     assert is_first_end(work, "run", "run")
     note_failure(work, DETAIL)

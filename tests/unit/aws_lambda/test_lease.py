@@ -49,7 +49,7 @@ def wait_until_hidden(client: SQSClient, url: str) -> None:
 
 
 def test_a_message_is_hidden_while_it_is_held(queue: tuple[SQSClient, str]) -> None:
-    """Nobody else gets it, whatever the queue's own timeout is."""
+    """No other function gets the message, with any timeout of the queue."""
     client, url = queue
     with hold(lambda: client, url, receive(client, url)):
         wait_until_hidden(client, url)
@@ -57,7 +57,7 @@ def test_a_message_is_hidden_while_it_is_held(queue: tuple[SQSClient, str]) -> N
 
 
 def test_a_message_comes_back_when_it_is_released(queue: tuple[SQSClient, str]) -> None:
-    """After a fault the wait is the one asked for, and no renewal makes it longer."""
+    """After a fault the wait is the requested one, and no renewal makes it longer."""
     client, url = queue
     (receipt,) = receive(client, url)
     with hold(lambda: client, url, [receipt]) as lease:

@@ -40,7 +40,7 @@ def body(request: Request) -> str:
 
 
 def test_is_read_back() -> None:
-    """A request goes through its message, and is told when it came."""
+    """A request is unchanged after its way through a message, and gets the message's time."""
     (read,) = read_requests(body(REQUEST), worker(), 5.0)
     assert read == structs.replace(REQUEST, received_time=5.0)
 

@@ -86,7 +86,7 @@ def receive(aws: dict[str, Any]) -> dict[str, Any]:
 def test_a_message_that_says_nothing_is_soon_a_dead_letter(
     aws: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It comes back at once, not after an hour; it is logged, and no error of the function."""
+    """It returns to the queue at once, not after an hour; it is logged and is no error."""
     aws["sqs"].send_message(QueueUrl=aws["queue"], MessageBody="no event")
     for _ in range(2):
         event = until(lambda: receive(aws), lambda found: bool(found["Records"]))
@@ -105,7 +105,7 @@ def test_a_message_that_says_nothing_is_soon_a_dead_letter(
 
 
 def test_an_event_of_something_else_is_consumed(aws: dict[str, Any]) -> None:
-    """A message that asks for nothing fails nothing, and no metric is missed."""
+    """A message without a request causes no failure, and no metric is missing."""
     body = {"Event": "s3:TestEvent"}
     aws["sqs"].send_message(QueueUrl=aws["queue"], MessageBody=json.dumps(body))
     assert plan.handler(receive(aws), Invocation()) == {"batchItemFailures": []}

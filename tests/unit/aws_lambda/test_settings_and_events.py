@@ -79,7 +79,7 @@ def test_worker_is_what_the_variables_say() -> None:
     ],
 )
 def test_destination_in_the_scope_is_refused(destination: str) -> None:
-    """Members that could start runs of their own are refused before the first plan."""
+    """Members that could start runs are refused before the first plan."""
     with pytest.raises(UsageError):
         read_worker({**VARIABLES, Variable.DESTINATION: destination})
 
@@ -140,7 +140,7 @@ def record_of(key: str) -> dict[str, Any]:
     ],
 )
 def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
-    """Keys arrive decoded as their event has them; what is out of scope asks for nothing."""
+    """Keys are decoded as their event requires; a key out of scope gives no request."""
     worker = read_worker(VARIABLES)
     requests = list(read_requests(json.dumps(event), worker, 5.0))
     assert [request.source.key for request in requests] == keys
@@ -169,7 +169,7 @@ def test_input_of_the_execution_is_small() -> None:
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_event_of_a_run(verdict: Verdict) -> None:
-    """Every verdict has a title, and the event is bounded whatever the archive says."""
+    """Every verdict has a title, and the size of the event is bounded for every archive."""
     report = Report(
         run=RUN.id,
         verdict=verdict,
@@ -186,7 +186,7 @@ def test_event_of_a_run(verdict: Verdict) -> None:
 
 
 def test_task_of_an_event() -> None:
-    """What the Map hands over is checked as it is taken."""
+    """The item of the Map is validated when it is parsed."""
     task = {
         "id": "batch-0",
         "kind": "batch",

@@ -67,7 +67,7 @@ def run(invocations: list[tuple[str, str | None]]) -> tuple[list[str], list[dict
 
 
 def test_an_invocation_that_is_not_sampled_imports_no_sdk() -> None:
-    """Nothing is sent, whether the header says no, says nothing yet, or is not there."""
+    """Nothing is sent if the header says no, says nothing, or is missing."""
     answers, sent = run([("a", header("0")), ("b", header("?")), ("c", None)])
     assert answers == ["a! False", "b! False", "c! False"]
     assert sent == []

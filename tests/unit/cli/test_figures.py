@@ -23,7 +23,7 @@ def test_controls_are_shown() -> None:
 
 
 def test_an_escape_is_not_its_text() -> None:
-    """The characters of an escape do not look like what the escape stands for."""
+    """The text of an escape sequence differs from the escape of that character."""
     assert printable_name("\u202e") == r"\u202e"
     assert printable_name(r"\u202e") == r"\\u202e"
     assert printable_name(r"\x202e") == r"\\x202e"
@@ -31,7 +31,7 @@ def test_an_escape_is_not_its_text() -> None:
 
 @given(st.lists(st.text(st.sampled_from("\\xu20e\n\u202e\xad"), max_size=9), max_size=40))
 def test_names_that_look_alike_are_alike(names: list[str]) -> None:
-    """What is shown tells names apart, and is printable."""
+    """The shown text distinguishes names and is printable."""
     shown = {printable_name(name) for name in names}
     assert len(shown) == len(set(names))
     assert all(text.isprintable() for text in shown)
@@ -57,7 +57,7 @@ def test_durations_read_well(seconds: float, text: str) -> None:
     ],
 )
 def test_sizes_read_well(size: int, text: str) -> None:
-    """Binary units, one digit where it tells something."""
+    """Sizes have binary units, with one decimal if it matters."""
     assert show_bytes(size) == text
 
 

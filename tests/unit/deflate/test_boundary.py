@@ -78,7 +78,7 @@ def test_truncated_stream_has_no_boundary_at_its_end() -> None:
 
 
 def test_locate_asks_for_bounded_spans() -> None:
-    """Without any boundary the whole search is read, piece by piece, and no more."""
+    """Without any boundary the search reads its whole span, piece by piece, and no more."""
     data = zlib.compressobj(0, zlib.DEFLATED, -15).compress(bytes(4_000_000)).ljust(6_000_000)
     layout = Layout(len(data), 3_000_000, search=1_200_000)
     wanted: list[Span] = []
@@ -94,7 +94,7 @@ def test_locate_asks_for_bounded_spans() -> None:
 
 
 def test_first_segment_needs_no_reading() -> None:
-    """The stream begins at bit 0, whatever its first block."""
+    """The stream begins at bit 0, with any first block."""
     with pytest.raises(StopIteration) as done:
         next(locate_boundary(cut(1000, 100), 0))
     assert done.value.value == 0

@@ -19,7 +19,7 @@ def test_combine_equals_crc_of_the_whole(one: bytes, two: bytes) -> None:
 
 @given(st.binary(max_size=2000), st.lists(st.integers(0, 2000)))
 def test_combine_over_any_cuts(data: bytes, cuts: list[int]) -> None:
-    """However the data is cut, empty parts included, the parts combine to the whole."""
+    """For every cut of the data, the parts combine to the CRC of the whole."""
     crc = 0
     for start, stop in pairwise(sorted({*cuts, 0, len(data)} | {len(data)})):
         part = data[start:stop]

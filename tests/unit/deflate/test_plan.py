@@ -11,7 +11,7 @@ from s3unzip.deflate import Layout, Span, cut, segment_span
 
 @given(st.integers(1, 2**43), st.integers(1, 2**40))
 def test_cut_covers_the_member(size: int, segment: int) -> None:
-    """Steps are at most what was asked for, nearly equal, and cover the whole."""
+    """Steps have at most the requested size, are nearly equal, and cover the member."""
     layout = cut(size, segment)
     assert layout.step <= segment
     assert (layout.count - 1) * layout.step < size <= layout.count * layout.step
@@ -19,7 +19,7 @@ def test_cut_covers_the_member(size: int, segment: int) -> None:
 
 @given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_searches_never_overlap(size: int, step: int, search: int) -> None:
-    """Each search lies in its own step, so no two segments find the same boundary."""
+    """Each search is within its own step, so no two segments find the same boundary."""
     layout = Layout(size, step, search)
     for segment in range(1, min(layout.count, 50)):
         span = layout.search_span(segment)
@@ -30,7 +30,7 @@ def test_searches_never_overlap(size: int, step: int, search: int) -> None:
 
 
 def test_segment_span_takes_both_partial_bytes() -> None:
-    """Neighbours share the byte that holds their boundary, unless it lies between bytes."""
+    """Neighbours share the byte of their boundary, unless it is between two bytes."""
     assert segment_span(0, 17, 100) == Span(0, 3)
     assert segment_span(17, 64, 100) == Span(2, 8)
     assert segment_span(64, None, 100) == Span(8, 100)

@@ -93,7 +93,7 @@ def test_stop_in_the_last_block_is_missed() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.sets(st.integers(0, 12_000), max_size=30), st.integers(0, 2))
 def test_cuts_of_the_input_change_nothing(cuts: set[int], which: int) -> None:
-    """Fed in whatever pieces, a scan gives the same value."""
+    """With any pieces of input, a scan gives the same value."""
     _, data = sample()
     blocks = walk(data)
     start, stop = [
@@ -138,7 +138,7 @@ def test_end_of_the_stream_is_told_to_the_byte() -> None:
 
 
 def test_truncated_stream_is_a_value() -> None:
-    """Input that ends too early is told by a finding, with and without a stop."""
+    """Input that ends too early gives a finding, with and without a stop."""
     _, data = sample()
     for stop in (None, walk(data)[-1].start_bit):
         work = SegmentScan(0, stop)
@@ -149,7 +149,7 @@ def test_truncated_stream_is_a_value() -> None:
 
 
 def test_corrupt_stream_is_a_value() -> None:
-    """Bits that are no deflate are told by a finding, and later input is ignored."""
+    """Bits that are not deflate give a finding, and later input is ignored."""
     _, data = sample()
     stop = walk(data)[-1].start_bit
     work = SegmentScan(0, stop)

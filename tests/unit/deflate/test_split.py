@@ -69,7 +69,7 @@ def extract(data: bytes, segment: LinkedSegment, chunk: int = 1 << 20) -> bytes:
 @settings(max_examples=60, deadline=None)
 @given(DATA, ENCODER_NAMES, st.integers(1, 12))
 def test_segments_are_the_whole(raw: bytes, encoder: str, segments: int) -> None:
-    """Whatever the data, the encoder and the number of segments, the bytes and CRC are right."""
+    """For all data, encoders and numbers of segments, the bytes and the CRC are right."""
     assert split_inflate(ENCODERS[encoder](raw), segments) == (raw, zlib.crc32(raw))
 
 
@@ -102,7 +102,7 @@ def test_every_encoder(encoder: str, data: str) -> None:
 
 @pytest.mark.parametrize("encoder", ["zlib-1", "zlib-6", "zlib-9", "isal-1", "isal-3", "pigz-like"])
 def test_ordinary_streams_are_split(encoder: str) -> None:
-    """Ordinary encoders give as many segments as were asked for."""
+    """Ordinary encoders give the requested number of segments."""
     data = ENCODERS[encoder](log_lines(40_000) * 6)
     layout = cut(len(data), -(-len(data) // 4))
     scans = scans_of(data, layout)
@@ -131,7 +131,7 @@ def test_stored_stretch_joins_the_segment_before() -> None:
 
 
 def test_false_boundary_is_passed_by() -> None:
-    """A scan that misses a false boundary goes on to the next; the false scan is left out."""
+    """A scan that misses a false boundary continues to the next; the false scan is left out."""
     raw = log_lines(40_000)
     data = ENCODERS["zlib-6"](raw)
     blocks = walk(data)
@@ -179,7 +179,7 @@ def test_missing_scan_does_not_link() -> None:
 
 
 def test_bytes_after_the_stream_do_not_link() -> None:
-    """Compressed data that the stream does not use is told as such."""
+    """Compressed data that the stream does not use gives a finding."""
     data = ENCODERS["zlib-6"](log_lines(1_000)) + b"more"
     with pytest.raises(DeflateError, match=r"ends after \d+ of \d+ compressed bytes") as caught:
         list(link_segments([scan(data, 0, None)], len(data)))
@@ -189,7 +189,7 @@ def test_bytes_after_the_stream_do_not_link() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damaged_streams_never_pass(draw: st.DataObject) -> None:
-    """A flipped bit or a cut gives an error of ours or another CRC, never bytes that pass."""
+    """A flipped bit or a cut gives an error or another CRC, never bytes that pass."""
     raw = mixed([("words", 20_000), ("echo", 20_000), ("noise", 3_000), ("words", 9_000)], 7)
     data = bytearray(ENCODERS[draw.draw(ENCODER_NAMES)](raw))
     place = draw.draw(st.integers(0, 8 * len(data) - 1))
@@ -244,7 +244,7 @@ def test_linked_segments_survive_their_bytes() -> None:
 
 
 def test_reading_is_little_more_than_the_stream() -> None:
-    """A scan reads its own segment once, and only where it looks for boundaries besides."""
+    """A scan reads its own segment once, and otherwise only where it searches for boundaries."""
     data = ENCODERS["zlib-6"](log_lines(200_000))
     layout = cut(len(data), len(data) // 3)
     read = Slices(data)

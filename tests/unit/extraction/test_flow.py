@@ -40,7 +40,7 @@ def pieces(cuts: list[int], start: int) -> Iterator[bytes]:
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 400)), max_size=20),
 )
 def test_a_window_gives_what_a_slice_would(cuts: list[int], takes: list[tuple[int, int]]) -> None:
-    """However the stream is cut, and whatever is skipped or taken twice."""
+    """This holds for every cut of the stream, with skipped and repeated ranges."""
     window = Window(pieces(cuts, 100), 100)
     position = 100
     for skip, length in takes:
@@ -57,7 +57,7 @@ def test_a_window_says_that_the_stream_ended() -> None:
 
 @given(st.integers(1, 500), st.integers(1, 5), st.integers(0, 700), st.integers(0, 700))
 def test_reading_ahead_gives_the_range_in_order(piece: int, ahead: int, a: int, b: int) -> None:
-    """In pieces of the size asked for, none missing, none twice."""
+    """The pieces have the requested size; none is missing or repeated."""
     whole = ByteRange(min(a, b), max(a, b))
     got = list(read_ahead(lambda want: DATA[want.start : want.stop], whole, piece, ahead))
     assert b"".join(got) == DATA[whole.start : whole.stop]
@@ -65,7 +65,7 @@ def test_reading_ahead_gives_the_range_in_order(piece: int, ahead: int, a: int, 
 
 
 def test_reading_ahead_stops_at_a_slow_consumer() -> None:
-    """Never more than `ahead` pieces are read that nobody took."""
+    """At most `ahead` pieces are read and not consumed."""
     started: list[ByteRange] = []
 
     def read(want: ByteRange) -> bytes:

@@ -30,7 +30,7 @@ def test_scans_without_a_record_are_listed() -> None:
 
 
 def test_nothing_is_listed_when_all_are_done() -> None:
-    """A run whose scans are all on record goes on."""
+    """A run whose scans are all on record continues."""
     work = planned()
     for scan in SCANS:
         work.write(f"scans/{scan.id}.json", [b"{}"])

@@ -60,7 +60,7 @@ def test_requests_of_a_stream() -> None:
 
 
 def test_requests_of_a_copy() -> None:
-    """A stored 1 GiB is two copied parts; nobody reads it."""
+    """A stored member of 1 GiB is two copied parts; no worker reads it."""
     job = Demand(steady(), TUNING, 4).job_of(large(TaskKind.COPY, 0, 1024 * MIB))
     assert requests_of([job]) == Requests(get=5, put=2, create=1, copy=2, complete=1)
 
@@ -103,7 +103,7 @@ def test_impossible_latencies_are_refused(p50: float, p99: float) -> None:
 
 
 def test_latency_has_the_quantiles_it_was_given() -> None:
-    """Half of all draws are below p50, 99 % below p99, and the mean lies between."""
+    """Half of all draws are below p50, 99 % below p99, and the mean is between them."""
     latency = Latency(0.030, 0.200)
     assert latency.quantile(0.5) == pytest.approx(0.030)
     assert latency.quantile(0.99) == pytest.approx(0.200)

@@ -55,7 +55,7 @@ def test_published_fixtures_beat_what_others_measured(published: dict[str, Forec
 
 
 def test_published_fixtures_stay_above_their_bounds(published: dict[str, Forecast]) -> None:
-    """49,152 PUTs at 3,500 a second need 14 s, whatever the workers."""
+    """49,152 PUTs at 3,500 a second need 14 s with any number of workers."""
     forecast = published["49k"]
     assert forecast.bounds[0].name == "write rate"
     assert forecast.bounds[0].seconds == pytest.approx(49_152 / 3_500, rel=0.01)
@@ -171,7 +171,7 @@ def test_a_senseless_budget_is_refused(limit: float) -> None:
 
 
 def test_a_task_beyond_a_time_limit_is_warned_of() -> None:
-    """A copy that would outlast an Express execution is said so."""
+    """A copy that would outlast an Express execution causes a warning."""
     workload = make_workload([large(TaskKind.COPY, 0, 600 * GIB)], TUNING, title="one copy")
     forecast = make_forecast(workload, aws(), TUNING)
     assert "Express" in forecast.warnings[0]
@@ -188,7 +188,7 @@ def test_unknown_fixtures_are_named_with_the_known() -> None:
 
 
 def test_sizes_are_counted_in_bins_that_double() -> None:
-    """0 has a bin of its own; 1,024 begins one."""
+    """0 has a separate bin; 1,024 begins one."""
     bins = count_sizes([0, 1, 1_023, 1_024, 2_047])
     assert [(one.start, one.stop, one.members) for one in bins] == [
         (0, 1, 1),
@@ -199,7 +199,7 @@ def test_sizes_are_counted_in_bins_that_double() -> None:
 
 
 def test_a_forecast_is_json() -> None:
-    """The whole forecast goes through JSON: the report keeps it beside what happened."""
+    """A forecast converts to JSON and back: the report keeps it beside the actual figures."""
     forecast = make_forecast(make_fixture(SMALL, TUNING), aws(), TUNING)
     read = json.loads(encode(forecast))
     assert read["duration"]["expected"] == forecast.duration.expected

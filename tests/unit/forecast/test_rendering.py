@@ -55,7 +55,7 @@ def test_one_machine_has_no_bill() -> None:
 
 
 def test_one_huge_member_is_told_in_bytes_a_second() -> None:
-    """Less than one member a second is told in bytes."""
+    """Less than one member a second is shown in bytes a second."""
     assert "GiB/s" in shown("100gb", "aws")
 
 

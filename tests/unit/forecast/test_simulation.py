@@ -153,5 +153,5 @@ def test_large_members_are_not_slowed_by_batches() -> None:
 
 
 def test_nothing_to_do_takes_no_time() -> None:
-    """A Map over no tasks ends at once."""
+    """A Map without tasks ends at once."""
     assert play([], aws(), 10).end == 0.0

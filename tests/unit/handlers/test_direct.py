@@ -76,7 +76,7 @@ def replace_claim(account: Account, **changes: object) -> Claim:
 def test_a_small_archive_is_done_by_one_invocation(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
-    """Members, report and event are there, of all records two objects, and no execution."""
+    """Members, report and event exist, the records are two objects, and there is no execution."""
     functions = deploy()
     heard = account.listen()
     account.put("a b.zip", archive())
@@ -132,7 +132,7 @@ def test_a_bad_member_is_its_own_failure(
 
 
 def test_an_event_that_comes_again(deploy: Callable[..., Functions], account: Account) -> None:
-    """It writes nothing, and the run is told of once."""
+    """It writes nothing, and the run is announced once."""
     functions = deploy()
     heard = account.listen()
     account.put("a.zip", archive())
@@ -204,7 +204,7 @@ def test_what_is_beyond_a_bound_is_an_execution(
 def test_a_slow_function_hands_its_archive_over(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
-    """Near its deadline it writes down what it has; the execution does the rest and no more."""
+    """Near its deadline it writes its records; the execution does the rest and no more."""
     functions = deploy()
     functions.invocation = Expiring(12, account)
     heard = account.listen()
@@ -226,7 +226,7 @@ def test_a_slow_function_hands_its_archive_over(
 def test_a_fault_that_lasts_hands_the_archive_over(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
-    """A destination that is not there stops the run as it stops any; it can be redriven."""
+    """A missing destination stops the run like any other run; it can be redriven."""
     functions = deploy(**{Variable.DESTINATION: "s3://nowhere/out/"})
     account.put("a.zip", archive())
     assert functions.plan(object_created("a.zip")) == []
@@ -264,7 +264,7 @@ def test_a_killed_function_is_followed_by_the_state_machine(
 def test_a_function_that_was_killed_after_its_records(
     deploy: Callable[..., Functions], account: Account, *, redriven: bool
 ) -> None:
-    """Its message writes the report and tells of the run; no member is written again."""
+    """The next delivery writes the report and announces the run; no member is written again."""
     functions = deploy()
     account.put("a.zip", archive())
     functions.plan(object_created("a.zip"))
@@ -284,7 +284,7 @@ def test_a_function_that_was_killed_after_its_records(
 
 
 def test_handing_over_can_be_repeated(deploy: Callable[..., Functions], account: Account) -> None:
-    """Where the plan is whole and the execution did not start, the next attempt starts it."""
+    """If the plan is complete and the execution did not start, the next attempt starts it."""
     functions = deploy()
     functions.invocation = Expiring(12, account)
     machine = account.variables[Variable.STATE_MACHINE]

@@ -48,7 +48,7 @@ def archive(*more: Entry) -> bytes:
 def test_an_archive_from_event_to_verdict(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
-    """Plan, extract and report of one archive: members, verdict and event are there."""
+    """Plan, extract and report of one archive give members, verdict and event."""
     functions = deploy()
     heard = account.listen()
     account.put("a b.zip", archive())
@@ -75,7 +75,7 @@ def test_an_event_that_comes_twice(deploy: Callable[..., Functions], account: Ac
 
 
 def test_an_archive_that_is_gone(deploy: Callable[..., Functions], account: Account) -> None:
-    """Its message is consumed: nobody can plan what is not there."""
+    """Its message is consumed, because a missing archive cannot be planned."""
     assert deploy().plan(object_created("gone.zip")) == []
     assert account.executions() == []
 
@@ -143,7 +143,7 @@ def test_the_cost_limit(
 def test_an_execution_that_failed_is_settled(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
-    """EventBridge tells its name; the report says what is missing, and a redrive may begin."""
+    """EventBridge sends its name; the report says what is missing, and a redrive may begin."""
     functions = deploy()
     heard = account.listen()
     account.put("a.zip", archive())
@@ -164,7 +164,7 @@ def test_an_execution_that_failed_is_settled(
 def test_a_run_with_tasks_left_is_not_announced(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
-    """The state machine does them once more; then the verdict is told."""
+    """The state machine repeats them; then the verdict is announced."""
     functions = deploy()
     heard = account.listen()
     account.put("a.zip", archive())
@@ -223,7 +223,7 @@ def test_a_huge_member_is_scanned_linked_and_extracted(
 def test_an_event_that_lacks_something(
     deploy: Callable[..., Functions], handler: object, name: str
 ) -> None:
-    """A function that is called by hand says what it wants."""
+    """A function that is called by hand names the missing field."""
     deploy()
     event = {} if name == "run" else {"run": RUN}
     with pytest.raises(UsageError, match=f"the event has no '{name}'"):

@@ -72,7 +72,7 @@ def test_a_large_directory_is_planned_by_the_execution(
 
 
 def test_a_planner_that_is_tried_again_keeps_the_plan(started: Functions, account: Account) -> None:
-    """A plan that is whole is taken as it is, and an event that comes again starts nothing."""
+    """A complete plan is kept, and a repeated event starts nothing."""
     (run,) = account.executions()
     answer = call_planner(started, run)
     before = account.objects("work")
@@ -100,7 +100,7 @@ def test_an_archive_that_the_planner_refuses(
 def test_an_archive_that_is_overwritten_before_it_is_planned(
     started: Functions, account: Account, newer: bytes
 ) -> None:
-    """The run is of the version that its event told of; the newer one has its own."""
+    """The run is of the version in its event; the newer version has its own run."""
     (run,) = account.executions()
     account.put("a.zip", newer)
     assert call_planner(started, run) == {"refused": True}
@@ -134,7 +134,7 @@ def test_a_planner_that_fails_is_reported(started: Functions, account: Account) 
 def test_a_small_directory_is_planned_once(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
-    """Events that come again, whatever the settings are then, leave a running plan as it is."""
+    """Repeated events leave an active plan unchanged, even with other settings."""
     functions = deploy()
     account.put("a.zip", ARCHIVE)
     functions.plan(object_created("a.zip"))

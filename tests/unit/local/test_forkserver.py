@@ -104,7 +104,7 @@ def ended(child: Child) -> bool:
 
 @pytest.mark.parametrize("birth", BIRTHS)
 def test_workers_serve_their_connections(birth: str) -> None:
-    """Two workers at once, each on its own; the server is their parent, born as was asked for."""
+    """Concurrent workers serve one connection each; the server of the given kind forks them."""
     printed = run_program(
         birth,
         "with ForkServer(['colorsys']) as server:",
@@ -123,7 +123,7 @@ def test_workers_serve_their_connections(birth: str) -> None:
 
 @pytest.mark.parametrize("birth", BIRTHS)
 def test_an_early_ctrl_c_is_the_programs(birth: str, tmp_path: Path) -> None:
-    """A terminal sends it to all; the server goes on, also while it is still importing."""
+    """A terminal sends it to all processes; the server continues, even during its imports."""
     (tmp_path / "slow_to_import.py").write_text("import time; time.sleep(0.5)")
     printed = run_program(
         birth,
@@ -155,7 +155,7 @@ def test_nothing_that_was_open_stays_open(birth: str) -> None:
 
 @pytest.mark.parametrize("birth", BIRTHS)
 def test_all_end_with_a_killed_program(birth: str) -> None:
-    """Nobody tells them: they hear the ends of their connections."""
+    """They notice the ends of their connections."""
     done = run(
         birth,
         "server = ForkServer()",
@@ -168,7 +168,7 @@ def test_all_end_with_a_killed_program(birth: str) -> None:
 
 
 def test_a_killed_worker_is_heard_of_and_reaped(server: ForkServer) -> None:
-    """Its connection ends; its process id is its own until it is reaped, and nobody's after."""
+    """Its connection ends; no other process gets its process id until it is reaped."""
     child = server.start(echo)
     os.kill(child.pid, signal.SIGKILL)
     assert ended(child)
@@ -179,7 +179,7 @@ def test_a_killed_worker_is_heard_of_and_reaped(server: ForkServer) -> None:
 
 
 def test_a_stopped_worker_may_still_answer(server: ForkServer) -> None:
-    """It is sent nothing more, ends by itself, and what it says meanwhile is in nobody's way."""
+    """It gets no more data and ends, and its remaining messages disturb nothing."""
     child = server.start(echo)
     for _ in range(10):
         child.connection.send(bytes(10_000))
@@ -189,7 +189,7 @@ def test_a_stopped_worker_may_still_answer(server: ForkServer) -> None:
 
 
 def test_a_worker_that_does_not_stop_is_killed(server: ForkServer) -> None:
-    """Until it ends by itself nobody waits for longer than was said."""
+    """The wait for it is never longer than its limit."""
     child = server.start(hang)
     assert child.connection.recv() == "deaf"
     child.ask_to_stop()
@@ -200,7 +200,7 @@ def test_a_worker_that_does_not_stop_is_killed(server: ForkServer) -> None:
 
 
 def test_a_bug_in_a_worker_ends_it(capfd: pytest.CaptureFixture[str]) -> None:
-    """It is told in one line, and costs that worker alone."""
+    """One line reports it, and only that worker ends."""
     with ForkServer() as server:
         child = server.start(fail)
         assert ended(child)
@@ -257,7 +257,7 @@ def test_a_busy_worker_ends_with_a_killed_program(birth: str, *, reaped: bool) -
 
 @pytest.mark.parametrize("birth", BIRTHS)
 def test_signals_of_a_terminal_and_a_service_manager_are_the_programs(birth: str) -> None:
-    """They are sent to all processes of a group; the server goes on."""
+    """They are sent to all processes of a group; the server continues."""
     printed = run_program(
         birth,
         "with ForkServer() as server:",

@@ -178,7 +178,7 @@ def die(clock: LocalClock, progress: PipeProgress) -> NoReturn:
 
 
 def test_ctrl_c_stops_cleanly_and_redrive_continues(tmp_path: Path) -> None:
-    """What is done is on record and whole; the rest is done by redrive."""
+    """Finished work is on record; a redrive does the rest."""
     setup = Setup(tmp_path)
 
     def interrupt() -> None:

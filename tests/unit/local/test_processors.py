@@ -109,7 +109,7 @@ def schedule_the_idle() -> int:
 
 
 def test_one_thread_or_more() -> None:
-    """Only a process with one thread is said to have one."""
+    """Only for a process with one thread the answer is yes."""
     assert ask_worker(count_threads) == (True, False)
 
 
@@ -126,7 +126,7 @@ def test_a_processor_that_is_not_there() -> None:
 
 
 def test_threads_yield() -> None:
-    """A process and its threads are a batch: they interrupt nobody."""
+    """A process and its threads use SCHED_BATCH, so they preempt no other thread."""
     assert ask_worker(schedule_threads) == (os.SCHED_BATCH, os.SCHED_BATCH)
 
 

@@ -46,7 +46,7 @@ def make_step(rule: OnConflict, there: bytes | None) -> Step:
     ],
 )
 def test_before_the_write(rule: OnConflict, there: bytes | None, expected: Status | None) -> None:
-    """None: write the member; else its outcome. Overwriting asks the destination nothing."""
+    """None means that the member is written; `overwrite` sends no request."""
     step = make_step(rule, there)
     outcome = resolve_conflict(ROW, step)
     assert (outcome and outcome.status) == expected

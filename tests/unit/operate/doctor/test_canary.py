@@ -94,7 +94,7 @@ def test_it_is_extracted_and_nothing_is_left(
     account: Account,
     options: dict[str, object],
 ) -> None:
-    """Whatever the environment's options make of the members."""
+    """This holds for all options of the environment."""
     deployment, functions = deploy(**{Variable.OPTIONS: json.dumps(options)})
     canary = Canary(deployment)
     canary.put()
@@ -127,7 +127,7 @@ def test_an_encrypted_member_tries_the_secret(
 def test_a_secret_that_cannot_be_read(
     deploy: Callable[..., tuple[Deployment, Functions]], account: Account
 ) -> None:
-    """The canary goes without: the check of the secret tells why."""
+    """The canary has no encrypted member: the check of the secret says why."""
     deployment, _ = deploy(**{Variable.PASSWORD_SECRET: "gone"})
     Canary(deployment).put()
     (body,) = account.objects("arrivals").values()
@@ -139,7 +139,7 @@ def test_a_secret_that_cannot_be_read(
 def test_a_run_that_is_refused(
     deploy: Callable[..., tuple[Deployment, Functions]], account: Account
 ) -> None:
-    """The report's own words are told, and its records stay to be read."""
+    """The result has the report's message, and the run's records are kept."""
     deployment, functions = deploy(**{Variable.MAX_COST: "0.0000001"})
     canary = Canary(deployment)
     canary.put()
@@ -190,7 +190,7 @@ def test_an_object_that_is_not_what_was_put(
 def test_filters_that_select_nothing(
     deploy: Callable[..., tuple[Deployment, Functions]], account: Account
 ) -> None:
-    """The run ends well and proves little, which is a warning."""
+    """The run completes but proves little, which is a warning."""
     deployment, functions = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
     canary = Canary(deployment)
     canary.put()
@@ -201,7 +201,7 @@ def test_filters_that_select_nothing(
 
 
 def test_a_run_that_does_not_end(deploy: Callable[..., tuple[Deployment, Functions]]) -> None:
-    """Its state is told, and how to follow it."""
+    """The result has its state, and the command to watch it."""
     deployment, functions = deploy()
     canary = Canary(deployment)
     canary.put()
@@ -259,7 +259,7 @@ def test_an_archive_that_may_not_be_put(
 def test_objects_that_may_not_be_deleted(
     deploy: Callable[..., tuple[Deployment, Functions]],
 ) -> None:
-    """What is left behind is told, with the word to look for."""
+    """The result names what is left, with the token to search for."""
     deployment, _ = deploy()
     results = try_canary(deployment, 0.1)
     assert next(results).status is FAILURE
