@@ -62,7 +62,7 @@ class Assembly:
 
 
 def prepare_dependencies() -> Path:
-    """Install the functions' dependencies for MiniStack's interpreter, unless they are installed."""
+    """Install the functions' dependencies for MiniStack's interpreter, unless they exist."""
     locked = hashlib.sha256((ROOT / "uv.lock").read_bytes() + str(PYTHON).encode()).hexdigest()
     folder = BUILT / f"site-{locked[:16]}"
     if not folder.exists():

@@ -1,5 +1,4 @@
-"""Concurrency: reservations reduce what others have, and invocations without a free one are
-throttled.
+"""Concurrency: reservations reduce what is free for others; calls beyond it are throttled.
 
 - The account has 1,000 in a Region; ``LAMBDA_ACCOUNT_CONCURRENCY`` sets another quota (new
   accounts have as few as 10). MiniStack's own default depends on the machine's memory.

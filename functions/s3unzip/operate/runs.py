@@ -27,11 +27,11 @@ from s3unzip.operate.bundled_store import BundledRunStore
 from s3unzip.operate.stack import find_stack
 from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.records import RunRecords
-from s3unzip.runs.watch import Items, RunEntry
+from s3unzip.runs.watch import Items, RunEntry, unique_runs
 from s3unzip.stores.s3.stores import S3Stores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
@@ -122,7 +122,7 @@ class DeployedRuns:
         runs = heapq.merge(
             self._executions(limit), refused, direct, key=lambda one: one.started, reverse=True
         )
-        yield from itertools.islice(_without_claims_of(runs), limit)
+        yield from itertools.islice(unique_runs(runs), limit)
 
     def _executions(self, limit: int) -> Iterator[RunEntry]:
         pages = self._states.get_paginator("list_executions").paginate(
@@ -147,7 +147,7 @@ class DeployedRuns:
             if latest is None:
                 raise NotFoundError(f"no run of {self.environment} has begun yet")
             return run_of(latest.id)
-        found = self._begin_so(name) or self._going(name)
+        found = self._ids_with_records(name) or self._direct_ids(name)
         if name in found:
             return name
         if not found:
@@ -160,7 +160,7 @@ class DeployedRuns:
         """Return the ids of the runs of archives with the name of `source`, the earliest first."""
         dated = [
             (self.records(run).read_run().created, run)
-            for run in self._begin_so(f"{run_stem(source)}-")
+            for run in self._ids_with_records(f"{run_stem(source)}-")
         ]
         return [run for _, run in sorted(dated)]
 
@@ -274,7 +274,7 @@ class DeployedRuns:
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:DescribeExecution") from None
 
-    def _begin_so(self, name: str) -> list[str]:
+    def _ids_with_records(self, name: str) -> list[str]:
         """Return the ids that begin with `name` of runs with records."""
         prefix = f"{self._prefix}runs/"
         try:
@@ -290,16 +290,7 @@ class DeployedRuns:
         names = [one.removeprefix(prefix).rstrip("/") for one in found]
         return [one for one in names if not one.startswith("-")]
 
-    def _going(self, name: str) -> list[str]:
+    def _direct_ids(self, name: str) -> list[str]:
         """Return the ids that begin with `name` of direct runs, which may have no records yet."""
         entries = list_direct_runs(self._stores.session.control, self.work_location, MAX_RUNS)
         return [entry.id for entry in entries if entry.id.startswith(name)]
-
-
-def _without_claims_of(runs: Iterable[RunEntry]) -> Iterator[RunEntry]:
-    """Leave out the claims of runs that an execution or a refusal, which begin later, tells of."""
-    known: set[str] = set()
-    for entry in runs:
-        if entry.id not in known:
-            known.add(entry.id)
-            yield entry

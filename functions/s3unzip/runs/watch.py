@@ -16,6 +16,8 @@ from s3unzip.model import Outcome, PlanSummary, Status, TaskKind, TaskReport
 from s3unzip.runs.object_records import READERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from s3unzip.runs.records import RunRecords
 
 
@@ -25,6 +27,15 @@ class RunEntry(NamedTuple):
     id: str
     state: str  # of its execution; empty on one machine
     started: float  # Unix seconds
+
+
+def unique_runs(entries: Iterable[RunEntry]) -> Iterator[RunEntry]:
+    """Yield the first entry of each run: a run may have a claim and an execution or a refusal."""
+    known: set[str] = set()
+    for entry in entries:
+        if entry.id not in known:
+            known.add(entry.id)
+            yield entry
 
 
 class Items(NamedTuple):
