@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from s3unzip.cli.commands import archive, doctor, operate, plan, reconcile, run, verify, watch
+from s3unzip.cli.commands import (
+    archive,
+    doctor,
+    operate,
+    plan,
+    reconcile,
+    run,
+    soundness,
+    verify,
+    watch,
+)
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.cli.terminal.signals import Stopping
 from s3unzip.cli.terminal.streams import (
@@ -55,7 +65,7 @@ def start(
         sys.stdout.write(f"{context.get_help()}\n")
 
 
-for commands in (run, plan, verify, archive, watch, operate, reconcile, doctor):
+for commands in (run, soundness, plan, verify, archive, watch, operate, reconcile, doctor):
     commands.register(app)
 
 

@@ -14,13 +14,13 @@ from s3unzip.model.values import encode
 class Location(Struct, frozen=True):
     """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
 
-    scheme: str  # s3, file, http or https
+    scheme: str  # s3, file, http or https; nowhere: a destination that keeps nothing
     bucket: str  # bucket, or host with port; empty for a file
     key: str  # key, absolute path, or path with query
 
     def __str__(self) -> str:
-        if self.scheme == "file":
-            return self.key
+        if self.scheme in {"file", "nowhere"}:
+            return self.key or self.scheme
         shown = self.public
         return f"{shown.scheme}://{shown.bucket}/{shown.key}"
 
@@ -72,6 +72,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     on_conflict: OnConflict = OnConflict.OVERWRITE
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    strip_components: int = 0  # leading folders of a member's path that its key leaves out
     names: tuple[str, ...] = ()  # exact member names; none: all
     limit: int | None = None  # extract the first so many of the selected members
     lenient: bool = False

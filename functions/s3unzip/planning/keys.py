@@ -35,11 +35,12 @@ class KeyTemplate(Struct, frozen=True):
     rest: str  # "{member}" in nearly every run
     archive: dict[str, str]  # values of the archive's fields
     ending: str = ""  # ".gz" where members are kept compressed
+    strip: int = 0  # leading folders of the path that are left out
 
     @property
     def plain(self) -> bool:
         """Whether a key is just the prefix and the path."""
-        return self.rest == "{member}" and not self.ending
+        return self.rest == "{member}" and not self.ending and not self.strip
 
     @property
     def marker(self) -> str:
@@ -53,6 +54,7 @@ class KeyTemplate(Struct, frozen=True):
         return self._render
 
     def _render(self, path: str) -> str:
+        path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
         stem, suffix = posixpath.splitext(name)
         member = {"member": path, "dir": folder, "name": name, "stem": stem, "suffix": suffix}
@@ -95,7 +97,9 @@ def parse_template(request: Request) -> KeyTemplate:
     ending = GZIP_ENDING if request.options.as_gzip is GzipForm.SUFFIX else ""
     # A bucket's keys are whole, and so are a folder's: paths that begin with the folder's.
     base = request.destination.key
-    return KeyTemplate(base + prefix.lstrip("/"), text[cut:], archive, ending)
+    return KeyTemplate(
+        base + prefix.lstrip("/"), text[cut:], archive, ending, request.options.strip_components
+    )
 
 
 def _fill(text: str, values: dict[str, str]) -> str:

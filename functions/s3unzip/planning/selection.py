@@ -71,14 +71,15 @@ def _translate(token: str) -> str:
 
 def selector(options: Options) -> Callable[[str], bool] | None:
     """Return the function that says whether a path is wanted; None: all are."""
-    if not (options.include or options.exclude or options.names):
+    strip = options.strip_components
+    if not (options.include or options.exclude or options.names or strip):
         return None
     include = [compile_glob(pattern) for pattern in options.include]
     exclude = [compile_glob(pattern) for pattern in options.exclude]
     names = frozenset(options.names)
 
     def wanted(path: str) -> bool:
-        if names and path not in names:
+        if (names and path not in names) or path.count("/") < strip:
             return False
         if include and not any(pattern.match(path) for pattern in include):
             return False

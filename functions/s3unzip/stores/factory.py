@@ -74,6 +74,10 @@ class _Stores:
                 return self._open_s3().destination(location)
             case "file":
                 return self._open_folder(location.key)
+            case "nowhere":
+                from s3unzip.stores.nowhere import NowhereDestination
+
+                return NowhereDestination()
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 

@@ -12,8 +12,8 @@ from s3unzip.cli.options.connections import RunConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.warnings import warn
-from s3unzip.model import OnConflict
-from s3unzip.stores.locations import parse_destination
+from s3unzip.model import OnConflict, Options, Request
+from s3unzip.stores.locations import parse_destination, parse_source
 
 Conflict = Annotated[
     OnConflict, typer.Option("--on-conflict", help="What to do where DEST has the key.")
@@ -49,6 +49,9 @@ def run_command(
         bool, typer.Option("--marker", help="Write _SUCCESS last, if all went well.")
     ] = False,
     max_cost: o.MaxCost = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the keys and what would be done; write nothing.")
+    ] = False,
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> int:
@@ -71,6 +74,8 @@ def run_command(
         marker=marker,
     )
     connection.check_destination(parse_destination(dest))
+    if dry_run:
+        return _list_decisions(source, dest, chosen, reading, connection, json=json)
     output = RunOutput(quiet=quiet, json=json)
     with output.display:
         report = s3unzip.extract(
@@ -87,3 +92,28 @@ def run_command(
         )
     below = 0 if all(one.is_right for one in output.nested_runs) else 1
     return report.verdict.exit_code or below
+
+
+def _list_decisions(
+    source: str,
+    dest: str,
+    options: Options,
+    reading: o.Reading,
+    connection: RunConnection,
+    *,
+    json: bool,
+) -> int:
+    """Print what a run would do about each member."""
+    from s3unzip.api.policy import make_policy
+    from s3unzip.api.selection import judge_selection
+    from s3unzip.cli.terminal.listing import print_decisions
+    from s3unzip.context import Context
+    from s3unzip.local.clock import LocalClock
+    from s3unzip.local.dry_run import decide
+    from s3unzip.stores.factory import open_stores
+
+    request = Request(parse_source(source), parse_destination(dest), options)
+    policy = make_policy(options, reading.read(), request.destination)
+    context = Context(open_stores(connection.config()), LocalClock(), policy)
+    decisions = decide(request, context, judge_selection(options, warn))
+    return print_decisions(decisions, json=json)

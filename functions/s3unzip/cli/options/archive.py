@@ -95,6 +95,22 @@ class Layout(OptionGroup):
         typer.Option("--key-template", help="How keys are made; default {archive_stem}/{member}."),
     ] = None
 
+    strip_components: Annotated[
+        int,
+        typer.Option(
+            "--strip-components",
+            metavar="N",
+            min=0,
+            help="Leave out so many leading folders; members without them are not extracted.",
+        ),
+    ] = 0
+    flatten: Annotated[
+        bool,
+        typer.Option(
+            "--flatten", help="Leave out all folders; two members with one name are refused."
+        ),
+    ] = False
+
     @property
     def template(self) -> str | None:
         """The key template that the options ask for; None: they ask for none.
@@ -102,12 +118,14 @@ class Layout(OptionGroup):
         Raises:
             UsageError: both ways to give one are used.
         """
+        if self.key_template is not None and (self.flatten or self.prefix is not None):
+            other = "--flatten" if self.prefix is None else "--prefix"
+            raise UsageError(f"{other} and --key-template: give one of them")
+        member = "{name}" if self.flatten else "{member}"
         if self.prefix is None:
-            return self.key_template
-        if self.key_template is not None:
-            raise UsageError("--prefix and --key-template: give one of them")
+            return f"{{archive_stem}}/{member}" if self.flatten else self.key_template
         cleaned = self.prefix.strip("/")
-        return f"{cleaned}/{{member}}" if cleaned else "{member}"
+        return f"{cleaned}/{member}" if cleaned else member
 
 
 @dataclass(frozen=True)
@@ -176,6 +194,7 @@ def make_options(
         exclude=tuple(selection.exclude or ()),
         names=tuple(selection.member or ()),
         limit=selection.limit,
+        strip_components=layout.strip_components,
         lenient=reading.lenient,
         encoding=reading.encoding,
         as_gzip=as_gzip,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.terminal.figures import printable, show_seconds
+from s3unzip.cli.terminal.figures import printable, printable_name, show_seconds
+from s3unzip.model import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from s3unzip.cli.runs import ListedRun
+    from s3unzip.local.dry_run import Decision
 
 TITLES = ("STARTED (UTC)", "STATE", "TOOK", "MEMBERS", "FAILED", "RUN", "SOURCE -> DESTINATION")
 RIGHT = {"TOOK", "MEMBERS", "FAILED"}
@@ -31,6 +34,21 @@ def print_runs(runs: Iterable[ListedRun]) -> None:
             for cell, width, title in zip(row, widths, TITLES, strict=True)
         )
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def print_decisions(decisions: Iterable[Decision], *, json: bool) -> int:
+    """Print what a run would do; return 1 if it could not do all of it."""
+    counts: Counter[str] = Counter()
+    for one in decisions:
+        counts[one.action] += 1
+        if json:
+            sys.stdout.write(encode(one).decode() + "\n")
+            continue
+        why = f"  {printable(one.message or '')} ({one.reason})" if one.message else ""
+        sys.stdout.write(f"{one.action:9}  {one.size:12,}  {printable_name(one.key)}{why}\n")
+    shown = ", ".join(f"{count:,} {action}" for action, count in counts.items())
+    sys.stderr.write(f"dry run, nothing is written: {shown or 'no members'}\n")
+    return 1 if counts["fail"] or counts["refuse"] else 0
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:

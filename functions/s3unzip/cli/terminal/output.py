@@ -44,6 +44,22 @@ def print_report(
         out.write(f"  next: {printable(following)}\n")
 
 
+def print_test(report: Report, stream: TextIO | None = None) -> None:
+    """Print whether the members of an archive are sound, and what is wrong with the others."""
+    out = stream or sys.stderr
+    sound = report.verdict is Verdict.COMPLETED
+    out.write(f"{'SOUND' if sound else report.verdict.value}  {printable(str(report.source))}\n")
+    if report.message:
+        out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
+    if report.reason:
+        out.write(f"  help: {explain(report.reason).advice}\n")
+    if report.verdict is not Verdict.REJECTED:
+        seconds = show_seconds(max(report.finished - report.started, 1e-9))
+        out.write(f"  {report.extracted:,} members are sound, {report.failed:,} are not; ")
+        out.write(f"{show_bytes(report.bytes_out)} decoded in {seconds}\n")
+    _print_failures(report, out)
+
+
 def print_reasons(counts: Mapping[str, int], stream: TextIO | None = None) -> None:
     """Print how many members were refused for what, each with its explanation."""
     out = stream or sys.stderr

@@ -1,0 +1,70 @@
+"""``test``: decode every member and check its CRC-32, nothing written."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from s3unzip.cli.options import archive as o
+from s3unzip.cli.options.connections import SourceConnection
+from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.options.power import Power
+from s3unzip.cli.terminal.warnings import warn
+from s3unzip.model import Location, Request, encode
+from s3unzip.stores.locations import parse_source
+
+if TYPE_CHECKING:
+    import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("test")(with_groups(check_archive))
+
+
+def check_archive(
+    source: o.Source,
+    selection: o.Selection,
+    reading: o.Reading,
+    power: Power,
+    connection: SourceConnection,
+    quiet: o.Quiet = False,
+    json: o.Json = False,
+) -> int:
+    """Decode every member and check its CRC-32; nothing is written.
+
+    The same checks as of a run, with as many processes. No record is kept.
+
+    Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
+    """
+    from s3unzip.api.policy import make_policy
+    from s3unzip.api.selection import judge_selection
+    from s3unzip.cli.terminal.output import print_test
+    from s3unzip.cli.terminal.progress import RunDisplay
+    from s3unzip.local.machine import Machine, Setup
+    from s3unzip.local.runner import run_archive
+    from s3unzip.stores.nowhere import NOWHERE
+
+    options = o.make_options(selection, o.Layout(key_template="{member}"), reading)
+    request = Request(parse_source(source), NOWHERE, options)
+    policy = make_policy(options, reading.read(), NOWHERE)
+    with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
+        stores = replace(connection.config(), work=Location("file", "", f"{home}/"))
+        setup = Setup(stores, policy, power.tuning(power.processes), power.processes)
+        display = RunDisplay(quiet=quiet)
+        with Machine(setup, request.source, NOWHERE, display) as machine, display:
+            report = run_archive(
+                request,
+                machine.context,
+                machine.make_pool,
+                display.planned,
+                judge_selection(options, warn),
+            )
+    if json:
+        sys.stdout.write(encode(report).decode() + "\n")
+    if not quiet:
+        print_test(report)
+    return report.verdict.exit_code
