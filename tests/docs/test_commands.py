@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SHELL = {"chmod", "curl", "echo", "ls", "mkdir", "printf", "rm"}
 SECONDS = 120.0  # of one command
-ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_]+)=(\S*)$")
+ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
 
 
 @dataclass(frozen=True, slots=True)
