@@ -58,7 +58,7 @@ class Failures(Sequence[Failure]):
         self._codes.append(code)
         self._messages.append(message)
 
-    def settle(self) -> None:
+    def sort(self) -> None:
         """Sort them by directory order, after the columns have their final order."""
         order = sorted(range(len(self._index)), key=self._index.__getitem__)
         self._codes = [self._codes[at] for at in order]

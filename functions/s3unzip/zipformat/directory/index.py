@@ -199,7 +199,7 @@ class IndexBuilder:
         self._resolve_repeated()
         self._warn_clashes()
         resolve_places(self._columns, self._location.start)
-        self._failures.settle()
+        self._failures.sort()
         members = Members(self._columns)
         plain = not self._failures and len(members) == len(self._columns.kind)
         sizes, compressed = self._columns.size, self._columns.compressed_size
