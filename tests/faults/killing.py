@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 KILLS_A_SEQUENCE = 50
 MEAN_SECONDS = 0.07  # between two kills
 TO_PROGRAM, TO_SERVER = 0.03, 0.04  # chances that a kill is theirs; else it is a worker's
+TO_BEGINNER = 0.05  # chance that a program without workers yet is considered
 ORPHAN_SECONDS = 1.0
 LAST_SECONDS = 120.0  # of the program that is left alone
 PLACES = ("s3", "folder")
@@ -56,7 +57,8 @@ class Sequence:
         self._dice = dice
         self.kills: Counter[str] = Counter()  # by what was killed
         self.programs = 0
-        self.orphans = 0
+        self.orphans = 0  # processes that ran a second after their program
+        self.survivors = 0  # processes that never ended
         self.codes: Counter[int] = Counter()  # exit codes; a killed program has -9
 
     def work_off(self, kills: int) -> int:
@@ -84,6 +86,7 @@ class Sequence:
             "uploads_left": self._world.uploads(),
             "files_left": sum(1 for _ in (self._folder / "out").rglob(".s3unzip-*")),
             "orphans": self.orphans,
+            "survivors": self.survivors,
         }
 
     def _run(self, kills: int) -> int:
@@ -101,12 +104,16 @@ class Sequence:
             known.update(children)
             kills -= self._kill(program, children)
         code = program.wait(LAST_SECONDS)
-        self.orphans += len(await_end(sorted(known), ORPHAN_SECONDS))
+        late = await_end(sorted(known), ORPHAN_SECONDS)
+        self.orphans += len(late)
+        self.survivors += len(await_end(late, LAST_SECONDS))
         return code
 
     def _kill(self, program: subprocess.Popen[bytes], children: list[int]) -> int:
         """Kill one of the processes; return how many were killed."""
         chance = self._dice.random()
+        if len(children) < 2 and self._dice.random() > TO_BEGINNER:  # else few would work at all
+            return 0
         if chance < TO_PROGRAM:
             kind, pids = "program", [program.pid]
         elif chance < TO_PROGRAM + TO_SERVER:

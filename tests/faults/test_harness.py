@@ -38,7 +38,7 @@ def test_killed_workers_leave_nothing_undone(world: World) -> None:
     """After kills and at most one redrive all members exist, and no upload is left."""
     found = values(killing.measure_kills(world, 6))
     assert found["equal_sequences"] == found["sequences"]
-    assert (found["uploads_left"], found["files_left"], found["orphans"]) == (0, 0, 0)
+    assert (found["uploads_left"], found["files_left"], found["survivors"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
