@@ -97,8 +97,9 @@ def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
     """Return the requests of plan and report, without those of the tasks.
 
     The plan reads the tail and the rest of the directory, probes the destination (it begins and
-    aborts an upload) and writes six objects, the large ones in parts. The report lists and reads
-    the outcomes and writes two objects.
+    aborts an upload) and writes seven objects, the large ones in parts. The report reads six
+    records besides the outcomes, two of them after a HEAD, lists retries, outcomes and uploads,
+    and writes two objects.
     """
     scans = sum(task.kind is TaskKind.SEGMENT for task in workload.tasks)
     split = sum(task.parts > 1 and task.part == 0 for task in workload.tasks)
@@ -107,13 +108,14 @@ def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
     rows = math.ceil(workload.rows_bytes / tuning.part_bytes)
     map_reads = 1 + bool(scans)
     return Requests(
-        get=1 + math.ceil(beyond / tuning.directory_piece) + map_reads + tasks + 2 * scans,
-        put=6 + 2 + bool(scans) + scans + split,
+        get=1 + math.ceil(beyond / tuning.directory_piece) + map_reads + 6 + tasks + 2 * scans,
+        put=7 + 2 + bool(scans) + scans + split,
+        head=2,
         create=1 + (rows > 1),
         part=rows if rows > 1 else 0,
         complete=int(rows > 1),
         abort=1,
-        list=math.ceil((tasks + 1) / 1_000),
+        list=3 + math.ceil((tasks + 1) / 1_000),
     )
 
 
