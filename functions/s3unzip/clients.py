@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AwsSession:
-    """One profile and region of an account; None leaves them to ``AWS_PROFILE`` and the like.
+    """One profile and region of an account; None uses ``AWS_PROFILE`` and the other AWS variables.
 
     Threads may share its clients, but only one at a time may make them. A profile that does not
     exist is an error of the first client.
@@ -46,8 +46,8 @@ class AwsSession:
             BotoCoreError: the profile does not exist, or no region is set.
             UsageError: the endpoint is no URL.
         """
-        make: Any = self._factory.client  # its overloads want literal names
+        make: Any = self._factory.client  # its overloads need literal names
         try:
             return make(service, region_name=region, endpoint_url=endpoint_url, config=config)
-        except ValueError as error:  # an endpoint of ~/.aws/config or of a variable
+        except ValueError as error:  # an endpoint from ~/.aws/config or a variable
             raise UsageError(f"{error}: it must begin with http:// or https://") from None

@@ -1,4 +1,4 @@
-"""What every step of the pipeline needs besides its input."""
+"""The resources of every step of the pipeline, in addition to its input."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Context(Struct, frozen=True):
-    """Stores, rules and time; one per worker, made where the program starts."""
+    """Stores, rules and clock; each worker has one, created where the program starts."""
 
     stores: Stores
     clock: Clock
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
-    platform: Platform | None = None  # that forecasts and costs are of; None: neither is made
+    platform: Platform | None = None  # for forecasts and costs; None: neither is computed
 
     def calls(self) -> Calls:
         """Return the counted, retried calls of one step."""

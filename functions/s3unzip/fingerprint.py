@@ -1,7 +1,7 @@
-"""What the code of the functions is: its version, and a hash of its source files.
+"""The identity of the functions' code: its version, and a hash of its source files.
 
-The stack carries both as outputs, and `s3unzip doctor` compares them with the package that it
-is part of. So a reader learns whether what is deployed is what is checked out.
+The stack has both as outputs, and `s3unzip doctor` compares them with its own package. So a user
+sees whether the deployed code is the checked-out code.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-# No function imports these: a change in them does not make a deployed function stale.
+# No function imports these, so a change in them does not make a deployed function stale.
 NOT_DEPLOYED = ("cli", "local", "operate")
 UNKNOWN = "unknown"
 
 
 def package_version() -> str:
-    """Return the version of the installed package; `UNKNOWN` where only its files are there."""
+    """Return the version of the installed package; `UNKNOWN` if only its files exist."""
     try:
         return version("s3unzip")
     except PackageNotFoundError:

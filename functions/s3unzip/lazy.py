@@ -35,7 +35,7 @@ def lazy_names(
         home, attribute = home_of[name]
         module = import_module(home)
         value: object = getattr(module, attribute) if attribute else module
-        setattr(sys.modules[package], name, value)  # the next use finds it at once
+        setattr(sys.modules[package], name, value)  # the next use finds it directly
         return value
 
     def list_names() -> list[str]:

@@ -27,8 +27,8 @@ METRICS = {
     "ArchivesRejected": Unit.COUNT,  # archives that were REJECTED; nothing was written
     "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has its own
     "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, aborted and timed-out runs included
-    "DirectHandovers": Unit.COUNT,  # direct runs that the state machine had to end
-    "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report: from put to done
+    "DirectHandovers": Unit.COUNT,  # direct runs that the state machine had to finish
+    "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report
     "RunDuration": Unit.SECONDS,  # from the start of the plan to the report
     "QueueDelay": Unit.SECONDS,  # from the S3 event's time to the plan's start
     "PlanDuration": Unit.SECONDS,  # one plan
@@ -38,7 +38,7 @@ METRICS = {
     "ReportDuration": Unit.SECONDS,  # one settling of a run; a run with rounds has several
     "MembersExtracted": Unit.COUNT,  # members written
     "MembersFailed": Unit.COUNT,  # members that were not written
-    "MembersUnchanged": Unit.COUNT,  # members that the destination had already
+    "MembersUnchanged": Unit.COUNT,  # members that the destination already had
     "BytesRead": Unit.BYTES,  # of archives
     "BytesWritten": Unit.BYTES,  # to the destination
     "ReadRequests": Unit.COUNT,  # GET and HEAD requests of plan, scan and extract

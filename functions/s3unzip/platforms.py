@@ -1,7 +1,7 @@
-"""What the work runs on: rates, latencies and limits of AWS or of one machine.
+"""The platforms of a forecast: rates, latencies and limits of AWS or of one machine.
 
-A `Platform` is all that `simulation` knows of the world. `bracket` gives the
-two platforms, a good and a bad day, that make a forecast's range.
+A `Platform` is the only input of `simulation` about the environment. `bracket` returns the two
+platforms (a good and a bad day) that give a forecast its range.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Platform(Struct, frozen=True):
     copy_rate: float = rates.S3_REQUEST_COPY
     prefix_writes: float = math.inf
     prefix_reads: float = math.inf
-    growth_seconds: float = math.inf  # of throttling until a prefix has doubled
+    growth_seconds: float = math.inf  # seconds of throttling until a prefix doubles its rate
     efficiency: float = 1.0  # of the rate, while throttled
     dispatch_rate: float = math.inf
-    burst: float = math.inf  # environments at once from none
+    burst: float = math.inf  # environments that start at once
     refill: float = math.inf  # environments a second after that
     cold_start: Latency | None = None
     event_seconds: float = 0.0
@@ -80,7 +80,7 @@ class Platform(Struct, frozen=True):
     plan_member_seconds: float = rates.PLAN_MEMBER_SECONDS
     member_seconds: float | None = None  # CPU of one small member; None: the tuning's
     inflate_rate: float = rates.INFLATE_RATE
-    memory_gb: float = 0.0  # of a Lambda; 0: nothing of AWS but S3 is paid for
+    memory_gb: float = 0.0  # of a Lambda function; 0: only S3 costs money
     priced_requests: bool = False
     express: bool = True
     direct: bool = False  # the function that takes the event does the tasks: no state machine
@@ -133,10 +133,10 @@ def aws(
 
 
 def one_function(memory_mb: int, *, member_seconds: float) -> Platform:
-    """Return the function that takes an archive's event and does all of the run itself.
+    """Return the function that gets an archive's event and does the complete run.
 
     Args:
-        memory_mb: of the function; below `rates.LAMBDA_VCPU_MB` it has a part of a processor.
+        memory_mb: of the function; below `rates.LAMBDA_VCPU_MB` it has a share of a processor.
         member_seconds: CPU of one small member on a whole processor.
     """
     share = min(1.0, memory_mb / rates.LAMBDA_VCPU_MB)
@@ -189,9 +189,9 @@ def bracket(platform: Platform) -> tuple[Platform, Platform]:
 def _scale(platform: Platform, factor: float) -> Platform:
     """Return `platform` with times `factor` as long, and rates that much lower.
 
-    Quotas stay as they are: Lambda's and the Map's are exact. The rate of a
-    prefix is "at least": a good day has it whole and growing early, a bad one
-    never growing.
+    Quotas of Lambda and of the Map are exact and do not change. AWS documents the rate of a prefix
+    as "at least": on a good day the prefix has this rate and S3 raises it early, on a bad day S3
+    never raises it.
     """
     good = factor < 1
     growth = min(platform.growth_seconds, rates.S3_GROWTH_BEST) if good else math.inf

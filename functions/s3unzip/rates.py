@@ -1,8 +1,8 @@
-"""Every number the forecast stands on, with where it comes from.
+"""Every number of the forecast, with its source.
 
-Three kinds: what AWS documents, what AWS charges (us-east-1), and what
-somebody measured or we assume. An assumption says so: it is where to look
-first when a forecast is wrong. Nothing here computes.
+There are three kinds: documented limits of AWS, prices of AWS (us-east-1), and measurements or
+assumptions. Assumptions are marked: check these first if a forecast is wrong. This module computes
+nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAMBDA_VCPU_MB = 1_769  # memory that gives one vCPU
 # https://aws.amazon.com/about-aws/whats-new/2026/08/aws-lambda-network-bandwidth/
 LAMBDA_BANDWIDTH = 78.0 * MB  # bytes a second
 
-# Estimates that a transfer manager plans with for each request; by its code AWS's own for Rust.
+# Estimates for each request in the code of AWS's own transfer manager for Rust.
 # https://github.com/awslabs/aws-s3-transfer-manager-rs
 S3_LATENCY_P50 = 0.030  # seconds
 S3_REQUEST_DOWNLOAD = 90.0 * MB  # bytes a second
@@ -75,15 +75,15 @@ PRICE_LOG_BYTE = 0.50 / GB
 
 # --- Measured by others, or assumed ------------------------------------------------------------
 
-# Assumption: a fat tail. AWS says "roughly 100-200 milliseconds" for small objects and advises
-# to retry what takes longer than 2 s.
+# Assumption: a heavy tail. AWS says "roughly 100-200 milliseconds" for small objects and advises to
+# retry what takes longer than 2 s.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_LATENCY_P99 = 0.200
 
-# Assumption: what 503s and their back-off leave of the rate while a prefix is throttled.
+# Assumption: the share of the rate that remains while a prefix is throttled (503s and back-off).
 S3_THROTTLED_EFFICIENCY = 0.9
 
-# Assumption: a prefix that is asked for more doubles after so many seconds of it. AWS says only
+# Assumption: a prefix doubles its rate after this many seconds of throttling. AWS says only
 # "gradually"; 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
 S3_GROWTH_SECONDS = 900.0
 S3_GROWTH_BEST = 300.0
@@ -106,7 +106,7 @@ EXECUTION_START_SECONDS = 0.2
 COLD_START_P50 = 0.9
 COLD_START_P99 = 2.0
 
-# Assumption: START, END, REPORT and one structured line of ours.
+# Assumption: START, END, REPORT and one structured line of the function.
 LOG_BYTES = 1_500  # an invocation
 
 # Assumption: states a Standard execution enters, without and with scan and link.
@@ -131,9 +131,11 @@ DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
 SMALL_CALLS_AT_ONCE = 32  # of link and report
-FIRST_PUTS = 4  # at once when a task begins; doubled while all goes well (stores.calls.Pace)
+FIRST_PUTS = (
+    4  # concurrent calls when a task begins; doubled while no call is throttled (stores.calls)
+)
 
-# Bytes an index entry takes: in the central directory (46 and a name, APPNOTE 4.3.12) and as a
-# row of members.jsonl. Only for archives that do not exist yet.
+# Bytes of a member: in the central directory (46 and a name, APPNOTE 4.3.12) and as a row of
+# members.jsonl. Only for archives that do not exist yet.
 DIRECTORY_ENTRY = 90
 MEMBER_ROW = 100

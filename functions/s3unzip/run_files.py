@@ -13,25 +13,25 @@ SCAN = "scan.jsonl"  # model.ScanTask, one a line
 REDO = "redo.jsonl"  # model.Task: what the last report found unfinished
 RESCAN = "rescan.jsonl"  # model.ScanTask: the scans without a report, one a line
 LINK_COST = "link.json"  # model.LinkCost
-FAILED = "failed.json"  # how an execution ended that did not end well
+FAILED = "failed.json"  # how a failed execution ended
 REFUSED = "refused.json"  # aws_lambda.refusals.Refusal: its event is sent
 STOP = "stop.json"  # model.Stop: why no further task may begin
 REPORT = "report.json"  # model.Report
 PAGE = "report.html"
 NESTED = "nested.jsonl"  # model.NestedRun, one a line
 
-# What the names of several objects begin with.
+# Prefixes of the names of several objects.
 OUTCOMES = "outcomes/"
 SCANS = "scans/"
 LINKS = "links/"
 UPLOADS = "uploads/"
 RETRIES = "retry-"
-MAPS = "maps"  # a folder: what Step Functions writes of its Maps; nothing reads it
+MAPS = "maps"  # a folder: Step Functions writes the results of its Maps here; nothing reads them
 
-# What an earlier run of the same archive and options left; a new run begins anew.
+# The objects of an earlier run of the same archive and options, which a new run deletes.
 LEAVINGS = (OUTCOMES, SCANS, LINKS, UPLOADS, LINK_COST, STOP, REDO, RETRIES, "report.")
 
-INDEX_TASK = "index"  # the task id of members that fail before any worker sees them
+INDEX_TASK = "index"  # the task id of members that fail in the plan
 
 
 def outcomes(task: str) -> str:
@@ -45,7 +45,7 @@ def scan_report(scan: str) -> str:
 
 
 def scanned_segment(member: int, part: int) -> str:
-    """Return the name of what the scan of one segment found."""
+    """Return the name of the result of one segment's scan."""
     return f"{SCANS}scan-{member:08d}-{part:04d}.bin"
 
 
@@ -60,7 +60,7 @@ def linked_segment(member: int, part: int) -> str:
 
 
 def uploads(owner: str) -> str:
-    """Return what the names of the upload records of one task begin with."""
+    """Return the prefix of the names of one task's upload records."""
     return f"{UPLOADS}{owner}/"
 
 

@@ -1,8 +1,7 @@
 """Every size, count and time that can be set, and the names they are set under.
 
-The defaults are the ones of docs/design.md. A Lambda gets its settings as
-environment variables (`Variable`), one machine from the command line. Nothing
-here reads a file or knows AWS.
+Lambda functions get their settings as environment variables (`Variable`), local runs from the
+command line. This module reads no file and does not know AWS.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ TIB = 1024 * GIB
 EXPRESS_SECONDS = 300  # the life of an Express child workflow (quotas of Step Functions)
 EXPRESS_END = 10  # of them, kept for the end of the worker and of the child
 
-# What libraries read when a function's process starts.
+# Variables that libraries read when a function's process starts.
 PROCESS_VARIABLES = {
-    # glibc gives buffers from here back to the system when they are freed; it would learn to
-    # keep them, with holes between, and a worker would hold twice what it uses.
+    # From this size on, glibc returns freed buffers to the system. Otherwise it would keep them,
+    # with holes between, and a worker would hold twice the memory that it uses.
     "MALLOC_MMAP_THRESHOLD_": str(4 * MIB),
-    # Else the OpenBLAS of numpy starts a thread for each processor when it is imported, which
-    # takes 30 ms of CPU. The scan uses no linear algebra.
+    # Otherwise numpy's OpenBLAS starts a thread for each processor at import, which takes 30 ms of
+    # CPU. The scan uses no linear algebra.
     "OPENBLAS_NUM_THREADS": "1",
 }
 
@@ -66,7 +65,7 @@ MAY_BE_ZERO = frozenset({"max_direct_members"})  # settings that zero switches o
 
 
 class Tuning(Struct, frozen=True):
-    """How the work is cut and how much of it is in flight; sizes in bytes, times in seconds."""
+    """How the work is cut and how much is in flight; sizes in bytes, times in seconds."""
 
     # plan
     tail_bytes: int = 256 * KIB  # the first suffix GET; holds the whole index of a small archive
@@ -145,10 +144,10 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
 
 
 def spellings(suffix: str) -> tuple[str, ...]:
-    """Return the ways in which a suffix of keys is accepted: as it is, lower, upper, capital.
+    """Return the accepted spellings of a key's suffix: unchanged, lower, upper, capitalised.
 
-    A rule of EventBridge has no pattern for a prefix and a suffix of any case
-    together, so it lists these, and the functions accept the same ones.
+    An EventBridge rule has no pattern for a prefix with a suffix in any case, so it lists these
+    spellings, and the functions accept the same ones.
     """
     forms = (suffix, suffix.lower(), suffix.upper(), suffix.title())
     return tuple(dict.fromkeys(forms))

@@ -1,4 +1,4 @@
-"""The one place of the version: the build, the command line and the report page read it."""
+"""The only place of the version: the build, the command line and the report page read it."""
 
 from __future__ import annotations
 

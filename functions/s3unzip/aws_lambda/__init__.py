@@ -1,1 +1,1 @@
-"""What the Lambda functions need around the pipeline: settings, events, metrics, budget."""
+"""The code of the Lambda functions around the pipeline: settings, events, metrics, budget."""

@@ -20,7 +20,7 @@ REASON = "budget"
 def refuse_cost(
     worker: LambdaConfig, context: Context, plan: PlanSummary, tasks: Sequence[Task]
 ) -> Report | None:
-    """Return the unwritten report of a run that would cost too much; None where it may run.
+    """Return the report, not written yet, of a run that would cost too much; None if it may run.
 
     Nothing was extracted, so the verdict is that of a refused archive.
     """

@@ -1,7 +1,7 @@
-"""How executions of a run ended, for those that did not end well.
+"""Records how failed executions of a run ended.
 
-``failed.json`` is written when EventBridge tells of an execution that failed,
-timed out or was aborted. The run may still be redriven days later.
+The report function writes ``failed.json`` when EventBridge reports an execution that failed, timed
+out or was aborted. The run can still be redriven days later.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ TOLD = ("name", "status", "startDate", "stopDate", "error", "cause")
 
 
 def is_first_end(records: RunRecords, run: str, execution: str) -> bool:
-    """Say whether the run ends for the first time: not after a retry, nor after a redrive.
+    """Return whether the run ends for the first time, that is, not after a retry or a redrive.
 
-    Only then its time since the archive was put says how fast the pipeline is.
+    Only then its time since the put of the archive measures the speed of the pipeline.
     """
     return execution == run and not records.has_failure()
 
@@ -57,7 +57,7 @@ def unplanned_report(detail: Mapping[str, Any], now: float) -> Report:
 
 
 def note_failure(records: RunRecords, detail: Mapping[str, Any]) -> None:
-    """Write down how the execution ended, and let the tasks of a redrive begin.
+    """Record how the execution ended, and let the tasks of a redrive begin.
 
     `detail` is that of EventBridge's "Step Functions Execution Status Change".
     """

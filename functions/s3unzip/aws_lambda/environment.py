@@ -1,7 +1,7 @@
-"""What the stack tells a function (`Variable`), read once per cold start.
+"""The environment variables of a function (`Variable`), read once per cold start.
 
-Wrong settings stop the function at its first call with one line that names the
-variable. The stack's own checks at synthesis are in `infra.environment`.
+Wrong settings stop the function at its first call with one line that names the variable. `infra`
+checks the settings at synthesis.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Trigger(Struct, frozen=True):
     suffix: str
 
     def covers(self, bucket: str, key: str) -> bool:
-        """Say whether an object put there starts a run."""
+        """Return whether an object with this key starts a run."""
         in_scope = key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
         return bucket == self.bucket and in_scope
 
@@ -70,7 +70,7 @@ class Trigger(Struct, frozen=True):
 
 
 class RunDefaults(NamedTuple):
-    """What all runs of an environment have in common: what a run's id is made of."""
+    """The common values of all runs of an environment, which are part of a run's id."""
 
     trigger: Trigger
     destination: Location
@@ -78,7 +78,7 @@ class RunDefaults(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """How an environment cuts the work, what on, and what a run may cost."""
+    """How an environment cuts the work, on which platform, and what a run may cost."""
 
     tuning: Tuning
     platform: Platform
@@ -86,11 +86,11 @@ class Capacity(NamedTuple):
 
 
 class LambdaConfig(Struct, frozen=True):
-    """What a function knows for all of its life."""
+    """The configuration of a function for its whole life."""
 
     environment: str
     stores: S3Stores
-    work: Location  # the prefix that runs are kept below
+    work: Location  # the prefix of all runs
     destination: Location
     trigger: Trigger
     options: Options
@@ -103,7 +103,7 @@ class LambdaConfig(Struct, frozen=True):
     max_cost: float | None  # dollars a run
 
     def context(self, invocation: LambdaContext, end: float = math.inf) -> Context:
-        """Return what the pipeline needs for one invocation that is over at `end`."""
+        """Return the context of one invocation that ends at `end`."""
         return Context(
             stores=self.stores,
             clock=LambdaClock(invocation, end),
@@ -113,7 +113,7 @@ class LambdaConfig(Struct, frozen=True):
         )
 
 
-_CREATING = threading.Lock()  # a session makes one client at a time
+_CREATING = threading.Lock()  # a session can create only one client at a time
 
 
 @cache
@@ -123,7 +123,7 @@ def _session() -> AwsSession:
 
 @cache
 def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
-    """Return the process's client of `service`; it retries by itself. Threads may ask."""
+    """Return the process's client of `service`, which retries; thread-safe."""
     config = Config(
         connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 6, "mode": "standard"}
     )
@@ -133,7 +133,7 @@ def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
 
 @cache
 def open_worker() -> LambdaConfig:
-    """Return the worker that the process's environment describes; the same one each time.
+    """Return the configuration from the process's environment; the same object each time.
 
     Raises:
         UsageError: a variable is missing or wrong.
@@ -142,7 +142,7 @@ def open_worker() -> LambdaConfig:
 
 
 def read_orders(variables: Mapping[str, str]) -> RunDefaults:
-    """Return what `variables` say of every run; no secret is read.
+    """Return the defaults of every run from `variables`; reads no secret.
 
     Raises:
         UsageError: a variable is missing or wrong.
@@ -161,7 +161,7 @@ def read_orders(variables: Mapping[str, str]) -> RunDefaults:
 
 
 def read_scale(variables: Mapping[str, str]) -> Capacity:
-    """Return the scale that `variables` describe.
+    """Return the capacity from `variables`.
 
     Raises:
         UsageError: a variable is wrong.
@@ -173,11 +173,11 @@ def read_scale(variables: Mapping[str, str]) -> Capacity:
 
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
-    """Return the worker that `variables` describe.
+    """Return the configuration from `variables`.
 
     Raises:
         UsageError: a variable is missing or wrong.
-        ScopeError: the destination would start runs of its own.
+        ScopeError: members at the destination would start runs.
     """
     orders = read_orders(variables)
     orders.trigger.check(orders.destination)

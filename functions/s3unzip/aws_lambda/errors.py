@@ -1,4 +1,4 @@
-"""Errors of the AWS control plane as errors of s3unzip."""
+"""Translates errors of the AWS control plane into errors of s3unzip."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CREDENTIALS = frozenset(
 
 
 def read_fault(error: Exception, action: str) -> S3UnzipError:
-    """Return what an answer of CloudFormation, Step Functions or S3 means to an operator."""
+    """Return an operator's error for an error of CloudFormation, Step Functions or S3."""
     if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
         return AccessDeniedError(f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
     if isinstance(error, NoRegionError | ProfileNotFound):

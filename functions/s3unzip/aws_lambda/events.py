@@ -1,4 +1,4 @@
-"""Events in and out: what an S3 event asks for, and what a finished run announces.
+"""Events in and out: the requests of S3 events, and the event of a finished run.
 
 In: EventBridge's "Object Created" (key as it is) and S3's own notification
 (key URL-encoded, spaces as "+"). Out: one EventBridge event a run.
@@ -34,15 +34,15 @@ TITLES = {
     Verdict.SOURCE_CHANGED: "Archive Failed",
     Verdict.FAILED: "Archive Failed",
 }
-NESTED = "s3unzip-nested"  # of a message of our own: an archive that a run extracted
-MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB; a member's name is the archive's choice
+NESTED = "s3unzip-nested"  # of a message from s3unzip itself: an archive that a run extracted
+MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses the names of members
 
 
 def read_requests(body: str, worker: LambdaConfig, now: float) -> Iterator[Request]:
-    """Yield what the body of one queue message asks for; nothing for a test event.
+    """Yield the requests in the body of one queue message; nothing for a test event.
 
     Raises:
-        UsageError: it is no event that this pipeline knows.
+        UsageError: the pipeline does not know this event.
     """
     try:
         event = json.loads(body)
@@ -65,7 +65,7 @@ def read_requests(body: str, worker: LambdaConfig, now: float) -> Iterator[Reque
 def queue_nested(client: SQSClient, worker: LambdaConfig, requests: Iterable[Request]) -> int:
     """Queue requests for archives that a run extracted; return how many.
 
-    A second time they are queued again, and start nothing: their runs are known.
+    A repeated call queues them again, but starts nothing, because their runs are known.
     """
     count = 0
     for request in requests:
@@ -76,7 +76,7 @@ def queue_nested(client: SQSClient, worker: LambdaConfig, requests: Iterable[Req
 
 
 def _read_nested(value: Any, worker: LambdaConfig, now: float) -> Request:
-    """Return what a message of `queue_nested` asks for, if the environment's runs may do that."""
+    """Return the request of a message of `queue_nested`, if the environment allows it."""
     try:
         request = msgspec.convert(value, Request)
     except msgspec.ValidationError as error:
@@ -93,7 +93,7 @@ def _read_nested(value: Any, worker: LambdaConfig, now: float) -> Request:
 
 
 def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Yield bucket, key and Unix time of each object that `event` says was put."""
+    """Yield bucket, key and Unix time of each put object in `event`."""
     match event:
         case {"Event": "s3:TestEvent"}:
             return
@@ -116,7 +116,7 @@ def announce(client: EventBridgeClient, worker: LambdaConfig, report: Report) ->
     """Put the event of a run that ended.
 
     Raises:
-        ServiceFaultError: EventBridge did not take it.
+        ServiceFaultError: EventBridge did not accept it.
     """
     entry: PutEventsRequestEntryTypeDef = {
         "Source": SOURCE,
@@ -137,7 +137,7 @@ def announce(client: EventBridgeClient, worker: LambdaConfig, report: Report) ->
 
 
 def event_detail(worker: LambdaConfig, report: Report) -> dict[str, Any]:
-    """Return what the event of a run says: verdict, totals, and where the report is."""
+    """Return the content of a run's event: verdict, totals, and the place of the report."""
     work = worker.work
     return {
         "run": report.run,

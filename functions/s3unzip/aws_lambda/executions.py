@@ -1,4 +1,4 @@
-"""Starting the execution of a run: its name is the run's id, so it starts once."""
+"""Starts the execution of a run; its name is the run's id, so it starts only once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.model import Location, PlanSummary, Request
 
-MAX_INPUT = 32 * 1024  # bytes; Step Functions takes 262,144
+MAX_INPUT = 32 * 1024  # bytes; the limit of Step Functions is 262,144
 
 
 def start_execution(
     client: SFNClient, worker: LambdaConfig, run: str, payload: Mapping[str, Any]
 ) -> bool:
-    """Start the run's execution with the input `payload`; return False where there is one already.
+    """Start the run's execution with the input `payload`; return False if it already exists.
 
     Step Functions forgets an execution 90 days after its end (quotas of
     Standard workflows).
@@ -43,12 +43,12 @@ def unplanned_input(request: Request) -> dict[str, Any]:
 
 
 def planned_input(work: Location, plan: PlanSummary, max_workers: int = 1) -> dict[str, Any]:
-    """Return what the state machine of `infra.workflow` reads; small whatever the archive.
+    """Return the input of the state machine of `infra.workflow`; small for every archive.
 
     Args:
-        work: the prefix that runs are kept below.
+        work: the prefix of all runs.
         plan: of the run.
-        max_workers: scans at once, at most.
+        max_workers: limit of concurrent scans.
     """
     run = f"{work.key}runs/{plan.run.id}"
     return {

@@ -1,4 +1,4 @@
-"""One invocation of a function: the values of its event, and the time that it has."""
+"""One invocation of a function: the values of its event, and its remaining time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ T = TypeVar("T")
 
 
 class LambdaClock:
-    """Real time, and what is left of one invocation.
+    """Real time, and the remaining time of one invocation.
 
-    `end` is when the child workflow that called the function must be over, in
-    Unix seconds: a second attempt in the same child has less time than Lambda
-    would give it.
+    `end` is when the child workflow that called the function ends, in Unix seconds: a second
+    attempt in the same child has less time than Lambda's limit.
     """
 
     def __init__(self, invocation: LambdaContext, end: float = math.inf) -> None:
@@ -61,13 +60,13 @@ def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
 
 
 def child_end(event: Mapping[str, Any]) -> float:
-    """Return when the child workflow that sent `event` must be over, in Unix seconds.
+    """Return when the child workflow that sent `event` ends, in Unix seconds.
 
-    ``entered`` is the time at which the child entered its first state. Without
-    it the caller is no child, and only Lambda's own limit holds.
+    ``entered`` is the time at which the child entered its first state. Without ``entered`` the
+    caller is no child, and only Lambda's own limit applies.
 
     Raises:
-        UsageError: it is no ISO 8601 time.
+        UsageError: it is not an ISO 8601 time.
     """
     entered = event.get("entered")
     if entered is None:

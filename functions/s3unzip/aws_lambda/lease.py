@@ -1,11 +1,10 @@
-"""Messages of the intake queue, kept hidden while they are worked on and no longer.
+"""Keeps messages of the intake queue hidden while a function works on them, and no longer.
 
-The queue hides a message for six times the function's time limit, which AWS
-asks for (developer guide of Lambda, "Using Lambda with Amazon SQS"): for the
-time before the function has it. From then on a thread renews a short lease. So
-a long plan is not begun twice, and the message of a function that was killed
-comes back when the lease ends. A message whose plan failed comes back after
-the wait of `retry_wait`, for Lambda leaves its visibility as it is.
+The queue hides a message for six times the function's time limit, as AWS recommends (developer
+guide of Lambda, "Using Lambda with Amazon SQS"). This covers the time before the function has the
+message. From then on a thread renews a short lease. So a long plan does not begin twice, and the
+message of a killed function returns when the lease ends. A message whose plan failed returns after
+`retry_wait`, because Lambda does not change its visibility.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.type_defs import ChangeMessageVisibilityBatchRequestEntryTypeDef
 
 FIRST_SECONDS = 1.0  # until the lease is taken; before, the queue's own timeout holds
-LEASE_SECONDS = 90  # what a killed function costs
-BEAT_SECONDS = 30.0  # a lease survives two renewals that fail
+LEASE_SECONDS = 90  # the delay after a killed function
+BEAT_SECONDS = 30.0  # a lease survives two failed renewals
 FIRST_WAIT = 15  # seconds before the second attempt
-MAX_WAIT = 110  # a fault is over within 2 minutes, or met again
-USAGE_WAIT = 1  # before a message is read again that says nothing useful
+MAX_WAIT = 110  # a fault is retried within 2 minutes
+USAGE_WAIT = 1  # the delay of a message without a valid event
 
 log = logging.getLogger(__name__)
 
 
 def retry_wait(attempts: int, error: Exception) -> int:
-    """Return the seconds until a message comes back that failed `attempts` times.
+    """Return the seconds until a message returns that failed `attempts` times.
 
-    With the five attempts of the default a message that always fails is in the
-    dead-letter queue after 215 s and the time of its attempts. Up to half of a
-    wait is taken off by chance, so that a burst does not come back in step.
+    With the default of five attempts, a message that always fails is in the dead-letter queue after
+    215 s plus the time of its attempts. Each wait is shortened by up to half at random, so that a
+    burst of messages does not return at the same moment.
     """
     if isinstance(error, UsageError):
         return USAGE_WAIT
@@ -53,7 +52,7 @@ def retry_wait(attempts: int, error: Exception) -> int:
 
 
 class Lease:
-    """The messages that one invocation holds; made by `hold`."""
+    """The messages that one invocation holds; created by `hold`."""
 
     def __init__(
         self, open_queue: Callable[[], SQSClient], url: str, receipts: Iterable[str]
@@ -64,18 +63,18 @@ class Lease:
         self._lock = threading.Lock()
 
     def renew(self) -> None:
-        """Hide the messages that are held for `LEASE_SECONDS` more."""
+        """Hide the held messages for another `LEASE_SECONDS`."""
         with self._lock:
             self._hide(dict.fromkeys(self._held, LEASE_SECONDS))
 
     def release(self, receipt: str, seconds: int) -> None:
-        """Let a message come back after `seconds`."""
+        """Make a message visible again after `seconds`."""
         with self._lock:
             self._held.discard(receipt)
             self._hide({receipt: seconds})
 
     def _hide(self, waits: Mapping[str, int]) -> None:
-        """Set visibilities; a fault leaves them as they are, and the next renewal is near."""
+        """Set visibilities; a fault changes nothing, and the next renewal comes soon."""
         entries: list[ChangeMessageVisibilityBatchRequestEntryTypeDef] = [
             {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": seconds}
             for number, (receipt, seconds) in enumerate(waits.items())

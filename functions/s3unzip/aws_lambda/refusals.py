@@ -1,8 +1,8 @@
 """The list of runs that ended with their plan: rejected archives, and those above a budget.
 
-They have a report and no execution, and reports cannot be listed by time. An
-empty object a refusal, ``runs/-refused/<time, counted down>-<run>``, can: the
-latest comes first. No run's id begins with a dash.
+They have a report and no execution, and S3 cannot list reports by time. So each refusal has an
+empty object ``runs/-refused/<time, counted down>-<run>``, and a listing returns the latest first.
+No run's id begins with a dash.
 
 A refused run has no execution that would say that it is known. So its last
 object, ``refused.json``, says which event it answered: that event again is a
@@ -41,7 +41,7 @@ class Refusal(Struct, frozen=True):
 
 
 def is_refused(request: Request, run: str, context: Context, calls: Calls) -> bool:
-    """Say whether this very event was answered: its archive refused, and the run's event sent."""
+    """Return whether this event was answered: its archive refused, and the run's event sent."""
     if request.event_time is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Passwords of archives from AWS Secrets Manager, by a reference that is no secret.
+"""Passwords of archives from AWS Secrets Manager, by a reference that is not secret.
 
 ``secretsmanager:NAME`` or ``secretsmanager:ARN`` is the secret's whole value;
 ``...#field`` one field of a secret that is a JSON object, as the console makes
@@ -39,7 +39,7 @@ _KINDS: dict[str, type[S3UnzipError]] = {
 
 
 def open_secrets() -> SecretsManagerClient:
-    """Return a client of Secrets Manager; it retries by itself."""
+    """Return a client of Secrets Manager, which retries."""
     config = Config(
         connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 5, "mode": "standard"}
     )
@@ -51,9 +51,9 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     """Return the password that `ref` names.
 
     Raises:
-        UsageError: `ref` is no such reference, or the secret has no such field or is empty.
+        UsageError: `ref` is not such a reference, or the secret has no such field or is empty.
         NotFoundError, AccessDeniedError: the secret cannot be read.
-        ServiceFaultError: it cannot be read now.
+        ServiceFaultError: it cannot be read now; a retry may help.
     """
     name, _, field = ref.removeprefix(SCHEME).partition("#")
     if not ref.startswith(SCHEME) or not name:

@@ -1,8 +1,8 @@
-"""Logs and metrics of Powertools, and what a run's lines and traces are found by.
+"""Logs and metrics with Powertools, and the keys by which a run's lines and traces are found.
 
-Metrics have the dimensions service and environment; the archive and the run are
-metadata of the line, searchable but no dimension. Names and units are those of
-`s3unzip.metric_names`, as in the dashboard and the alarms of `infra`.
+Metrics have the dimensions service and environment. The archive and the run are metadata of a line:
+they can be searched but are no dimensions. Names and units are those of `s3unzip.metric_names`, as
+in the dashboard and the alarms of `infra`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) 
 
 
 def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Write what an invocation measured, whether it ends well or not.
+    """Write the metrics of an invocation, even if it fails.
 
-    Unlike ``log_metrics`` of Powertools it does not warn of an invocation that
-    measured nothing: of a run that is known, or a report with tasks left.
+    Unlike Powertools' ``log_metrics`` it prints no warning for an invocation without metrics, such
+    as one for a known run or a report with unfinished tasks.
     """
 
     @wraps(handler)
@@ -66,13 +66,13 @@ def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
             if metrics.metric_set:
                 metrics.flush_metrics()
             else:
-                metrics.clear_metrics()  # the run's id must not go to the next invocation
+                metrics.clear_metrics()  # the next invocation must not inherit the run's id
 
     return measured
 
 
 def bind_run(run: Run) -> None:
-    """Put the run's id into every line and trace that follows."""
+    """Add the run's id to all further log lines and traces of this invocation."""
     logger.set_correlation_id(run.id)
     annotate("run", run.id)
     metrics.add_metadata("run", run.id)
@@ -81,7 +81,7 @@ def bind_run(run: Run) -> None:
 
 @contextmanager
 def timed(name: str) -> Iterator[None]:
-    """Measure how long a step takes that ends well, as the duration `name`."""
+    """Measure the duration of a successful step as the metric `name`."""
     started = time.perf_counter()
     yield
     _add(name, time.perf_counter() - started)
@@ -128,7 +128,7 @@ def record_task(report: TaskReport) -> None:
 
 
 def record_handover() -> None:
-    """Count a direct run that the state machine has to end."""
+    """Count a direct run that the state machine must finish."""
     _add("DirectHandovers", 1)
 
 
@@ -138,7 +138,7 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     The verdict is counted at each end of the run. Durations are measured at its
     `first` end only: a run that is redriven or retried days later is not slow.
     """
-    for verdict, name in ENDS.items():  # zeros too: a headline shows 0, not a missing value
+    for verdict, name in ENDS.items():  # zeros too, so that a headline shows 0, not a missing value
         _add(name, float(verdict is report.verdict))
     if first:
         _add("RunDuration", max(0.0, report.finished - report.started))

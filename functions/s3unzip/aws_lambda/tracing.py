@@ -1,9 +1,9 @@
 """Traces of invocations that X-Ray samples; the others never import the X-Ray SDK.
 
-Lambda says with each invocation whether it is sampled, in `HEADER` (developer guide
-of Lambda, "Defined runtime environment variables"; the header's form is in the
-developer guide of X-Ray, "Tracing header"). The SDK sends nothing of an invocation
-that is not, but takes a tenth of a cold start to import.
+Lambda says with each invocation whether it is sampled, in `HEADER` (developer guide of Lambda,
+"Defined runtime environment variables"; the header's form is in the developer guide of X-Ray,
+"Tracing header"). For an invocation that is not sampled the SDK sends nothing, but its import takes
+a tenth of a cold start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def trace(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
     @wraps(handler)
     def traced(event: E, context: C) -> R:
         if not is_sampled():
-            powertools.is_cold_start = False  # else a later one would be annotated as the first
+            powertools.is_cold_start = (
+                False  # otherwise a later invocation would get the annotations of the first
+            )
             return handler(event, context)
         captured: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
             handler, capture_response=False
@@ -50,11 +52,11 @@ def annotate(key: str, value: str) -> None:
 
 
 def is_sampled() -> bool:
-    """Say whether X-Ray keeps the trace of this invocation."""
+    """Return whether X-Ray samples this invocation."""
     return "Sampled=1" in os.environ.get(HEADER, "").split(";")
 
 
 @cache
 def _open_tracer() -> Tracer:
-    # No auto-patching: a subsegment for each of a task's thousands of calls helps nobody.
+    # No auto-patching: a subsegment for each of a task's thousands of calls is useless.
     return Tracer(service=SERVICE, auto_patch=False)

@@ -1,1 +1,1 @@
-"""The Lambda functions: event -> value -> pipeline call -> JSON, and nothing else."""
+"""The Lambda functions. Each converts its event, calls the pipeline, and returns JSON."""

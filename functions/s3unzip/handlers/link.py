@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Link what the scans found, when all are done: the uploads of split members begin here."""
+    """Link the scanned segments when all scans are done, and begin the uploads of split members."""
     run = parse_field(event, "run", Run)
     bind_run(run)
     worker = open_worker()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: Lease) -> bool:
-    """Do what one message asks for, and return whether that is done.
+    """Do the request of one message; return whether it succeeded.
 
     After a fault the message is made visible again, with a wait.
     """
@@ -52,11 +52,11 @@ def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: 
 @trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Take a batch of the queue; say which messages must come again.
+    """Process a batch of the queue; return the messages that must be delivered again.
 
-    The answer is as the developer guide of Lambda has it ("Handling errors for an
-    SQS event source in Lambda", ReportBatchItemFailures). A batch of one archive
-    that failed is no error of the function: its message comes again.
+    The response has the form of the developer guide of Lambda ("Handling errors for an
+    SQS event source in Lambda", ReportBatchItemFailures). A failed archive is not an error of the
+    function: its message is delivered again.
     """
     records = event["Records"]
     receipts = [record["receiptHandle"] for record in records]

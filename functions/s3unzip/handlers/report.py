@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Settle the run; announce it unless tasks are left that the execution does once more.
+    """Settle the run; announce it unless the execution must repeat unfinished tasks.
 
     Raises:
         RunStoppedError: a right was missing for the end of a member whose tasks are done. The
@@ -77,7 +77,7 @@ def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:
 
 
 def _end(run: Run, settled: Settled, ending: dict[str, Any], step: Context) -> None:
-    """Tell of a run that ended; `ending` is the step's event, or the failure's detail."""
+    """Announce a run that ended; `ending` is the step's event, or the failure's detail."""
     worker = open_worker()
     if worker.queue:
         requests = nested_requests(run, settled.report, step)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Scan the segment; what it leaves behind is in the work bucket."""
+    """Scan the segment; its result goes to the work bucket."""
     run, scan = parse_field(event, "run", Run), parse_field(event, "scan", ScanTask)
     bind_run(run)
     report = run_scan(run, scan, open_worker().context(context, child_end(event)))

@@ -1,8 +1,8 @@
-"""The values that travel: request -> run -> tasks and members -> outcomes -> report.
+"""The values of the pipeline: request -> run -> tasks and members -> outcomes -> report.
 
-Each is defined once, frozen, and goes through JSON without loss (`encode`,
-`decode`). Nothing flows back: `extract` never edits a plan, `report` never
-asks the store for what an outcome already says.
+Each is defined once, is frozen, and converts to JSON and back without loss (`encode`, `decode`).
+Data flows in one direction: `extract` never changes a plan, and `report` never asks the store for
+data that an outcome has.
 """
 
 from __future__ import annotations

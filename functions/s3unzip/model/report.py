@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 from s3unzip.model.request import Location, Options, Pin  # noqa: TC001 - msgspec reads it
 from s3unzip.model.tasks import Requests, Verdict
 
-NOT_AN_ARCHIVE = "no-eocd"  # the reason of a file that is only called .zip
+NOT_AN_ARCHIVE = "no-eocd"  # the reason for a file that has the name of an archive but is none
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
@@ -22,7 +22,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 class Report(Struct, frozen=True, omit_defaults=True):
-    """``report.json``: written last, whatever the verdict."""
+    """``report.json``: written last, with every verdict."""
 
     run: str
     verdict: Verdict
@@ -31,7 +31,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     destination: Location
     options: Options
     reason: str | None = None  # of a verdict that is not about members
-    message: str | None = None  # in words, fit to be shown
+    message: str | None = None  # as printable text
     offset: int | None = None  # in the archive, where the message is about a place in it
     members: int = 0
     directories: int = 0
@@ -39,7 +39,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     extracted: int = 0
     unchanged: int = 0
     failed: int = 0
-    missing: int = 0  # members without an outcome: their task did not end
+    missing: int = 0  # members without an outcome, because their task did not end
     reasons: dict[str, int] = {}
     warnings: dict[str, int] = {}
     failures: tuple[Failure, ...] = ()  # the first Tuning.failures_listed
@@ -57,7 +57,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     first_object: float | None = None
     forecast_seconds: float | None = None
     forecast_cost: float | None = None  # dollars
-    cost: float | None = None  # dollars, of what was counted
+    cost: float | None = None  # dollars, from the counted requests
     records: str | None = None  # of a direct run: the object below runs/ that has all its records
 
 
@@ -69,7 +69,7 @@ class Settled(Struct, frozen=True):
 
 
 class NestedRun(Struct, frozen=True, omit_defaults=True):
-    """What became of one nested archive: a line of ``nested.jsonl``."""
+    """The result of one nested archive: a line of ``nested.jsonl``."""
 
     key: str
     run: str | None = None  # None: it was not begun
@@ -79,5 +79,5 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether all of it is extracted, or there was nothing to extract."""
+        """Whether all its members are extracted, or there were none."""
         return self.verdict is Verdict.COMPLETED or self.reason == NOT_AN_ARCHIVE

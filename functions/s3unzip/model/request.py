@@ -1,4 +1,4 @@
-"""What a run is: an archive, a destination and options."""
+"""The request of a run: an archive, a destination and options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Location(Struct, frozen=True):
 
     @property
     def public(self) -> Location:
-        """The location fit to be shown: a user, and the query of a presigned URL, are secrets."""
+        """The location for display, without secrets: a user, the query of a presigned URL."""
         if self.scheme not in {"http", "https"}:
             return self
         path, mark, _ = self.key.partition("?")
@@ -35,10 +35,10 @@ class Location(Struct, frozen=True):
 
 
 class Pin(Struct, frozen=True):
-    """The one version of the archive that a run reads; every range carries it."""
+    """The version of the archive that a run reads; every range request carries it."""
 
     size: int
-    etag: str | None = None  # as the store gave it, quotes included
+    etag: str | None = None  # as the store returned it, with quotes
     version_id: str | None = None
 
 
@@ -51,14 +51,14 @@ class OnConflict(StrEnum):
 
 
 class GzipForm(StrEnum):
-    """How a member that is kept compressed is marked as gzip."""
+    """How a member that stays compressed is marked as gzip."""
 
     SUFFIX = "suffix"  # the key ends in .gz
     ENCODING = "encoding"  # Content-Encoding: gzip
 
 
 class Budget(Struct, frozen=True, array_like=True):
-    """What nested archives may come to, all of them together."""
+    """The limits of all nested archives together."""
 
     archives: int
     members: int
@@ -66,7 +66,7 @@ class Budget(Struct, frozen=True, array_like=True):
 
 
 class Options(Struct, frozen=True, omit_defaults=True):
-    """What the caller chose; part of the run's identity."""
+    """The caller's choices; part of the run's identity."""
 
     key_template: str = "{archive_stem}/{member}"
     on_conflict: OnConflict = OnConflict.OVERWRITE
@@ -74,19 +74,19 @@ class Options(Struct, frozen=True, omit_defaults=True):
     exclude: tuple[str, ...] = ()
     strip_components: int = 0  # leading folders of a member's path that its key leaves out
     names: tuple[str, ...] = ()  # exact member names; none: all
-    limit: int | None = None  # extract the first so many of the selected members
+    limit: int | None = None  # extract only this many of the selected members
     lenient: bool = False
     encoding: str | None = None
     as_gzip: GzipForm | None = None  # the raw deflate stream re-wrapped, not inflated
     trust_crc: bool = False  # with as_gzip: do not inflate to check
     password_ref: str | None = None  # where the password is, never the password
-    nested_depth: int = 0  # how many levels of archives inside of archives are extracted too
-    nested_budget: Budget | None = None  # of a nested run: what it and those below it may come to
+    nested_depth: int = 0  # how many levels of archives inside archives are also extracted
+    nested_budget: Budget | None = None  # of a nested run: limits of it and the runs below
     marker: bool = False  # write _SUCCESS last
 
 
 class Request(Struct, frozen=True):
-    """What starts a run: an event or a command line."""
+    """The input of a run, from an event or a command line."""
 
     source: Location
     destination: Location  # a prefix, its key empty or ending in "/"
@@ -109,16 +109,16 @@ class Run(Struct, frozen=True):
 
 
 def run_id(request: Request, pin: Pin) -> str:
-    """Return the run's id: a readable stem and a hash, fit for an execution's name.
+    """Return the run's id: a readable stem and a hash, valid as an execution's name.
 
-    Step Functions takes 1-80 characters of [A-Za-z0-9_-] as a name.
+    A name of Step Functions has 1-80 characters of [A-Za-z0-9_-].
     """
     identity = encode((request.source, pin, request.destination, request.options))
     return f"{run_stem(request.source)}-{hashlib.sha256(identity).hexdigest()[:20]}"
 
 
 def run_stem(source: Location) -> str:
-    """Return what the ids of all runs of an archive of this name begin with, before a hyphen."""
+    """Return the stem of the ids of all runs of an archive with this name; a hyphen follows it."""
     return re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")[:40] or "archive"
 
 

@@ -1,4 +1,4 @@
-"""What travels between the steps of a run: tasks and members, their outcomes, what they cost."""
+"""The values between the steps of a run: tasks and members, their outcomes, their costs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Requests(Struct, frozen=True, omit_defaults=True):
     complete: int = 0
     abort: int = 0
     delete: int = 0  # DeleteObjects
-    retries: int = 0  # how many of all these were second and later attempts
-    throttled: int = 0  # how many were answered with "slow down"
+    retries: int = 0  # how many of these were retries
+    throttled: int = 0  # how many S3 answered with "slow down"
 
     @property
     def reads(self) -> int:
@@ -34,7 +34,7 @@ class Requests(Struct, frozen=True, omit_defaults=True):
 
     @property
     def writes(self) -> int:
-        """Requests that AWS prices as PUT, COPY, POST or LIST; to abort and delete is free."""
+        """Requests that AWS prices as PUT, COPY, POST or LIST; abort and delete are free."""
         return self.put + self.create + self.part + self.copy + self.complete + self.list
 
     def __add__(self, other: Requests) -> Requests:
@@ -54,7 +54,7 @@ class TaskKind(StrEnum):
 
 
 class Task(Struct, frozen=True, omit_defaults=True):
-    """A unit for one worker: a line of ``plan.jsonl``, a few hundred bytes at most."""
+    """A unit of work for one worker: a line of ``plan.jsonl``, a few hundred bytes at most."""
 
     id: str  # "batch-000012": unique in the run, names its outcomes
     kind: TaskKind
@@ -63,8 +63,8 @@ class Task(Struct, frozen=True, omit_defaults=True):
     span: tuple[int, int]  # bytes [start, stop): of the archive; of one member: of its data
     size: int  # bytes it writes; of a segment: of the compressed slice, as only a scan knows
     seconds: float  # forecast
-    part: int = 0  # of a split member: which slice
-    parts: int = 1  # and of how many
+    part: int = 0  # of a split member: the number of the slice
+    parts: int = 1  # and the number of slices
 
 
 class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
@@ -76,13 +76,13 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True):
-    """What the plan found: ``summary.json``, small whatever the archive."""
+    """The result of the plan: ``summary.json``, small for every archive."""
 
     run: Run
     members: int  # in the central directory
     directories: int = 0
     excluded: int = 0  # by include, exclude, names or limit
-    failed: int = 0  # at the index already; listed in outcomes/index.jsonl
+    failed: int = 0  # by the plan; listed in outcomes/index.jsonl
     selected: int = 0  # members in tasks
     tasks: int = 0
     kinds: dict[str, int] = {}  # members by task kind
@@ -90,7 +90,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     scans: int = 0  # lines of scan.jsonl
     bytes_in: int = 0  # compressed, selected
     bytes_out: int = 0  # uncompressed, selected
-    concurrency: int = 1  # tasks at once
+    concurrency: int = 1  # concurrent tasks
     seconds: float = 0.0  # forecast of the run
     longest_task: float = 0.0  # forecast
     warnings: dict[str, int] = {}
@@ -108,11 +108,11 @@ class ScanTask(Struct, frozen=True):
     member: int  # index of the member
     part: int
     parts: int
-    step: int  # bytes of compressed data between the places where segments are looked for
+    step: int  # bytes of compressed data between two searches for a boundary
 
 
 class Status(StrEnum):
-    """What became of a member."""
+    """The result of a member."""
 
     EXTRACTED = "extracted"
     UNCHANGED = "unchanged"
@@ -120,21 +120,21 @@ class Status(StrEnum):
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a worker says of one member: a line of ``outcomes/<task>.jsonl``."""
+    """The outcome of one member: a line of ``outcomes/<task>.jsonl``."""
 
     index: int
     key: str
     status: Status
     size: int = 0
     crc32: int = 0
-    reason: str | None = None  # code of a check, or of a service answer
+    reason: str | None = None  # code of a check or of a service's error
     message: str | None = None
     offset: int | None = None
-    etag: str | None = None  # without quotes, as the store answered the PUT; None: not known
+    etag: str | None = None  # the ETag of the PUT, without quotes; None: not known
 
     @staticmethod
     def failed(index: int, key: str, finding: Finding) -> Outcome:
-        """Return the outcome of a member that `finding` is about."""
+        """Return the outcome of a member with `finding`."""
         return Outcome(
             index=index,
             key=key,
@@ -151,12 +151,12 @@ class Part(Struct, frozen=True, omit_defaults=True):
     number: int  # from 1
     etag: str
     size: int
-    crc32: int | None = None  # of the part's bytes, where somebody computed it
-    checksum_crc32: str | None = None  # as the store wants it back on Complete (base64)
+    crc32: int | None = None  # of the part's bytes, if it is known
+    checksum_crc32: str | None = None  # as Complete needs it (base64)
 
 
 class TaskReport(Struct, frozen=True, omit_defaults=True):
-    """What one task did: the first line of ``outcomes/<task>.jsonl``."""
+    """The report of one task: the first line of ``outcomes/<task>.jsonl``."""
 
     task: str
     kind: TaskKind
@@ -176,7 +176,7 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
     uploaded: tuple[Part, ...] = ()  # of a slice of a split member
     upload_id: str | None = None
     warnings: dict[str, int] = {}
-    unfinished: int = 0  # members left when time ran out
+    unfinished: int = 0  # members that were left at the time limit
 
 
 class UploadRecord(Struct, frozen=True, array_like=True):
@@ -187,7 +187,7 @@ class UploadRecord(Struct, frozen=True, array_like=True):
 
 
 class Stop(Struct, frozen=True):
-    """Why a whole run must end: ``stop.json``; every task looks for it."""
+    """Why the whole run must end: ``stop.json``, for which every task looks."""
 
     verdict: Verdict
     reason: str
@@ -219,7 +219,7 @@ _EXIT_CODES = {
 
 
 class ScanReport(Struct, frozen=True, omit_defaults=True):
-    """What one scan cost: ``scans/<id>.json``; what it found is beside it, ``scans/<id>.bin``."""
+    """The cost of one scan: ``scans/<id>.json``; its result is in ``scans/<id>.bin``."""
 
     scan: str
     member: int
@@ -247,14 +247,14 @@ class Link(Struct, frozen=True, omit_defaults=True):
 
     member: int
     key: str
-    upload_id: str | None  # None: no slice is to be done
+    upload_id: str | None  # None: there is no slice to do
     data_start: int = 0  # offset in the archive of the member's data
     slices: tuple[SliceParts, ...] = ()
-    stream: bool = False  # the member is to be streamed whole, as a task of its own
-    outcome: Outcome | None = None  # the member's, where it is known already
+    stream: bool = False  # the whole member is to be streamed, as a separate task
+    outcome: Outcome | None = None  # the member's outcome, if it is already known
 
 
 class LinkCost(Struct, frozen=True):
-    """What linking cost, all attempts together: ``link.json``."""
+    """The cost of linking, all attempts together: ``link.json``."""
 
     requests: Requests

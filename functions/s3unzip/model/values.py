@@ -1,4 +1,4 @@
-"""How values go through JSON: without loss, one a line."""
+"""Conversion of values to JSON and back: without loss, one value a line."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def encode(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-# msgspec reads the fields of a type when it is first decoded. A thread that decodes it
-# meanwhile sees a half of them, and the process dies (SIGSEGV, msgspec 0.22).
+# msgspec reads the fields of a type at its first decode. Another thread that decodes the type
+# meanwhile sees only some fields, and the process crashes (SIGSEGV, msgspec 0.22).
 _preparing = threading.Lock()
 _prepared: set[type] = set()
 
@@ -33,7 +33,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
     """Return the `kind` that `line` holds.
 
     Raises:
-        UsageError: `line` is not such a value: another version wrote it, or a hand did.
+        UsageError: `line` is not such a value: another version or a person wrote it.
     """
     if kind not in _prepared:
         _prepare(kind)
@@ -47,7 +47,7 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
     """Return the `kind` of each line of `data`; twice as fast as a line at a time.
 
     Raises:
-        UsageError: a line is not such a value: another version wrote it, or a hand did.
+        UsageError: a line is not such a value: another version or a person wrote it.
     """
     if kind not in _prepared:
         _prepare(kind)
