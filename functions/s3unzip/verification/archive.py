@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Request
     from s3unzip.planning.reading import Reading
+    from s3unzip.stores.ports import Destination
     from s3unzip.verification.contents import Looker
 
 
@@ -73,11 +74,7 @@ def verify_objects(
     suspects = compare_listing(
         KeyRanges(expected, prefix, effort.range_keys), destination, calls, known, found
     )
-    is_gzip = request.options.as_gzip is not None
-    by_bytes = ByteLooker(destination, found, is_gzip=is_gzip)
-    # A folder stores no checksum: its HEAD reads the file.
-    witness = Witness.READ if request.destination.scheme == "file" else Witness.METADATA
-    by_head = HeadLooker(destination, witness, is_gzip=is_gzip)
+    by_head, by_bytes = _lookers(request, destination, found)
     first: Looker = by_bytes if effort.deep else by_head
     for suspected, looker in ((suspects.unrecorded, first), (suspects.replaced, by_bytes)):
         compare_contents(suspected, looker, calls, found, effort.at_once)
@@ -100,6 +97,17 @@ def verify_objects(
         started=started,
         seconds=round(context.clock.now() - started, 3),
     )
+
+
+def _lookers(
+    request: Request, destination: Destination, found: Findings
+) -> tuple[HeadLooker, ByteLooker]:
+    """Return what asks for single objects, and what reads them."""
+    is_gzip = request.options.as_gzip is not None
+    # A folder stores no checksum: its HEAD reads the file.
+    witness = Witness.READ if request.destination.scheme == "file" else Witness.METADATA
+    by_head = HeadLooker(destination, witness, is_gzip=is_gzip)
+    return by_head, ByteLooker(destination, found, is_gzip=is_gzip)
 
 
 def _expect(request: Request, reading: Reading) -> list[Expected]:
