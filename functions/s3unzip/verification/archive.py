@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Request
     from s3unzip.planning.reading import Reading
-    from s3unzip.stores.ports import Destination
     from s3unzip.verification.contents import Looker
 
 
@@ -61,53 +60,78 @@ def verify_objects(
         StorageError: a store refuses.
         ServiceFaultError: a store still fails after all retries.
     """
-    started = context.clock.now()
-    calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
-    reading = read_archive(request, context, calls)
+    known = WrittenObjects() if effort.deep or written is None else written
+    run = _Verify(request, context, effort, known, Findings(context.progress, effort.listed, each))
+    reading = read_archive(request, context, run.calls)
     if judge is not None:
         judge(reading)
     expected = _expect(request, reading)
-    destination = context.stores.destination(request.destination)
-    prefix = parse_template(request).prefix
-    known = WrittenObjects() if effort.deep or written is None else written
-    found = Findings(context.progress, effort.listed, each)
-    suspects = compare_listing(
-        KeyRanges(expected, prefix, effort.range_keys), destination, calls, known, found
-    )
-    by_head, by_bytes = _lookers(request, destination, found)
-    first: Looker = by_bytes if effort.deep else by_head
-    for suspected, looker in ((suspects.unrecorded, first), (suspects.replaced, by_bytes)):
-        compare_contents(suspected, looker, calls, found, effort.at_once)
-    return Verification(
-        verdict=found.verdict,
-        source=request.source.public,
-        pin=reading.pin,
-        destination=request.destination,
-        prefix=prefix,
-        deep=effort.deep,
-        members=sum(member.wanted for member in expected),
-        refused=len(reading.failures),
-        equal=found.equal,
-        witnesses={who.value: found.witnesses[who] for who in Witness if found.witnesses[who]},
-        records=tuple(known.runs),
-        counts={kind.value: found.counts[kind] for kind in Kind if found.counts[kind]},
-        differences=found.differences,
-        bytes_read=found.bytes_read,
-        requests=calls.requests,
-        started=started,
-        seconds=round(context.clock.now() - started, 3),
-    )
+    run.compare(expected)
+    return run.result(reading, expected)
 
 
-def _lookers(
-    request: Request, destination: Destination, found: Findings
-) -> tuple[HeadLooker, ByteLooker]:
-    """Return what asks for single objects, and what reads them."""
-    is_gzip = request.options.as_gzip is not None
-    # A folder stores no checksum: its HEAD reads the file.
-    witness = Witness.READ if request.destination.scheme == "file" else Witness.METADATA
-    by_head = HeadLooker(destination, witness, is_gzip=is_gzip)
-    return by_head, ByteLooker(destination, found, is_gzip=is_gzip)
+class _Verify:
+    """One verify, from its first request to what it found."""
+
+    def __init__(
+        self,
+        request: Request,
+        context: Context,
+        effort: Effort,
+        known: WrittenObjects,
+        found: Findings,
+    ) -> None:
+        self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
+        self._clock = context.clock
+        self._started = context.clock.now()
+        self._request = request
+        self._effort = effort
+        self._known = known
+        self._found = found
+        self._destination = context.stores.destination(request.destination)
+        self._prefix = parse_template(request).prefix
+
+    def compare(self, expected: list[Expected]) -> None:
+        """Compare by the listing, and what that does not prove by HEAD or by the bytes."""
+        calls, found, effort = self.calls, self._found, self._effort
+        ranges = KeyRanges(expected, self._prefix, effort.range_keys)
+        suspects = compare_listing(ranges, self._destination, calls, self._known, found)
+        for suspected, looker in zip(suspects, self._lookers(), strict=True):
+            compare_contents(suspected, looker, calls, found, effort.at_once)
+
+    def _lookers(self) -> tuple[Looker, Looker]:
+        """Return what looks at objects that no run wrote, and at those that were replaced."""
+        is_gzip = self._request.options.as_gzip is not None
+        by_bytes = ByteLooker(self._destination, self._found, is_gzip=is_gzip)
+        if self._effort.deep:
+            return by_bytes, by_bytes
+        # A folder stores no checksum: its HEAD reads the file.
+        is_folder = self._request.destination.scheme == "file"
+        witness = Witness.READ if is_folder else Witness.METADATA
+        return HeadLooker(self._destination, witness, is_gzip=is_gzip), by_bytes
+
+    def result(self, reading: Reading, expected: list[Expected]) -> Verification:
+        """Return what was found."""
+        request, found = self._request, self._found
+        return Verification(
+            verdict=found.verdict,
+            source=request.source.public,
+            pin=reading.pin,
+            destination=request.destination,
+            prefix=self._prefix,
+            deep=self._effort.deep,
+            members=sum(member.wanted for member in expected),
+            refused=len(reading.failures),
+            equal=found.equal,
+            witnesses={who.value: found.witnesses[who] for who in Witness if found.witnesses[who]},
+            records=tuple(self._known.runs),
+            counts={kind.value: found.counts[kind] for kind in Kind if found.counts[kind]},
+            differences=found.differences,
+            bytes_read=found.bytes_read,
+            requests=self.calls.requests,
+            started=self._started,
+            seconds=round(self._clock.now() - self._started, 3),
+        )
 
 
 def _expect(request: Request, reading: Reading) -> list[Expected]:
