@@ -22,7 +22,7 @@ NO_VERSIONS = "where the ingest bucket has no versions"
 DIRECT = "by direct runs, see test_direct.py"
 AGAIN = "where the planner is tried again"
 RARE = {
-    ("plan", "s3:GetObject", MEMBERS): DIRECT,
+    ("plan", "s3:GetObject", MEMBERS): "by direct runs that find a member without a record",
     ("plan", "s3:ListBucket", "destination"): DIRECT,
     ("plan", "s3:GetObject", RUNS): DIRECT,
     ("plan", "s3:ListBucket", "work"): DIRECT,

@@ -11,6 +11,8 @@ import pytest
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Verdict
+from tests.e2e.rights import ARCHIVES, MEMBERS, RUNS, Right
+from tests.e2e.test_rights import without
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from embedded.deploy import Assembly
 
-MEMBERS = [Entry(f"d{n}/f.txt", str(n).encode() * 200, DEFLATE) for n in range(30)]
+ENTRIES = [Entry(f"d{n}/f.txt", str(n).encode() * 200, DEFLATE) for n in range(30)]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def direct(
 
 def test_a_small_archive_needs_no_execution(direct: DeployedPipeline) -> None:
     """Its members and its report exist; besides the report one object is left."""
-    direct.put("small.zip", build(*MEMBERS))
+    direct.put("small.zip", build(*ENTRIES))
     report = direct.wait("small.zip")
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 30)
     assert direct.members("small/").keys() == {f"small/d{n}/f.txt" for n in range(30)}
@@ -61,23 +63,56 @@ def test_a_large_one_is_an_execution(direct: DeployedPipeline, members: int) -> 
     assert json.loads(told)["planned"] is (members == 2_600)
 
 
+def send_event(direct: DeployedPipeline, key: str) -> None:
+    """Queue the event of an archive once more."""
+    bucket = {"name": direct.outputs["IngestBucket"]}
+    event = {
+        "detail-type": "Object Created",
+        "time": "2026-01-01T00:00:01Z",
+        "detail": {"bucket": bucket, "object": {"key": key}},
+    }
+    url = direct.outputs["QueueUrl"]
+    direct.client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(event))
+
+
+def count_refusals(direct: DeployedPipeline) -> int:
+    """Return how often a function was refused something, or a run was stopped by it."""
+    logs = direct.logs()
+    return logs.count("AccessDenied") + logs.count("access-denied")
+
+
+NEEDED = [
+    Right("plan", "s3:GetObject", ARCHIVES),
+    Right("plan", "s3:PutObject", MEMBERS),
+    Right("plan", "s3:PutObject", RUNS),
+    Right("plan", "s3:GetObject", RUNS),
+]
+
+
+@pytest.mark.parametrize("right", NEEDED, ids=str)
+def test_no_right_of_direct_runs_is_too_many(direct: DeployedPipeline, right: Right) -> None:
+    """Without any one of them an archive, or its event that comes again, is met with a refusal."""
+    key = f"right-{NEEDED.index(right)}.zip"
+    direct.put(key, build(*ENTRIES))
+    direct.wait(key)
+    denied = count_refusals(direct)
+    with without(direct, right):
+        send_event(direct, key)
+        direct.put(f"again-{key}", build(*ENTRIES))
+        deadline = time.monotonic() + 100
+        while count_refusals(direct) == denied:
+            assert time.monotonic() < deadline, direct.logs()
+            time.sleep(0.2)
+    direct.client("sqs").purge_queue(QueueUrl=direct.outputs["QueueUrl"])
+
+
 def test_duplicates_at_once_are_one_run(direct: DeployedPipeline) -> None:
     """Five events of one archive: each member is written once."""
     s3, bucket = direct.client("s3"), direct.outputs["DestinationBucket"]
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    direct.put("twice.zip", build(*MEMBERS))
-    event = {
-        "detail-type": "Object Created",
-        "time": "2026-01-01T00:00:01Z",
-        "detail": {
-            "bucket": {"name": direct.outputs["IngestBucket"]},
-            "object": {"key": "twice.zip"},
-        },
-    }
+    direct.put("twice.zip", build(*ENTRIES))
     for _ in range(5):
-        direct.client("sqs").send_message(
-            QueueUrl=direct.outputs["QueueUrl"], MessageBody=json.dumps(event)
-        )
+        send_event(direct, "twice.zip")
     assert direct.wait("twice.zip").extracted == 30
     while direct.waiting():
         time.sleep(0.1)

@@ -1,0 +1,137 @@
+"""Direct runs whose function is killed: SIGKILL to a process of its own, at points of its time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from s3unzip.handlers import plan
+from s3unzip.model import Verdict
+from s3unzip.runs.records import RunRecords
+from s3unzip.settings import Variable
+from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.handlers.pipeline import Functions, object_created
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from tests.account import Account
+
+MEMBERS = {f"d/f{n}.txt": b"%d" % n * 100 for n in range(20)}
+LIMIT = 1.5  # seconds that the function has: until then nobody takes its run over
+TUNING = json.dumps({"margin_seconds": 0.1})
+PATIENCE = 60.0
+POINTS = 6
+FUNCTION = f"""
+import json, sys
+from s3unzip.handlers import plan
+from tests.unit.aws_lambda.contexts import Invocation
+
+event = json.loads(sys.stdin.readline())
+print("ready", flush=True)
+plan.handler(event, Invocation({LIMIT}))
+"""
+
+
+@pytest.fixture
+def functions(account: Account, monkeypatch: pytest.MonkeyPatch) -> Functions:
+    """The functions of an account that counts the versions of its members."""
+    account.deploy(**{Variable.TUNING.value: TUNING})
+    for name, value in account.variables.items():
+        monkeypatch.setenv(name, value)
+    s3 = account.client("s3")
+    s3.put_bucket_versioning(Bucket="members", VersioningConfiguration={"Status": "Enabled"})
+    return Functions(account, Invocation())
+
+
+def receive(account: Account) -> dict[str, Any]:
+    """Queue an archive's event; return what Lambda makes of the message."""
+    sqs, url = account.client("sqs"), account.variables[Variable.QUEUE]
+    sqs.send_message(QueueUrl=url, MessageBody=json.dumps(object_created("a.zip")))
+    (message,) = sqs.receive_message(QueueUrl=url, VisibilityTimeout=600)["Messages"]
+    return {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "attributes": {"ApproximateReceiveCount": "1"},
+    }
+
+
+def invoke(record: dict[str, Any], seconds: float | None) -> float:
+    """Let a process take the message, kill it after so many seconds; return what it took."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FUNCTION],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"Records": [record]}) + "\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "ready\n"
+        began = time.monotonic()
+        if seconds is None:
+            assert process.wait(PATIENCE) == 0
+        else:
+            time.sleep(seconds)
+            process.kill()
+        return time.monotonic() - began
+
+
+def deliver_again(record: dict[str, Any]) -> None:
+    """Deliver the message until it is done, as the queue does."""
+    again = {**record, "attributes": {"ApproximateReceiveCount": "2"}}
+    deadline = time.monotonic() + PATIENCE
+    while plan.handler({"Records": [again]}, Invocation())["batchItemFailures"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(600)
+def test_every_kill_ends_in_the_same_state(functions: Functions, account: Account) -> None:
+    """Wherever it is killed, the archive is whole, its run has a report, and no upload is left."""
+    account.put("a.zip", make_archive(MEMBERS))
+    heard = account.listen()
+    whole = invoke(receive(account), None)
+    assert len(account.receive(heard)) == 1
+    for point in range(POINTS):
+        members = {**MEMBERS, "version": b"%d" % point}
+        account.put("a.zip", make_archive(members))
+        check_kill(functions, members, whole * point / POINTS, heard)
+
+
+def make_archive(members: dict[str, bytes]) -> bytes:
+    """Return an archive of small members."""
+    return build(*(Entry(name, body, DEFLATE) for name, body in members.items()))
+
+
+def check_kill(functions: Functions, members: dict[str, bytes], seconds: float, heard: str) -> None:
+    """Kill one invocation, let the others do what is left, and look at what there is then."""
+    account = functions.account
+    before = set(account.objects("work"))
+    versions = len(account.client("s3").list_object_versions(Bucket="members").get("Versions", []))
+    record = receive(account)
+    invoke(record, seconds)
+    reported = any(key.endswith("report.json") for key in set(account.objects("work")) - before)
+    started = set(account.executions())
+    deliver_again(record)
+    for run in set(account.executions()) - started:
+        functions.plan_run(run)
+        functions.extract(run)
+        functions.report(run)
+    (key,) = (k for k in set(account.objects("work")) - before if k.endswith("/report.json"))
+    report = RunRecords(functions.run_store(key.split("/")[1])).find_report()
+    assert report is not None
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, len(members))
+    assert account.objects("members") == {f"out/a/{name}": members[name] for name in members}
+    s3 = account.client("s3")
+    assert not s3.list_multipart_uploads(Bucket="members").get("Uploads")
+    written = len(s3.list_object_versions(Bucket="members")["Versions"]) - versions
+    assert len(members) <= written <= 2 * len(members)
+    # Killed between its report and its end, a function may have sent the event already.
+    assert 1 <= len(account.receive(heard)) <= 1 + reported
