@@ -30,6 +30,7 @@ NAMES = (
     "everyday",
     "forecast",
     "hostile",
+    "start",
 )
 AIM_SECONDS = 600.0  # of each bench, on two cores
 SILENCE_SECONDS = 30.0

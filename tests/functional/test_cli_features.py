@@ -148,3 +148,13 @@ def test_runs_are_a_table(program: Program) -> None:
     assert all(" -> " in line for line in lines)
     listed = [json.loads(line) for line in program.run("runs", "--json").out.splitlines()]
     assert {one.get("failed", 0) for one in listed} == {0, 1}
+
+
+def test_members_without_the_folders_collide_with_nothing(program: Program) -> None:
+    """A member that is not extracted for want of folders does not make another a duplicate."""
+    entries = [Entry("x", b"above"), Entry("a/x", b"below")]
+    (program.folder / "two.zip").write_bytes(build(*entries))
+    options = ("--strip-components", "1", "--prefix", "")
+    assert program.run("run", "two.zip", "out", "-w", "1", "-q", *options).code == 0
+    assert (program.folder / "out/x").read_bytes() == b"below"
+    assert program.run("verify", "two.zip", "out", *options).code == 0

@@ -54,6 +54,8 @@ class KeyTemplate(Struct, frozen=True):
         return self._render
 
     def _render(self, path: str) -> str:
+        if path.count("/") < self.strip:  # not extracted: a key that no other member has
+            return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
         stem, suffix = posixpath.splitext(name)

@@ -208,18 +208,18 @@ class LocalRerun:
 
         runs = open_runs(None, self._config)
         summary = read_summary(runs.find(name), runs)
-        if _is_completed(summary.run.id, runs):
-            return 0
         options = summary.run.options
         if options.password_ref is not None and self._password is None:
             raise UsageError(f"{summary.run.id} was started with a password: give --password-file")
+        if _is_completed(summary.run.id, runs):
+            return 0
         run = summary.run
         policy = make_policy(options, self._password, run.destination)
         setup = Setup(self._config, policy, self._tuning, self._processes)
         display = RunDisplay()
-        display.planned(summary)
         with Machine(setup, run.source, run.destination, display) as machine, display:
             machine.lock(run.id)
+            display.planned(summary)  # starts a thread: the fork server must be there before
             report = act(summary, machine.context, machine.make_pool)
         if json:
             sys.stdout.write(encode(report).decode() + "\n")
