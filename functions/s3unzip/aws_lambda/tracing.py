@@ -33,9 +33,7 @@ def trace(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
     @wraps(handler)
     def traced(event: E, context: C) -> R:
         if not is_sampled():
-            powertools.is_cold_start = (
-                False  # otherwise a later invocation would get the annotations of the first
-            )
+            powertools.is_cold_start = False  # else a later one is annotated as the first
             return handler(event, context)
         captured: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
             handler, capture_response=False
