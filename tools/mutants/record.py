@@ -111,6 +111,7 @@ def write_record(results: Mapping[str, Result], path: Path = RECORD) -> None:
 def find_unexplained(results: Mapping[str, Result], path: Path = REASONS) -> list[str]:
     """Return a sentence for each survivor without a reason, and each reason without a survivor."""
     reasons = tomllib.loads(path.read_text(encoding="utf-8"))
+    listed_modules = results.keys() | read_targets().keys()
     faults = []
     for module, result in sorted(results.items()):
         listed = reasons.get(module, {})
@@ -127,6 +128,6 @@ def find_unexplained(results: Mapping[str, Result], path: Path = REASONS) -> lis
     faults += [
         f"{module}: not in targets.toml: remove it from {path.name}"
         for module in reasons
-        if module not in results
+        if module not in listed_modules
     ]
     return faults
