@@ -140,7 +140,7 @@ def check_spans(page: Path) -> list[str]:
 
 def check_make(words: list[str]) -> str | None:
     """Say which of the targets the Makefile does not have."""
-    rules = re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    rules = re.findall(r"^([a-z][a-z0-9 -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     known = {target for rule in rules for target in rule.split()}
     odd = [word for word in words if "=" not in word and word not in known]
     return f"the Makefile has no {odd}" if odd else None
