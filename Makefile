@@ -6,7 +6,7 @@ export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
 	bench-large bench-verify bench-everyday bench-forecast bench-hostile bench-start acceptance faults s3-tests \
-	simulate fuzz corpus mutants audit docs site site-links dist clean \
+	simulate simulate-mutants fuzz corpus mutants audit docs site site-links dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
@@ -66,6 +66,9 @@ s3-tests: .venv/ready embedded/.venv/ready  ## S3_TESTS=folder of ceph/s3-tests:
 simulate: .venv/ready  ## SECONDS=60, or SEED=number WITHOUT=faults: docs/contributing/simulation.md
 	$(RUN) python -m tests.simulation --seconds $(or $(SECONDS),60) \
 		$(if $(SEED),--seed $(SEED)) $(if $(WITHOUT),--without $(WITHOUT))
+
+simulate-mutants: .venv/ready  ## faults planted into the package, and how soon the simulation finds each
+	$(RUN) python -m tests.simulation.mutants --seconds $(or $(SECONDS),120)
 
 fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary
 	$(RUN) python -m tests.fuzz --seconds $(or $(SECONDS),600) $(if $(TARGET),--target $(TARGET))

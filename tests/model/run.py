@@ -82,11 +82,10 @@ class Model:
         self.versions: dict[str, ArchiveFacts] = {}  # by ETag
         self.current: str | None = None  # the ETag of what lies under the key now
         self.failed: set[str] = set()  # runs whose execution failed
+        self.early: set[str] = set()  # runs that had a report before a plan
         self.started: set[str] = set()  # runs with an execution, which may plan them
         self.late_uploads: set[str] = set()  # begun after their run was settled
         self.replaced = False  # the key's archive was another one before
-
-    # What happens
 
     def archive_put(self, etag: str, facts: ArchiveFacts) -> None:
         """Somebody put an archive."""
@@ -164,6 +163,7 @@ class Model:
         planned = report.get("pin", ...) is not None or verdict in {RUN_FAILED, CHANGED}
         self.must(planned, "without a plan nothing is extracted", report)
         if self._is_unplanned(run):
+            self.early.add(run)
             return
         state = self._run(run)
         self._check_sums(state, report)
@@ -180,10 +180,9 @@ class Model:
         """The event of a run that ended was sent."""
         run, verdict = detail["run"], detail["verdict"]
         self.must(TITLES[verdict] == title, "events.md: detail-type and verdict", title)
-        if self._is_unplanned(run):
+        if self._is_unplanned(run) or (run in self.early and verdict == RUN_FAILED):
             return
         state = self._run(run)
-        self.must(bool(state.reports), "the report is written before its event", run)
         told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
         same = any(all(one.get(n, 0) == told[n] for n in told) for one in state.reports)
         self.must(same, "events.md: the event says what the report says", detail)

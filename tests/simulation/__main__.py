@@ -25,12 +25,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this one schedule")
     parser.add_argument("--without", default="", help="numbers of faults to leave out: 3,4")
     parser.add_argument("--first", type=int, help="the first seed; by default one of the time")
+    parser.add_argument("--until-failure", action="store_true", help="end with the first one")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
     if asked.seed is not None:
         without = frozenset(int(number) for number in asked.without.split(",") if number)
         return _replay(asked.seed, without)
     first = int(time.time() * 1_000) if asked.first is None else asked.first
+    if asked.until_failure:
+        return _find_one(first, asked.seconds)
     return _search(first, asked.seconds, asked.processes)
 
 
@@ -63,6 +66,20 @@ def _search(first: int, seconds: float, processes: int) -> int:
         _say(f"failed seeds: {' '.join(map(str, failures))}")
     _say(f"BENCH sim.schedules_per_hour {schedules / took * 3600:.0f} 1/h")
     return 1 if failures else 0
+
+
+def _find_one(first: int, seconds: float) -> int:
+    """Run schedules until one fails, and show it."""
+    until = time.monotonic() + seconds
+    for seed in count(first):
+        if time.monotonic() > until:
+            break
+        try:
+            run_schedule(seed)
+        except FailedScheduleError as error:
+            _say(str(error))
+            return 1
+    return 0
 
 
 def _replay(seed: int, without: frozenset[int]) -> int:

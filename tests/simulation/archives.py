@@ -20,7 +20,7 @@ TUNING: dict[str, float] = {
     "copy_task_bytes": 2_600,
     "copy_part_bytes": 1_100,
     "split_from": 1 << 40,
-    "batch_members": 2,
+    "batch_members": 6,
     "read_piece": 900,
     "reads_ahead": 2,
     "part_bytes": 1_024,
@@ -49,7 +49,7 @@ def choose_recipe(rng: random.Random, version: int) -> Recipe:
     """Return a recipe by the rng."""
     return Recipe(
         version,
-        small=rng.choice((0, 1, 3, 5)),
+        small=rng.choice((0, 1, 3, 8)),
         streams=rng.choice((0, 0, 1)),
         copies=rng.choice((0, 0, 1)),
         split_copies=rng.choice((0, 0, 1)),

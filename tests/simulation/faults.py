@@ -23,6 +23,7 @@ class Fault(StrEnum):
     DELAY = "delay"  # it takes long
     CRASH = "crash"  # the process dies before the call does anything
     CRASH_AFTER = "crash-after"  # it is done, then the process dies
+    OUTAGE = "outage"  # every call is refused for a while
     OVERWRITE = "overwrite"  # somebody puts another archive under the key
     DENY = "deny"  # somebody takes a right away
     BUSY = "busy"  # no worker is free for an invocation
@@ -37,11 +38,13 @@ AMOUNTS = {
     Fault.DELAY: (0.4, 6),
     Fault.CRASH: (0.4, 4),
     Fault.CRASH_AFTER: (0.4, 4),
+    Fault.OUTAGE: (0.25, 2),
     Fault.OVERWRITE: (0.15, 2),
     Fault.DENY: (0.15, 1),
     Fault.BUSY: (0.2, 5),
     Fault.TWICE: (0.4, 3),
 }
+OUTAGE_SECONDS = 75.0  # longer than a call is tried again
 RATES = (0.005, 0.02, 0.1, 0.3)  # of the calls
 DELAYS = (0.1, 5.0, 40.0, 130.0, 400.0)  # seconds
 

@@ -58,6 +58,7 @@ class Scheduler:
         self.now = START
         self.steps = 0
         self.ended = False  # set by whoever has seen enough
+        self.preemptive = False  # whether threads also take turns at each lock, queue and event
         self._hub = getcurrent()
         self._ready: list[Fiber] = []
         self._timers: list[tuple[float, int, Fiber]] = []
@@ -103,6 +104,11 @@ class Scheduler:
             self._leave(fiber)
         elif not fiber.process.alive:
             raise ProcessDiedError
+
+    def take_turns(self) -> None:
+        """Let another thread run at an operation on what threads share, if that is explored."""
+        if self.preemptive and not self.is_over():
+            self.pause()
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for this fiber."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.simulation.mutants import MUTANTS, PACKAGE, Mutant, hunt
 from tests.simulation.schedule import FailedScheduleError, run_schedule, shrink
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What these found is in docs/contributing/simulation.md, "What it found".
 FOUND = (59, 148, 172, 301, 307, 398, 418, 544, 645, 797, 871, 889, 994, 1294, 1365, 2632)
@@ -75,3 +81,21 @@ def _fails(seed: int) -> bool:
     except FailedScheduleError:
         return True
     return False
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_can_be_planted(mutant: Mutant, tmp_path: Path) -> None:
+    """The text that a mutant replaces stands once in the source."""
+    copy = tmp_path / mutant.file
+    copy.parent.mkdir(parents=True)
+    shutil.copy(PACKAGE / mutant.file, copy)
+    mutant.apply(tmp_path)
+    compile(copy.read_text(), mutant.file, "exec")
+
+
+def test_a_mutant_is_caught() -> None:
+    """A fault that is planted into a copy of the package fails a schedule there."""
+    lost = next(mutant for mutant in MUTANTS if mutant.name == "lost-outcome")
+    caught = hunt(lost, seconds=100.0)
+    assert caught is not None
+    assert caught.sentence

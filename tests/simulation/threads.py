@@ -48,11 +48,13 @@ class Lock:
     """`threading.Lock`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._held = False
         self._waiters = Waiters(scheduler)
 
     def acquire(self) -> bool:
         """Wait until the lock is free, and take it."""
+        self._scheduler.take_turns()
         while self._held:
             self._waiters.wait()
         self._held = True
@@ -109,11 +111,13 @@ class Event:
     """`threading.Event`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._set = False
         self._waiters = Waiters(scheduler)
 
     def is_set(self) -> bool:
         """Say whether it is set."""
+        self._scheduler.take_turns()
         return self._set
 
     def set(self) -> None:
@@ -169,6 +173,7 @@ class SimpleQueue(Generic[T]):
     """`queue.SimpleQueue`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._items: deque[T] = deque()
         self._waiters = Waiters(scheduler)
 
@@ -176,9 +181,11 @@ class SimpleQueue(Generic[T]):
         """Add an item."""
         self._items.append(item)
         self._waiters.wake(1)
+        self._scheduler.take_turns()
 
     def get(self) -> T:
         """Wait for an item and take it."""
+        self._scheduler.take_turns()
         while not self._items:
             self._waiters.wait()
         return self._items.popleft()
@@ -188,6 +195,7 @@ class Future(Generic[T]):
     """`concurrent.futures.Future`."""
 
     def __init__(self, scheduler: Scheduler, call: Callable[[], T]) -> None:
+        self._scheduler = scheduler
         self._call: Callable[[], T] | None = call
         self._done = Event(scheduler)
         self._value: T | None = None
@@ -213,6 +221,7 @@ class Future(Generic[T]):
 
     def result(self) -> T:
         """Wait for the call's end; return its value or raise its error."""
+        self._scheduler.take_turns()
         self._done.wait()
         if self._error is not None:
             raise self._error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from tests.memory import MemoryBucket
-from tests.simulation.faults import Fault
+from tests.simulation.faults import OUTAGE_SECONDS, Fault
 from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class World:
     members: MemoryBucket = field(default_factory=lambda: MemoryBucket(part_checksums=True))
     records: dict[str, dict[str, bytes]] = field(default_factory=dict)  # by run, by name
     modified: float | None = None  # when the archive was put; None: the store does not say
+    outage: float = 0.0  # until when every call is refused
     denied: set[str] = field(default_factory=set)  # rights that are missing now
     overwrite: Callable[[], None] | None = None  # puts another archive, where one is left
     trace: list[str] = field(default_factory=list)
@@ -57,7 +58,9 @@ class World:
         if faults.injects(Fault.THROTTLE, name):
             self.note(f"{name}: slow down")
             raise ThrottledError(f"{name}: slow down")
-        if faults.injects(Fault.REFUSE, name):
+        if faults.injects(Fault.OUTAGE, name):
+            self.outage = scheduler.now + OUTAGE_SECONDS
+        if scheduler.now < self.outage or faults.injects(Fault.REFUSE, name):
             self.note(f"{name}: refused")
             raise ServiceFaultError(f"{name}: internal error")
         try:
