@@ -65,6 +65,9 @@ def test_run_redrive_cat(shell: Shell) -> None:
     assert shell.run("cat", "a.zip", "b.txt", *given) == (0, TEXT)
     assert shell.run("cat", "a.zip", "b.txt", "--password-file", "wrong")[0] == 1
     assert shell.run("cat", "a.zip", "b.txt")[0] == 1
+    assert shell.run("run", "a.zip", "other", "--password-file", "wrong")[0] == 1
+    for report in (shell.folder / "home").rglob("report.json"):
+        report.unlink()  # as if no run had ended: a finished one has nothing to redrive
     assert shell.run("redrive", "latest")[0] == 2
     assert shell.run("run", "a.zip", "other", "--password-file", "wrong")[0] == 1
     assert b"wrong-password" in shell.said

@@ -31,7 +31,7 @@ def program(tmp_path: Path) -> Program:
         ("run a.zip out -m data/a.csv -m readme.txt", "near: 'docs/readme.txt'"),
         ("run a.zip out -i *.CSV", "no member matches '*.CSV'; near: 'data/a.csv', 'data/b.csv'"),
         ("run a.zip out -i *.nomatch", "no member matches '*.nomatch'"),
-        ("run a.zip out -x **", "--exclude ** exclude all"),
+        ("run a.zip out -x **", "excluded by --exclude **"),
         ("plan a.zip out -i *.nomatch", "no member matches '*.nomatch'"),
         ("verify a.zip out -i *.nomatch", "no member matches '*.nomatch'"),
         ("ls a.zip *.nomatch", "no member matches '*.nomatch'"),
