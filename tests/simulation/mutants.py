@@ -117,8 +117,8 @@ MUTANTS = (
     Mutant(
         "lost-upload-ids-trusted",
         "objects/upload_registry.py",
-        "    if attempts == 1:  # else",
-        "    if attempts:  # else",
+        "    if attempts == 1:",
+        "    if attempts:",
     ),
     Mutant(
         "stale-pin",
