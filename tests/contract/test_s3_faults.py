@@ -21,6 +21,7 @@ from s3unzip.errors import (
     StorageError,
     StoreFullError,
     ThrottledError,
+    UsageError,
 )
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
@@ -333,7 +334,7 @@ def test_an_unknown_profile() -> None:
     access = S3Access(profile="no-such", endpoint_url="http://127.0.0.1:9")
     stores = S3Stores(Location("s3", "work", ""), access=access)
     for call in ("read", "list"):
-        with pytest.raises(AccessDeniedError, match="no-such"):
+        with pytest.raises(UsageError, match="no-such"):
             CALLS[call](stores)
 
 
