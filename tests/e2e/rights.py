@@ -24,6 +24,7 @@ AGAIN = "where the planner is tried again"
 RARE = {
     ("plan", "s3:GetObject", MEMBERS): "by direct runs that find a member without a record",
     ("plan", "s3:ListBucket", "destination"): DIRECT,
+    ("plan", "s3:GetObjectVersion", ARCHIVES): "by direct runs of archives larger than their tail",
     ("plan", "s3:GetObject", RUNS): DIRECT,
     ("plan", "s3:ListBucket", "work"): DIRECT,
     ("planner", "s3:GetObject", RUNS): AGAIN,
