@@ -26,13 +26,17 @@ cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 # One process more than two cores have: some tests wait for a clock or for a server.
 TESTS := pytest -n $(or $(JOBS),3) --dist loadscope
 
-test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests
-	$(RUN) $(TESTS)
-
-coverage: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## RECORD=1: all tests, and the branches that they take
+test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; COVERAGE=1: and the branches that they take
+ifdef COVERAGE
 	@mkdir -p build/coverage
 	$(RUN) $(TESTS) --cov --cov-report=json:build/coverage.json
 	$(RUN) python -m tools.branches build/coverage.json $(if $(RECORD),--record)
+else
+	$(RUN) $(TESTS)
+endif
+
+coverage:  ## `make test COVERAGE=1`; RECORD=1: write the figures down
+	$(MAKE) test COVERAGE=1 RECORD=$(RECORD)
 
 check: .venv/ready  ## format, lint, types, layers, docs, and the figures of the structure
 	$(RUN) ruff format --check
