@@ -17,7 +17,7 @@ from tests.servers import HttpServer, Reply, WebFiles
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.servers import Asked
 
@@ -79,6 +79,14 @@ def test_a_process_without_memory_is_told_in_plain_words(home: Path) -> None:
     assert "Traceback" not in done.stderr
     if done.returncode:
         assert "memory" in done.stderr
+
+
+@pytest.fixture
+def default_hangup() -> Iterator[None]:
+    """Undo `nohup` around the tests: their programs inherit what this process ignores."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class SlowRun:
@@ -144,6 +152,7 @@ def test_no_worker_outlives_a_killed_program(home: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("whole_group", [False, True], ids=["program", "group"])
+@pytest.mark.usefixtures("default_hangup")
 def test_sigterm_and_sighup_are_as_ctrl_c(
     home: Path, number: signal.Signals, code: int, *, whole_group: bool
 ) -> None:
