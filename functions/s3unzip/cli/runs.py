@@ -31,7 +31,7 @@ class Runs(Protocol):
         """The stores that the runs read and write."""
         ...
 
-    def recent(self, most: int) -> Iterator[RunEntry]:
+    def recent(self, limit: int) -> Iterator[RunEntry]:
         """Yield runs, the latest first."""
         ...
 
@@ -75,11 +75,11 @@ class LocalRuns:
         """The stores that the runs read and write."""
         return self._stores
 
-    def recent(self, most: int) -> Iterator[RunEntry]:
+    def recent(self, limit: int) -> Iterator[RunEntry]:
         """Yield runs, the latest first."""
         from s3unzip.runs.watch import RunEntry
 
-        for run in known_runs(self._home)[:most]:
+        for run in known_runs(self._home)[:limit]:
             touched = Path(self._home.key, "runs", run).stat().st_mtime
             yield RunEntry(run, "", touched)
 

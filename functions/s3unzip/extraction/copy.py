@@ -66,8 +66,12 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:
     """Return part sizes of nearly equal length for a copy of `size` bytes."""
-    most = max(min(wanted, limits.max_bytes), math.ceil(size / limits.max_parts), limits.min_bytes)
-    count = min(math.ceil(size / most), size // limits.min_bytes)  # equal cuts may be too small
+    max_length = max(
+        min(wanted, limits.max_bytes), math.ceil(size / limits.max_parts), limits.min_bytes
+    )
+    count = min(
+        math.ceil(size / max_length), size // limits.min_bytes
+    )  # equal cuts may be too small
     count = max(1, count, math.ceil(size / limits.max_bytes))
     return [size * (n + 1) // count - size * n // count for n in range(count)]
 

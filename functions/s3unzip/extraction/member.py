@@ -113,9 +113,9 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
     Raises:
         MemberError: the local header disagrees with the directory.
     """
-    most = min(member.stop, member.offset + MAX_HEADER)
+    max_stop = min(member.stop, member.offset + MAX_HEADER)
     for length in (HEAD_LENGTH, MAX_HEADER):
-        head = read(ByteRange(member.offset, min(member.offset + length, most)))
+        head = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
         opened = open_member(member, head, policy)
         if not isinstance(opened, NeedMoreBytes):
             return opened

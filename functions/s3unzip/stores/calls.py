@@ -57,7 +57,7 @@ class AimdLimiter:
     """
 
     def __init__(self, max_concurrency: int) -> None:
-        self._most = max_concurrency
+        self._max_concurrency = max_concurrency
         self._limit = min(max_concurrency, 4)
         self._starting = True
         self._active = 0
@@ -103,7 +103,7 @@ class AimdLimiter:
                 self._starting = False
                 self._limit = max(1, int(self._limit * CUT))
                 self._successes = 0
-            elif succeeded and self._limit < self._most:
+            elif succeeded and self._limit < self._max_concurrency:
                 self._successes += 1
                 if self._successes >= (1 if self._starting else self._limit):
                     self._successes = 0

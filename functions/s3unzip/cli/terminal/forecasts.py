@@ -140,19 +140,19 @@ def _sizes(bins: tuple[Bin, ...]) -> Table:
     table.add_column("below", justify="right")
     table.add_column("members", justify="right")
     table.add_column("")
-    most = max((one.members for one in bins), default=1)
+    peak = max((one.members for one in bins), default=1)
     shown = bins[-MAX_BINS:]
     left = sum(one.members for one in bins[:-MAX_BINS])
     if left:
-        table.add_row("0 B", show_bytes(shown[0].start), f"{left:,}", _bar(left, max(most, left)))
+        table.add_row("0 B", show_bytes(shown[0].start), f"{left:,}", _bar(left, max(peak, left)))
     for one in shown:
         below = show_bytes(one.stop)
-        table.add_row(show_bytes(one.start), below, f"{one.members:,}", _bar(one.members, most))
+        table.add_row(show_bytes(one.start), below, f"{one.members:,}", _bar(one.members, peak))
     return table
 
 
-def _bar(count: int, most: int) -> str:
-    return "█" * max(1, round(BAR * count / most))
+def _bar(count: int, peak: int) -> str:
+    return "█" * max(1, round(BAR * count / peak))
 
 
 def _path(forecast: Forecast) -> Table:

@@ -165,14 +165,14 @@ class IndexBuilder:
 
     def _fail_long(self, keys: list[str], base: int) -> list[str]:
         """Fail the members from `base` on whose keys are too long; return the other keys."""
-        most, kept = self._policy.limits.key_bytes, list[str]()
+        max_bytes, kept = self._policy.limits.key_bytes, list[str]()
         for place, key in zip(list(self._key_places(base)), keys, strict=True):
             length = _utf8_length(key)
-            if length <= most:
+            if length <= max_bytes:
                 kept.append(key)
                 continue
             self._forget_name(place)
-            message = f"the key would have {length} bytes, the limit is {most}"
+            message = f"the key would have {length} bytes, the limit is {max_bytes}"
             self._fail_place(place, "key-too-long", message)
         return kept
 

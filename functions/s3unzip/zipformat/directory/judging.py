@@ -226,10 +226,10 @@ class _HeaderReading:
         return is_empty
 
     def _holds_data(self, values: Zip64Values) -> bool:
-        most = _EMPTY_STREAM.get(self.method, _EMPTY_OTHER)
+        max_empty = _EMPTY_STREAM.get(self.method, _EMPTY_OTHER)
         if self.flags & ENCRYPTION_FLAGS or self.method == METHOD_AES:
-            most += _MAX_OVERHEAD
-        return values.compressed_size > most
+            max_empty += _MAX_OVERHEAD
+        return values.compressed_size > max_empty
 
     def _check_directory(self, values: Zip64Values) -> None:
         if values.size or self.crc32 or self._holds_data(values):

@@ -91,11 +91,11 @@ class FoldedKeys:
             yield from self._walk(chunk, seen, memory)
 
     def _walk(self, folders: Iterable[str], seen: set[int], memory: int) -> Iterator[str]:
-        most = max(1, memory // HASH_COST)
+        max_hashes = max(1, memory // HASH_COST)
         for folder in folders:
             walked = fold_key(folder)
             while walked and (mark := hash(walked)) not in seen:
-                if len(seen) >= most:
+                if len(seen) >= max_hashes:
                     seen.clear()
                 seen.add(mark)
                 if mark in self._hashes:
