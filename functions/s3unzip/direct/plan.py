@@ -8,10 +8,10 @@ is done sooner so than by the state machine.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.direct.held_source import DirectContext, DirectStores
@@ -39,8 +39,7 @@ class _NotHeldError(Exception):
     """The directory begins before the bytes that are held."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectPlan:
+class DirectPlan(Struct, frozen=True):
     """A planned direct run; all of its records are in memory."""
 
     summary: PlanSummary
@@ -77,7 +76,7 @@ def plan_direct(
     if seconds > tuning.max_direct_seconds or not _is_sooner(seconds, request, tail, context):
         return None
     requests = plan.summary.requests + Requests(put=rates.DIRECT_WRITES)
-    summary = structs.replace(plan.summary, requests=requests)
+    summary = replace(plan.summary, requests=requests)
     RunRecords(plan.records).write_summary(lambda _: summary)
     return replace(plan, summary=summary)
 
@@ -99,7 +98,7 @@ def holds_directory(tail: Tail, context: Context) -> bool:
 
 def _one_batch(tuning: Tuning) -> Tuning:
     """Return the settings with which all members are PUTs of one worker."""
-    return structs.replace(
+    return replace(
         tuning,
         small_member=max(tuning.small_member, tuning.max_direct_member_bytes),
         batch_min_seconds=tuning.batch_seconds,

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, render_page
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 MAX_FORECAST = 5_000  # tasks; a forecast for more tasks would delay the end of a run noticeably
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """The page's data of each task and member, in compact form while outcomes are read."""
 
     tasks: TaskTable = field(default_factory=TaskTable)

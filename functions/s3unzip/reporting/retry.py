@@ -7,9 +7,10 @@ the generations in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from s3unzip import run_files
 from s3unzip.extraction.split.slices import whole_task
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from s3unzip.runs.records import RunRecords
 
 
-@dataclass(slots=True)
-class Retries:
+class Retries(Struct):
     """The results of all retries of a run; the failed members bound the memory."""
 
     outcomes: dict[int, tuple[str, Outcome]] = field(default_factory=dict)  # by member: task, last

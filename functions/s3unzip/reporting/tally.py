@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from s3unzip.model import Failure, Outcome, Requests, Status
 from s3unzip.reporting.page_writer import Columns
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from s3unzip.model import ScanReport, TaskReport
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """Sums over tasks and outcomes; the listed failures bound the memory."""
 
     listed: int

@@ -7,9 +7,10 @@ state of its execution.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from s3unzip.aws_lambda.budget import refuse_cost
 from s3unzip.aws_lambda.environment import open_client, open_worker
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Tail
 
 
-@dataclass(frozen=True, slots=True)
-class Intake:
+class Intake(Struct, frozen=True):
     """One archive's event, and what was read of the archive."""
 
     request: Request
