@@ -55,7 +55,7 @@ def test_its_resources_exist(pipeline: DeployedPipeline, body: dict[str, Any]) -
         for name, value in metric.dimensions
         if name in {"FunctionName", "QueueName", "StateMachineArn"}
     }
-    assert len(named) == 11  # five functions, five queues, one state machine
+    assert len(named) == 12  # six functions, five queues, one state machine
     assert named <= there
     asked = [
         group

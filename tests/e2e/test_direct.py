@@ -27,9 +27,11 @@ ENTRIES = [Entry(f"d{n}/f.txt", str(n).encode() * 200, DEFLATE) for n in range(3
 def direct(
     assembly: Assembly, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[DeployedPipeline]:
-    """The stack of dev as it is shipped, over TLS with all rights checked."""
+    """The stack of dev with direct runs, over TLS with all rights checked."""
     del assembly  # skips where there is no embedded AWS
-    shipped = synthesize("dev", tmp_path_factory.mktemp("direct"))
+    shipped = synthesize(
+        "dev", tmp_path_factory.mktemp("direct"), settings={"tuning.max_direct_members": 2_500}
+    )
     with start_aws(auth=True, wait_scale=0.02) as aws:
         yield DeployedPipeline.create(shipped, aws.environment)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LAST = 10**13  # milliseconds: the year 2286
 MAX_LISTED = 1_000  # one page of a LIST
+DAY_DIGITS = 5  # of 13: names with the same ones are of the same 28 hours
 
 
 class Entry(NamedTuple):
@@ -31,6 +32,12 @@ class Entry(NamedTuple):
 def entry_name(run: str, time: float) -> str:
     """Return the name of the object of `run` at a Unix time."""
     return f"{LAST - round(time * 1_000):013d}-{run}"
+
+
+def recent_prefixes(now: float) -> list[str]:
+    """Return what the names of entries of the last hour begin with; a day's names begin alike."""
+    spans = {f"{LAST - round(time * 1_000):013d}"[:DAY_DIGITS] for time in (now, now - 3_600.0)}
+    return sorted(spans)
 
 
 def list_entries(client: S3Client, work: Location, folder: str, limit: int) -> list[Entry]:

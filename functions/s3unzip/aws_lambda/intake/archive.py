@@ -85,6 +85,9 @@ def _take_version(intake: Intake) -> None:
     if tail.modified is None or not holds_directory(tail, context):
         _start_unplanned(intake)
         return
+    if not context.tuning.max_direct_members:  # only direct runs need claims
+        _plan_execution(intake)
+        return
     until = context.clock.now() + context.clock.remaining()
     claim = Claim(intake.run, intake.message.id, until)
     hold = Hold(claim_name(intake.run, tail.modified), claim)
@@ -129,14 +132,20 @@ def _leave(intake: Intake, taken: Taken) -> None:
 
 
 def _plan_here(intake: Intake, hold: Hold) -> None:
-    """Do a claimed archive, refuse it, or write its plan and start its execution."""
+    """Do a claimed archive at once where that is sooner, else by an execution."""
     config, context, request = open_worker(), intake.context, intake.request
     plan = plan_direct(request, intake.tail, context, intake.function)
     if plan is not None and refuse_cost(config, plan.context, plan.summary, plan.tasks) is None:
         bind_run(plan.summary.run)
         record_plan(plan.summary, request)
         run_direct(plan, hold, context)
-        return
+    else:
+        _plan_execution(intake)
+
+
+def _plan_execution(intake: Intake) -> None:
+    """Refuse an archive, or write its plan and start its execution."""
+    config, context, request = open_worker(), intake.context, intake.request
     # The same bytes put again where the bucket has no versions are the same run.
     summary = RunRecords.open(context.stores, intake.run, intake.calls).find_summary()
     if summary is None:

@@ -12,6 +12,9 @@ import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from s3unzip.aws_lambda.intake.claims import FOLDER as CLAIMS
+from s3unzip.aws_lambda.intake.claims import SUFFIX
+from s3unzip.aws_lambda.timeline import recent_prefixes
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.model import Location, Request, Status, Verdict, run_id
 from s3unzip.operate.doctor.asking import ask, not_checked
@@ -23,7 +26,7 @@ from s3unzip.operate.runs import RUNNING
 from s3unzip.planning.keys import parse_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mypy_boto3_s3 import S3Client
 
@@ -153,6 +156,9 @@ class Canary:
             kept = f"; runs/{run}/ is kept for diagnosis" if run is not None else ""
             return CheckResult.ok(REMOVAL, f"{count} objects deleted{kept}")
         count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
+        for prefix in recent_prefixes(time.time()):
+            claims = f"{work.key}runs/{CLAIMS}/{prefix}"
+            count += remove_versions(s3, work.bucket, claims, _is_claim_of(run))
         return CheckResult.ok(REMOVAL, f"{count} objects deleted, nothing is left")
 
     def left_behind(self, error: S3UnzipError) -> CheckResult:
@@ -239,3 +245,7 @@ class Canary:
         body = ask("s3:GetObject", get)
         is_gzip = self._request.options.as_gzip is not None and body.startswith(b"\x1f\x8b")
         return gzip.decompress(body) if is_gzip else body
+
+
+def _is_claim_of(run: str) -> Callable[[str], bool]:
+    return lambda key: key.endswith(f"-{run}{SUFFIX}")
