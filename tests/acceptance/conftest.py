@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PASSWORD = "correct horse"
-TUNING = {"split_from": 2 * MIB, "segment_bytes": 1 * MIB, "part_bytes": 5 * MIB}
+TUNING = {
+    "split_from": 2 * MIB,
+    "segment_bytes": 1 * MIB,
+    "part_bytes": 5 * MIB,
+    "max_direct_members": 0,
+}
 
 
 @pytest.fixture(scope="module")

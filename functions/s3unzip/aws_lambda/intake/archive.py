@@ -71,10 +71,12 @@ def take_archive(request: Request, message: Message, context: Context, function:
     length = context.tuning.tail_bytes
     try:
         tail = calls.run("get", lambda: source.tail(request.source, length))
-        intake = Intake(request, tail, message, context, function, calls)
-        _take_version(intake)
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
+        return
+    intake = Intake(request, tail, message, context, function, calls)
+    try:
+        _take_version(intake)
     except SourceChangedError:  # the newer one has an event of its own
         logger.info("archive changed while it was planned", source=str(request.source))
 
@@ -86,7 +88,10 @@ def _take_version(intake: Intake) -> None:
         _start_unplanned(intake)
         return
     if not context.tuning.max_direct_members:  # only direct runs need claims
-        _plan_execution(intake)
+        if is_refused(intake.request, intake.run, context, intake.calls):
+            logger.info("run was refused", run=intake.run)
+        else:
+            _plan_execution(intake)
         return
     until = context.clock.now() + context.clock.remaining()
     claim = Claim(intake.run, intake.message.id, until)
