@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 # Machines are shared and noisy: how long an example takes says nothing about the code.
 settings.register_profile("suite", deadline=None)
@@ -19,6 +20,14 @@ settings.load_profile("suite")
 # because its browser or its servers went away.
 REQUIRE_TOOLS = "S3UNZIP_REQUIRE_TOOLS"
 MISSING = ("not installed", "no embedded AWS", "no CDK CLI", "no CPython")
+
+
+@pytest.fixture(autouse=True)
+def no_session_is_kept() -> Iterator[None]:
+    """Forget boto3's default session: it keeps the credentials of the first test that used it."""
+    yield
+    if "boto3" in sys.modules:
+        vars(sys.modules["boto3"])["DEFAULT_SESSION"] = None
 
 
 @pytest.hookimpl(wrapper=True)
