@@ -10,7 +10,6 @@ from acceptance.site import Mismatch
 from s3unzip.aws_lambda.events import SOURCE
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from acceptance.site import Site
@@ -51,12 +50,7 @@ class Listener:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         remove_listener(self._site)
 
     def count(self, run: str) -> int:

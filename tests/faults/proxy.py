@@ -24,7 +24,6 @@ from tests.faults.serving import Setup, serve
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
-    from types import TracebackType
     from typing import Self
 
     from tests.faults.rules import Record, Rule, Shape
@@ -71,12 +70,7 @@ class FaultProxy:
         threading.Thread(target=self._release, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._process.kill()
         self._process.join()
         self._asking.close()

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.handlers import extract, link, plan, planner, report, scan
+from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
     from s3unzip.stores.ports import RunStore
     from tests.account import Account
     from tests.unit.aws_lambda.contexts import Invocation
+
+MEMBERS = {f"d/f{n}.txt": b"%d" % n * 100 for n in range(20)}
+
+
+def archive(*more: Entry) -> bytes:
+    """Return an archive of MEMBERS, and more of them."""
+    return build(*(Entry(name, body, DEFLATE) for name, body in MEMBERS.items()), *more)
 
 
 def object_created(key: str, bucket: str = "arrivals") -> dict[str, Any]:

@@ -22,36 +22,28 @@ from s3unzip.platforms import one_function
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
 from tests.unit.aws_lambda.contexts import Invocation
-from tests.unit.handlers.pipeline import Functions, object_created
-from tests.zips import DEFLATE, Entry, build
+from tests.unit.handlers.pipeline import MEMBERS, Functions, archive, object_created
+from tests.zips import DEFLATE, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.account import Account
 
-MEMBERS = {f"d/f{n}.txt": b"%d" % n * 100 for n in range(20)}
 DIRECT = {Variable.TUNING.value: "{}"}
 
 
-@pytest.fixture
-def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Functions]:
+@pytest.fixture(name="deploy")
+def deploy_direct(deploy: Callable[..., Functions], account: Account) -> Callable[..., Functions]:
     """A function that deploys the account with direct runs, and returns its functions."""
 
     def make(**variables: str) -> Functions:
-        account.deploy(**{**DIRECT, **variables})
-        for name, value in account.variables.items():
-            monkeypatch.setenv(name, value)
+        functions = deploy(**{**DIRECT, **variables})
         s3 = account.client("s3")
         s3.put_bucket_versioning(Bucket="members", VersioningConfiguration={"Status": "Enabled"})
-        return Functions(account, Invocation())
+        return functions
 
     return make
-
-
-def archive(*more: Entry) -> bytes:
-    """Return an archive of small members, and more of them."""
-    return build(*(Entry(name, body, DEFLATE) for name, body in MEMBERS.items()), *more)
 
 
 def puts(account: Account) -> int:
@@ -113,14 +105,19 @@ def test_requests_are_few(
     assert len(gets) + len(written) == 1 + 20 + 3
 
 
-def test_a_bad_member_is_its_own_failure(
-    deploy: Callable[..., Functions], account: Account
-) -> None:
-    """The engine's checks and outcomes are those of any run."""
+@pytest.fixture
+def with_bad_member(deploy: Callable[..., Functions], account: Account) -> Functions:
+    """The functions after a direct run of an archive with one wrong CRC-32."""
     functions = deploy()
     wrong = {"crc32": 1}
     account.put("a.zip", archive(Entry("bad", b"x" * 99, DEFLATE, central=wrong, local=wrong)))
     functions.plan(object_created("a.zip"))
+    return functions
+
+
+@pytest.mark.usefixtures("with_bad_member")
+def test_a_bad_member_is_its_own_failure(account: Account) -> None:
+    """The engine's checks and outcomes are those of any run."""
     runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
     (entry,) = runs.recent(10)
     found = runs.records(entry.id)
@@ -307,13 +304,9 @@ def test_handing_over_can_be_repeated(deploy: Callable[..., Functions], account:
 
 
 def test_a_direct_run_is_listed_shown_and_retried(
-    deploy: Callable[..., Functions], account: Account
+    with_bad_member: Functions, account: Account
 ) -> None:
     """The commands of an operator know it as any run."""
-    functions = deploy()
-    wrong = {"crc32": 1}
-    account.put("a.zip", archive(Entry("bad", b"x" * 99, DEFLATE, central=wrong, local=wrong)))
-    functions.plan(object_created("a.zip"))
     runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
     (entry,) = runs.recent(10)
     assert entry.state == "SUCCEEDED"
@@ -321,9 +314,9 @@ def test_a_direct_run_is_listed_shown_and_retried(
     assert b"<title>" in runs.records(entry.id).read_page()
     assert runs.state(entry.id) is None
     assert runs.retry(entry.id) == 1
-    (answer,) = functions.extract(f"{entry.id}-retry-0001")
+    (answer,) = with_bad_member.extract(f"{entry.id}-retry-0001")
     assert answer["failed"] == 1
-    assert functions.report(f"{entry.id}-retry-0001")["verdict"] == "COMPLETED_WITH_ERRORS"
+    assert with_bad_member.report(f"{entry.id}-retry-0001")["verdict"] == "COMPLETED_WITH_ERRORS"
     report = runs.records(entry.id).find_report()
     assert report is not None
     assert (report.extracted, report.failed, report.records) == (20, 1, None)

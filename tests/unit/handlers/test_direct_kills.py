@@ -15,13 +15,12 @@ from s3unzip.model import Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
 from tests.unit.aws_lambda.contexts import Invocation
-from tests.unit.handlers.pipeline import Functions, object_created
+from tests.unit.handlers.pipeline import MEMBERS, Functions, object_created
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
     from tests.account import Account
 
-MEMBERS = {f"d/f{n}.txt": b"%d" % n * 100 for n in range(20)}
 LIMIT = 1.5  # seconds that the function has: until then nobody takes its run over
 TUNING = json.dumps({"margin_seconds": 0.1})
 PATIENCE = 60.0

@@ -16,33 +16,13 @@ from s3unzip.model import Report, Verdict, decode
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Variable
 from tests.unit.aws_lambda.contexts import Invocation
-from tests.unit.handlers.pipeline import Functions, object_created
+from tests.unit.handlers.pipeline import MEMBERS, Functions, archive, object_created
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.account import Account
-
-MEMBERS = {f"d/f{n}.txt": b"%d" % n * 100 for n in range(20)}
-
-
-@pytest.fixture
-def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Functions]:
-    """A function that deploys the account with these variables, and returns its functions."""
-
-    def make(**variables: str) -> Functions:
-        account.deploy(**variables)
-        for name, value in account.variables.items():
-            monkeypatch.setenv(name, value)
-        return Functions(account, Invocation())
-
-    return make
-
-
-def archive(*more: Entry) -> bytes:
-    """Return an archive of small members, and more of them."""
-    return build(*(Entry(name, body, DEFLATE) for name, body in MEMBERS.items()), *more)
 
 
 def test_an_archive_from_event_to_verdict(

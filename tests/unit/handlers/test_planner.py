@@ -12,7 +12,6 @@ from s3unzip.handlers import planner, report
 from s3unzip.model import Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
-from tests.unit.aws_lambda.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import DEFLATE, Entry, build
 
@@ -23,19 +22,6 @@ if TYPE_CHECKING:
 
 SMALL_TAIL = {Variable.TUNING.value: json.dumps({"tail_bytes": 300})}
 ARCHIVE = build(*(Entry(f"d/f{n}.txt", b"%d" % n * 100, DEFLATE) for n in range(20)))
-
-
-@pytest.fixture
-def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Functions]:
-    """A function that deploys the account with these variables, and returns its functions."""
-
-    def make(**variables: str) -> Functions:
-        account.deploy(**variables)
-        for name, value in account.variables.items():
-            monkeypatch.setenv(name, value)
-        return Functions(account, Invocation())
-
-    return make
 
 
 @pytest.fixture
