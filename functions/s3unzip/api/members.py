@@ -57,10 +57,10 @@ class Archive:
 
     def __iter__(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, refused ones too, in the order of the directory."""
-        good = (ArchiveMember(self, member) for member in self._in_order())
+        good = (ArchiveMember(self._stream, member) for member in self._in_order())
         if not self._refused:
             return good
-        refused = (ArchiveMember(self, failure) for failure in self._refused)
+        refused = (ArchiveMember(self._stream, failure) for failure in self._refused)
         return merge(good, refused, key=attrgetter("index"))
 
     def member(self, name: str) -> ArchiveMember:
@@ -75,10 +75,10 @@ class Archive:
             self._places = {one.path: place for place, one in enumerate(self._reading.selected)}
         place = self._places.get(name)
         if place is not None:
-            return ArchiveMember(self, self._reading.selected[place])
+            return ArchiveMember(self._stream, self._reading.selected[place])
         for failure in self._refused:
             if failure.path == name:
-                return ArchiveMember(self, failure)
+                return ArchiveMember(self._stream, failure)
         raise NotFoundError(f"{name!r}: no such member in {self.source}; see s3unzip ls")
 
     @property
@@ -145,10 +145,12 @@ class Archive:
 class ArchiveMember:
     """One member of an `Archive`. Directories are no members."""
 
-    __slots__ = ("_archive", "_entry")
+    __slots__ = ("_entry", "_stream")
 
-    def __init__(self, archive: Archive, entry: Member | Failure) -> None:
-        self._archive = archive
+    def __init__(
+        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | Failure
+    ) -> None:
+        self._stream = stream
         self._entry = entry
 
     def __repr__(self) -> str:
@@ -178,7 +180,7 @@ class ArchiveMember:
         """
         if not isinstance(self._entry, Member):
             raise MemberError(self._entry.finding)
-        return self._archive._stream(self._entry)  # noqa: SLF001 - one class in two parts
+        return self._stream(self._entry)
 
     @property
     def index(self) -> int:

@@ -6,6 +6,7 @@ and again with its id.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip.model import UploadRecord
@@ -61,5 +62,5 @@ def abort_leftovers(step: Step) -> int:
     ids = {record.upload_id for record in records}
     ours = [upload for upload in found if upload.key in keys or upload.upload_id in ids]
     for upload in ours:
-        calls.run("abort", lambda upload=upload: destination.abort_upload(upload))  # type: ignore[misc]  # mypy cannot infer a lambda's default
+        calls.run("abort", partial(destination.abort_upload, upload))
     return len(ours)
