@@ -184,42 +184,35 @@ def decode_whole(
     Raises:
         MemberError: the content is not what the directory declares.
     """
-    if member.method == METHOD_DEFLATE and not member.flags & ENCRYPTION_FLAGS:
-        stream = _inflater(RAW)
-        try:
-            content = stream.decompress(data, member.size + 1)
-        except IGZIP_ERROR as error:
-            raise MemberError(find_in(member, "corrupt-stream", f"deflate: {error}")) from error
-        if (
-            len(content) != member.size
-            or not stream.eof
-            or stream.unused_data
-            or len(data) != member.compressed_size
-        ):
-            found = check_end(
-                member,
-                policy,
-                ended=stream.eof and len(data) == member.compressed_size,
-                spare=len(stream.unused_data),
-                size=len(content),
-            )
-            if warnings is not None:
-                warnings += found
-        if _crc32(content) != member.crc32:
-            check_crc(member, _crc32(content))
-        return content
-    if member.method == METHOD_STORED and not member.flags & ENCRYPTION_FLAGS:
-        check_end(
-            member,
-            policy,
-            ended=len(data) == member.compressed_size,
-            spare=0,
-            size=len(data),
-        )
-        check_crc(member, _crc32(data))
-        return data
+    if not member.flags & ENCRYPTION_FLAGS:
+        if member.method == METHOD_DEFLATE:
+            return _inflate_whole(member, data, policy, warnings)
+        if member.method == METHOD_STORED:
+            whole = len(data) == member.compressed_size
+            check_end(member, policy, ended=whole, spare=0, size=len(data))
+            check_crc(member, _crc32(data))
+            return data
     decoder = MemberDecoder(member, policy, opened)
     content = b"".join(decoder.decode([data]))
     if warnings is not None:
         warnings += decoder.warnings
+    return content
+
+
+def _inflate_whole(
+    member: Member, data: Buffer, policy: Policy, warnings: list[Finding] | None
+) -> bytes:
+    """Return the content of a deflated member, with one call of the library."""
+    stream = _inflater(RAW)
+    try:
+        content = stream.decompress(data, member.size + 1)
+    except IGZIP_ERROR as error:
+        raise MemberError(find_in(member, "corrupt-stream", f"deflate: {error}")) from error
+    ended = stream.eof and len(data) == member.compressed_size
+    if len(content) != member.size or stream.unused_data or not ended:
+        spare = len(stream.unused_data)
+        found = check_end(member, policy, ended=ended, spare=spare, size=len(content))
+        if warnings is not None:
+            warnings += found
+    check_crc(member, _crc32(content))
     return content
