@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from acceptance.cases import CASES
 from acceptance.incidents import INCIDENTS
 from acceptance.published import published_cases
 from s3unzip.settings import Variable
+from tests.e2e.functions import with_variables, without_workers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +61,15 @@ def what_lies_there(pipeline: DeployedPipeline) -> list[str]:
     return found + [rule["Name"] for rule in rules]
 
 
+def is_running(pipeline: DeployedPipeline) -> bool:
+    """Tell whether an execution is at work."""
+    machine = pipeline.outputs["StateMachineArn"]
+    found = pipeline.client("stepfunctions").list_executions(
+        stateMachineArn=machine, statusFilter="RUNNING"
+    )
+    return bool(found["executions"])
+
+
 def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     """The set at the small scale exits with 0, prints one row for each case, and leaves nothing."""
     table = tmp_path / "table.json"
@@ -82,12 +93,16 @@ def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
-    """A set that is stopped at its work stops its runs, removes all of it and exits with 130."""
-    with start(pipeline, "--env", "dev", "--only", "tiny", "--only", "members") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("tiny"):
-                break
+    """A set that is stopped at its work stops its runs, removes all of it and exits with 130.
+
+    Its run waits for a worker, so it is at work whenever the signal arrives.
+    """
+    with (
+        without_workers(pipeline, "extract"),
+        start(pipeline, "--env", "dev", "--only", "members") as process,
+    ):
+        while process.poll() is None and not is_running(pipeline):
+            time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=SECONDS)
     assert process.returncode == 130, out + error
@@ -98,19 +113,8 @@ def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
 
 def test_an_environment_that_extracts_nothing(pipeline: DeployedPipeline) -> None:
     """With a wrong setting of the extract function the row says so, and the set exits with 1."""
-    functions = pipeline.client("lambda")
-    (extract,) = (
-        one
-        for one in functions.list_functions()["Functions"]
-        if one["Handler"] == "s3unzip.handlers.extract.handler"
-    )
-    name, kept = extract["FunctionName"], extract["Environment"]["Variables"]
-    wrong = {**kept, Variable.TUNING.value: "nonsense"}
-    functions.update_function_configuration(FunctionName=name, Environment={"Variables": wrong})
-    try:
+    with with_variables(pipeline, "extract", {Variable.TUNING.value: "nonsense"}):
         done = call(pipeline, "--env", "dev", "--only", "tiny")
-    finally:
-        functions.update_function_configuration(FunctionName=name, Environment={"Variables": kept})
     assert done.returncode == 1
     (row,) = (line for line in done.stdout.splitlines() if line.startswith("tiny"))
     assert row.endswith("  FAILED")
