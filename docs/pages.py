@@ -13,6 +13,7 @@ from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, TEXTS
 from docs.schemas import event_schema
 from docs.sources import ROOT, check_described, finding_codes, host_variables, read_alarms
 from infra import environment
+from infra.sections import Section
 from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws_lambda import events
 from s3unzip.cli.main import INTERNAL_ERROR, app
@@ -107,15 +108,15 @@ def make_settings() -> str:
     return "\n".join(parts)
 
 
-def _environment(section: type[environment.Section], path: str) -> Iterator[str]:
+def _environment(section: type[Section], path: str) -> Iterator[str]:
     """Yield one table for `section` and one for each table in it."""
     schema = section.model_json_schema()
     declared = read_declarations(section)
     rows: list[Sequence[str]] = []
-    below: list[tuple[str, type[environment.Section]]] = []
+    below: list[tuple[str, type[Section]]] = []
     for name, field in section.model_fields.items():
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, environment.Section):
+        if isinstance(kind, type) and issubclass(kind, Section):
             below.append((f"{path}.{name}".strip("."), kind))
         elif path or name != "name":
             default = "required" if field.is_required() else show_toml(field.default)

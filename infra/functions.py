@@ -20,7 +20,8 @@ from s3unzip.settings import PROCESS_VARIABLES, Variable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from infra.environment import Environment, FunctionSection
+    from infra.environment import Environment
+    from infra.sections import FunctionSection
     from infra.storage import Storage
 
 PURPOSES = {
@@ -164,6 +165,7 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.TRIGGER_BUCKET: storage.ingest.bucket_name,
         Variable.TRIGGER_PREFIX: environment.ingest.prefix,
         Variable.TRIGGER_SUFFIX: environment.ingest.suffix,
+        Variable.REQUEST_PAYER: "requester" if environment.ingest.request_payer else "",
         Variable.EVENT_BUS: environment.event_bus,
         Variable.OPTIONS: json.dumps(environment.options.model_dump(exclude_defaults=True)),
         Variable.TUNING: json.dumps(tuning, sort_keys=True),

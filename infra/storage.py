@@ -16,7 +16,8 @@ from constructs import Construct
 from infra.reasons import acknowledge
 
 if TYPE_CHECKING:
-    from infra.environment import BucketSection, Environment
+    from infra.environment import Environment
+    from infra.sections import BucketSection
 
 ABANDONED_DAYS = 7  # uploads of runs that never ended; a redrive is possible for 14 days
 

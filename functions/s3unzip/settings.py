@@ -49,6 +49,7 @@ class Variable(StrEnum):
     TRIGGER_BUCKET = "S3UNZIP_TRIGGER_BUCKET"
     TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"
     TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"
+    REQUEST_PAYER = "S3UNZIP_REQUEST_PAYER"  # "requester": pay for reading archives; or empty
     STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
     QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake; the report has it only for nested archives
     EVENT_BUS = "S3UNZIP_EVENT_BUS"

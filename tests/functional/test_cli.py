@@ -191,7 +191,7 @@ def test_the_same_run_twice_at_once(home: Path) -> None:
         (("run", "./a.zip", "./out", "--encoding", "klingon"), 2, "klingon"),
         (("run", "./a.zip", "./out", "--password-file", "./none"), 2, "none"),
         (("run", "./a.zip", "./out", "--prefix", "a", "--key-template", "{member}"), 2, "--prefix"),
-        (("run", "./a.zip", "./out", "--kms-key", "arn"), 2, "are for S3"),
+        (("run", "./a.zip", "./out", "--kms-key", "arn"), 2, "--kms-key is for S3"),
         (("run", "./a.zip", "s3://bucket/p", "--dest-owner", "me"), 2, "12 digits"),
         (("show", "nothing"), 6, "nothing"),
         (("plan", "./a.zip", "--on", "moon"), 2, "moon"),

@@ -13,10 +13,9 @@ from infra.bundle import ROOT
 from infra.environment import (
     FOLDER,
     EnvironmentFileError,
-    LimitsSection,
-    OptionsSection,
     load_environment,
 )
+from infra.sections import LimitsSection, OptionsSection
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.zipformat import Limits
 

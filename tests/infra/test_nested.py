@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from infra.environment import Environment, OptionsSection, load_environment
+from infra.environment import Environment, load_environment
+from infra.sections import OptionsSection
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:

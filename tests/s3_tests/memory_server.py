@@ -83,14 +83,23 @@ class Asked:
 
 
 class MemoryS3:
-    """Buckets in memory, by name."""
+    """Buckets in memory, by name; `asked` has every request."""
 
     def __init__(self) -> None:
         self.buckets: dict[str, MemoryBucket] = {}
+        self.asked: list[Asked] = []
         self._lock = threading.Lock()
+
+    def create_bucket(self, name: str) -> MemoryBucket:
+        """Return a new empty bucket."""
+        self.buckets[name] = bucket = MemoryBucket()
+        bucket.part_limits = S3_LIMITS
+        bucket.neighbours = self.buckets
+        return bucket
 
     def answer(self, asked: Asked) -> Answer:
         """Return the answer to one request."""
+        self.asked.append(asked)
         try:
             with self._lock:
                 return self._answer(asked)
@@ -110,9 +119,7 @@ class MemoryS3:
             names = "".join(f"<Bucket><Name>{name}</Name></Bucket>" for name in self.buckets)
             return _xml("ListAllMyBucketsResult", f"<Buckets>{names}</Buckets>")
         if asked.method == "PUT" and not asked.key:
-            self.buckets[asked.bucket] = bucket = MemoryBucket()
-            bucket.part_limits = S3_LIMITS
-            bucket.neighbours = self.buckets
+            self.create_bucket(asked.bucket)
             return Answer()
         bucket = self.buckets.get(asked.bucket) or MemoryBucket()
         if asked.bucket not in self.buckets:
@@ -297,11 +304,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def run_memory_s3() -> Iterator[str]:
-    """Serve an empty store in memory; yield its URL."""
+def run_memory_s3(store: MemoryS3 | None = None) -> Iterator[str]:
+    """Serve a store in memory, by default an empty one; yield its URL."""
 
     class Handler(_Handler):
-        s3 = MemoryS3()
+        s3 = store or MemoryS3()
 
     server = ThreadingHTTPServer((HOST, 0), Handler)
     server.daemon_threads = True

@@ -159,6 +159,7 @@ def _extract(
         report = run_archive(request, machine.context, machine.make_pool, planned, judge, written)
         progress.reported(report)
         if request.options.nested_depth:
-            for one in run_nested(report, machine.context, machine.make_pool, admit):
+            context, make_pool = machine.open_nested()
+            for one in run_nested(report, context, make_pool, admit):
                 progress.nested(one)
         return report

@@ -27,7 +27,7 @@ from s3unzip.platforms import aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Variable, make_tuning, spellings
 from s3unzip.stores.locations import parse_destination
-from s3unzip.stores.s3.access import Writing
+from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat import Limits, Policy
 
@@ -184,15 +184,11 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     work = Location(
         "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
     )
-    writing = Writing(
-        owner=variables.get(Variable.DESTINATION_OWNER) or None,
-        kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
-    )
     options, scale = orders.options, read_scale(variables)
     secret = variables.get(Variable.PASSWORD_SECRET)
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
-        stores=S3Stores(work, writing=writing),
+        stores=_stores(work, variables),
         work=work,
         destination=orders.destination,
         trigger=orders.trigger,
@@ -210,6 +206,17 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         platform=scale.platform,
         max_cost=scale.max_cost,
     )
+
+
+def _stores(work: Location, variables: Mapping[str, str]) -> S3Stores:
+    pays = bool(variables.get(Variable.REQUEST_PAYER))
+    writing = Writing(
+        owner=variables.get(Variable.DESTINATION_OWNER) or None,
+        kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
+        copies_pay=pays,
+    )
+    reading = S3Access(request_payer=True) if pays else None
+    return S3Stores(work, writing=writing, reading=reading)
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:

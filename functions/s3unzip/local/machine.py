@@ -19,6 +19,8 @@ from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from s3unzip.context import Context
     from s3unzip.forecast import Platform
     from s3unzip.model import Location, PlanSummary, Run
@@ -64,12 +66,8 @@ class Machine:
         self._held = ExitStack()
         modules = worker_modules(setup.stores.work, source, destination)
         self._server = self._held.enter_context(ForkServer(modules))
-        stores, policy, tuning = setup.stores, setup.policy, setup.tuning
-        context = open_context(stores, policy, tuning, LocalClock(), progress)
-        platform = local_platform(stores, destination, setup.processes)
-        self.context: Context = replace(context, platform=platform)
-        patient = replace(stores, check_reachable=False)
-        self._open_worker = partial(open_context, patient, policy, tuning)
+        self._platform = local_platform(setup.stores, destination, setup.processes)
+        self.context = self._open_context(setup.stores)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -81,9 +79,24 @@ class Machine:
 
     def make_pool(self, run: Run) -> WorkerPool:
         """Return workers for one run."""
-        return WorkerPool(
-            run, self._setup.processes, self._open_worker, self._progress, self._server
-        )
+        return self._make_pool(run, self._setup.stores)
+
+    def open_nested(self) -> tuple[Context, Callable[[Run], WorkerPool]]:
+        """Return the context and the workers of archives that are objects of the destination."""
+        stores = self._setup.stores.at_destination()
+        if stores == self._setup.stores:
+            return self.context, self.make_pool
+        return self._open_context(stores), partial(self._make_pool, stores=stores)
+
+    def _open_context(self, stores: StoreConfig) -> Context:
+        policy, tuning = self._setup.policy, self._setup.tuning
+        context = open_context(stores, policy, tuning, LocalClock(), self._progress)
+        return replace(context, platform=self._platform)
+
+    def _make_pool(self, run: Run, stores: StoreConfig) -> WorkerPool:
+        patient = replace(stores, check_reachable=False)
+        open_worker = partial(open_context, patient, self._setup.policy, self._setup.tuning)
+        return WorkerPool(run, self._setup.processes, open_worker, self._progress, self._server)
 
     def lock(self, run: str) -> None:
         """Lock a run against other processes until the machine is closed.
@@ -115,5 +128,6 @@ class Machine:
 
 def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:
     """Return this machine as forecasts know it; requests to self-hosted stores cost nothing."""
-    amazon = destination.scheme == "s3" and config.endpoint_url is None
+    endpoint = config.at_destination().endpoint_url
+    amazon = destination.scheme == "s3" and endpoint is None
     return local(workers=processes, put=LOCAL_PUT, priced_requests=amazon)

@@ -22,23 +22,72 @@ if TYPE_CHECKING:
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.folder.source import FileSource
     from s3unzip.stores.ports import Destination, RunStore, Source, Stores
+    from s3unzip.stores.s3.access import S3Access
     from s3unzip.stores.s3.stores import S3Stores
     from s3unzip.stores.web.source import WebSource
 
+DESTINATION_ADVICE = "check --dest-endpoint-url, --dest-region and the network"
+
 
 class StoreConfig(Struct, frozen=True):
-    """How stores are reached. It has no secret: credentials come from boto3's chain."""
+    """How stores are reached. It has no secret: credentials come from boto3's chain.
+
+    What is not set for the destination is the same as for the source. A run's records in S3 are
+    reached as the destination is.
+    """
 
     # Runs are kept below it: a folder, or an S3 prefix that ends in "/".
     work: Location = field(default_factory=runs_home)
     endpoint_url: str | None = None  # of S3; None: AWS, or AWS_ENDPOINT_URL
     region: str | None = None
     profile: str | None = None
+    unsigned: bool = False  # read the archive without credentials: everybody may
+    request_payer: bool = False  # the archive's bucket is Requester Pays; accept to pay
+    destination_endpoint_url: str | None = None
+    destination_region: str | None = None
+    destination_profile: str | None = None
+    destination_unsigned: bool = False  # for verify: everybody may read the destination
     destination_owner: str | None = None  # account that must own the destination bucket
     destination_kms_key: str | None = None  # None: the bucket's default encryption
     connections: int = 64  # to S3, kept open
     check_reachable: bool = False  # give up at once where S3 cannot be reached at the beginning
     web: WebAccess = field(default_factory=WebAccess)
+
+    def at_destination(self) -> StoreConfig:
+        """Return how an archive is reached that is an object of the destination."""
+        return replace(
+            self,
+            endpoint_url=self.destination_endpoint_url or self.endpoint_url,
+            region=self.destination_region or self.region,
+            profile=self.destination_profile or self.profile,
+            unsigned=self.destination_unsigned,
+            request_payer=False,
+            destination_endpoint_url=None,
+            destination_region=None,
+            destination_profile=None,
+        )
+
+    @property
+    def copies(self) -> bool:
+        """Whether the destination's server and credentials may read the archive, too."""
+        there = self.at_destination()
+        same = (there.endpoint_url, there.profile) == (self.endpoint_url, self.profile)
+        return same and not self.unsigned
+
+
+def _s3_access(config: StoreConfig) -> S3Access:
+    """Return how the source of `config` is reached in S3."""
+    from s3unzip.stores.s3.access import S3Access
+
+    return S3Access(
+        config.endpoint_url,
+        config.region,
+        config.profile,
+        connections=config.connections,
+        check_reachable=config.check_reachable,
+        unsigned=config.unsigned,
+        request_payer=config.request_payer,
+    )
 
 
 def open_stores(config: StoreConfig) -> Stores:
@@ -94,21 +143,27 @@ class _Stores:
                 raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
 
     def _open_s3(self) -> S3Stores:
-        from s3unzip.stores.s3.access import S3Access, Writing
+        from s3unzip.stores.s3.access import Writing
         from s3unzip.stores.s3.stores import S3Stores
 
         config = self._config
         with self._lock:
             if self._s3 is None:
-                access = S3Access(
-                    config.endpoint_url,
-                    config.region,
-                    config.profile,
-                    connections=config.connections,
-                    check_reachable=config.check_reachable,
+                reading, access = _s3_access(config), _s3_access(config.at_destination())
+                if config.destination_endpoint_url is not None:
+                    access = replace(access, advice=DESTINATION_ADVICE)
+                writing = Writing(
+                    config.destination_owner,
+                    config.destination_kms_key,
+                    copies=config.copies,
+                    copies_pay=config.request_payer,
                 )
-                writing = Writing(config.destination_owner, config.destination_kms_key)
-                self._s3 = S3Stores(config.work, access=access, writing=writing)
+                self._s3 = S3Stores(
+                    config.work,
+                    access=access,
+                    writing=writing,
+                    reading=None if reading == access else reading,
+                )
             return self._s3
 
     def _open_web(self) -> WebSource:

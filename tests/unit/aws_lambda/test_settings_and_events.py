@@ -33,6 +33,7 @@ from s3unzip.model import (
     encode,
 )
 from s3unzip.settings import Variable
+from tests.servers import HttpServer, Reply
 
 VARIABLES: dict[str, str] = {
     Variable.ENVIRONMENT: "test",
@@ -67,6 +68,27 @@ def test_worker_is_what_the_variables_say() -> None:
     assert worker.tuning.max_workers == 7
     assert worker.policy.limits.members == 9
     assert worker.max_cost is None
+
+
+@pytest.mark.parametrize(("setting", "told"), [("requester", "requester"), ("", None)])
+def test_only_reading_the_archive_is_paid(
+    setting: str, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests for the archive say who pays; those of the destination do not."""
+    with HttpServer(lambda _: Reply(200, b"", {"ETag": '"e"'})) as server:
+        for name, value in {
+            "AWS_ENDPOINT_URL": server.url,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+        }.items():
+            monkeypatch.setenv(name, value)
+        worker = read_worker({**VARIABLES, Variable.REQUEST_PAYER: setting})
+        archive = Location("s3", "arrivals", "zips/a.zip")
+        worker.stores.source(archive).head(archive)
+        worker.stores.destination(worker.destination).head("members/a")
+    payers = [asked.headers.get("x-amz-request-payer") for asked in server.asked]
+    assert payers == [told, None]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from s3unzip.cli.terminal.figures import printable_name
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
 from s3unzip.model import encode
+from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,6 +87,7 @@ def _open(
 ) -> Archive:
     import s3unzip
 
+    connection.check_source(parse_source(source))
     return s3unzip.open_archive(
         source,
         o.make_options(selection, o.Layout(), reading),

@@ -10,7 +10,8 @@ import typer
 
 from s3unzip import run_files
 from s3unzip.cli.options import archive as o
-from s3unzip.cli.options.connections import Connection, RunConnection
+from s3unzip.cli.options.connections import Connection
+from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.errors import NotFoundError, UsageError

@@ -10,7 +10,7 @@ import typer
 from msgspec.structs import replace
 
 from s3unzip.cli.options import archive as o
-from s3unzip.cli.options.connections import SourceConnection
+from s3unzip.cli.options.destinations import DestinationConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.warnings import warn
@@ -39,7 +39,7 @@ def plan_command(
     layout: o.Layout,
     reading: o.Reading,
     power: Power,
-    connection: SourceConnection,
+    connection: DestinationConnection,
     dest: Annotated[
         str | None, typer.Argument(metavar="[DEST]", help="Where members would go.")
     ] = None,
@@ -62,6 +62,7 @@ def plan_command(
     from s3unzip.stores.factory import open_stores
 
     config = connection.config()
+    connection.check_source(parse_source(source))
     deployed = None if env is None else _deployed(env, on, config)
     ruled = Options() if deployed is None else deployed.orders.options
     reading = dataclasses.replace(

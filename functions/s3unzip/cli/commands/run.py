@@ -8,7 +8,7 @@ import typer
 from msgspec.structs import replace as replace_fields
 
 from s3unzip.cli.options import archive as o
-from s3unzip.cli.options.connections import RunConnection
+from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.warnings import warn
@@ -73,7 +73,7 @@ def run_command(
         nested_depth=nested,
         marker=marker,
     )
-    connection.check_destination(parse_destination(dest))
+    connection.check_places(parse_source(source), parse_destination(dest))
     if dry_run:
         return _list_decisions(source, dest, chosen, reading, connection, json=json)
     output = RunOutput(quiet=quiet, json=json)

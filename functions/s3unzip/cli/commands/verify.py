@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli.options import archive as o
-from s3unzip.cli.options.connections import SourceConnection
+from s3unzip.cli.options.destinations import VerifyConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
 from s3unzip.model import Verdict, encode
-from s3unzip.stores.locations import parse_source
+from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ def verify_command(
     selection: o.Selection,
     layout: o.Layout,
     reading: o.Reading,
-    connection: SourceConnection,
+    connection: VerifyConnection,
     as_gzip: o.AsGzip = None,
     deep: Deep = False,
     records: Records = True,
@@ -95,6 +95,7 @@ def verify_command(
     """
     import s3unzip
 
+    connection.check_places(parse_source(source), parse_destination(dest))
     seen = _Seen()
     config = connection.config()
     with seen.shown(), _lines_to(objects) as each:

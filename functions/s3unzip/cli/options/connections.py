@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.stores.factory import StoreConfig
 
-ACCOUNT_DIGITS = 12
 S3_ENDPOINT = "AWS_ENDPOINT_URL_S3"
 REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+-[0-9]+\Z")
 
@@ -34,7 +33,7 @@ class AllowedWeb(StrEnum):
 
 @dataclass(frozen=True)
 class Connection(OptionGroup):
-    """How S3 is reached."""
+    """How S3 is reached; the archive's server where others are named for the destination."""
 
     endpoint_url: Annotated[
         str | None,
@@ -86,65 +85,48 @@ class SourceConnection(Connection):
             "a private address that its name leads to; repeatable.",
         ),
     ] = None
+    no_sign_request: Annotated[
+        bool,
+        typer.Option("--no-sign-request", help="Read a public archive in S3 without credentials."),
+    ] = False
+    request_payer: Annotated[
+        bool,
+        typer.Option("--request-payer", help="Pay for reading SRC from a Requester Pays bucket."),
+    ] = False
+
+    def check_source(self, source: Location) -> None:
+        """Refuse options of S3 for another source.
+
+        Raises:
+            UsageError: there are such.
+        """
+        if source.scheme != "s3" and (self.no_sign_request or self.request_payer):
+            raise UsageError(f"{source}: --no-sign-request and --request-payer are for S3")
 
     def config(self, *, connections: int = 64) -> StoreConfig:
         """Return how stores are opened.
 
         Raises:
-            UsageError: as of `Connection`.
+            UsageError: as of `Connection`; or two options exclude each other.
         """
         from s3unzip.stores.web.access import WebAccess
 
+        if self.no_sign_request and self.request_payer:
+            raise UsageError(
+                "--no-sign-request and --request-payer: give one of them, because S3 must know "
+                "who pays"
+            )
         allowed = frozenset(self.allow or ())
         web = WebAccess(
             other_hosts=AllowedWeb.OTHER_HOSTS in allowed,
             private_addresses=AllowedWeb.PRIVATE_ADDRESSES in allowed,
         )
-        return replace(super().config(connections=connections), web=web)
-
-
-@dataclass(frozen=True)
-class RunConnection(SourceConnection):
-    """How the archive and the destination are reached."""
-
-    dest_owner: Annotated[
-        str | None,
-        typer.Option(
-            "--dest-owner",
-            metavar="ACCOUNT",
-            help="Refuse DEST's bucket if another account owns it.",
-        ),
-    ] = None
-    kms_key: Annotated[
-        str | None,
-        typer.Option(
-            "--kms-key", metavar="ARN", help="Encrypt what is written to S3 with this key."
-        ),
-    ] = None
-
-    def config(self, *, connections: int = 64) -> StoreConfig:
-        """Return how stores are opened.
-
-        Raises:
-            UsageError: as of `Connection`; or the owner is not an account's id.
-        """
-        owner = self.dest_owner
-        if owner is not None and not (len(owner) == ACCOUNT_DIGITS and owner.isdecimal()):
-            raise UsageError(f"--dest-owner {owner}: an account's id has 12 digits")
         return replace(
             super().config(connections=connections),
-            destination_owner=owner,
-            destination_kms_key=self.kms_key,
+            web=web,
+            unsigned=self.no_sign_request,
+            request_payer=self.request_payer,
         )
-
-    def check_destination(self, destination: Location) -> None:
-        """Refuse options of S3 for another destination.
-
-        Raises:
-            UsageError: there are such.
-        """
-        if destination.scheme != "s3" and (self.dest_owner or self.kms_key):
-            raise UsageError(f"{destination}: --dest-owner and --kms-key are for S3")
 
 
 def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
@@ -164,11 +146,12 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
     raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{like}")
 
 
-def check_region(region: str, *, own_server: bool) -> None:
+def check_region(region: str, name: str = "--region", *, own_server: bool) -> None:
     """Check that `region` can be one.
 
     Args:
         region: as the user wrote it.
+        name: of the option.
         own_server: of an S3-compatible server, which may call its region anything.
 
     Raises:
@@ -176,4 +159,4 @@ def check_region(region: str, *, own_server: bool) -> None:
     """
     fits = re.fullmatch(r"[A-Za-z0-9-]+", region) if own_server else REGION.match(region)
     if not fits:
-        raise UsageError(f"--region {region!r}: not a region; they look like eu-west-1")
+        raise UsageError(f"{name} {region!r}: not a region; they look like eu-west-1")

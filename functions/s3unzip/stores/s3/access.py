@@ -19,6 +19,9 @@ class S3Access(Struct, frozen=True):
     put_seconds: float = 120.0  # one PUT of at most some MiB, the sending included
     slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
     check_reachable: bool = False  # whether a program that has just begun gives up at once
+    unsigned: bool = False  # requests go without credentials, to buckets that everybody may read
+    request_payer: bool = False  # accept that the caller pays for the requests and the transfer
+    advice: str = "check --endpoint-url, --region and the network"  # if nothing answers
 
 
 class Writing(NamedTuple):
@@ -26,3 +29,5 @@ class Writing(NamedTuple):
 
     owner: str | None = None  # account that must own the bucket
     kms_key: str | None = None
+    copies: bool = True  # whether the credentials that write may also read the archive
+    copies_pay: bool = False  # of an archive in a Requester Pays bucket

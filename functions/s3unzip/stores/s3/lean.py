@@ -31,7 +31,7 @@ from s3unzip.stores.s3.signing import Target, encode_path, encode_query
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from s3unzip.stores.s3.signing import Signer
+    from s3unzip.stores.s3.signing import AnySigner
 
 HEAD_BYTES = 64 * 1024  # of an answer's head
 PAGE_BYTES = 16 * 1024**2  # of a page of LIST: 1,000 keys of 1,024 bytes, each byte as "%xx"
@@ -70,7 +70,7 @@ class LeanClient:
     """
 
     def __init__(
-        self, url: str, signer: Signer, wait: Wait, ca_bundle: str, headers: Mapping[str, str]
+        self, url: str, signer: AnySigner, wait: Wait, ca_bundle: str, headers: Mapping[str, str]
     ) -> None:
         parts = urlsplit(url)
         self._idle: deque[tuple[socket.socket, float]] = deque()  # append and pop are atomic

@@ -10,18 +10,23 @@ from __future__ import annotations
 import threading
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.httpsession import where as where_certificates_are
-from obstore.store import S3Store
 
 from s3unzip.clients import AwsSession
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, StorageError
 from s3unzip.stores.calls import count_request
+from s3unzip.stores.s3.client_settings import (
+    PAYER_HEADER,
+    REQUESTER,
+    BucketEndpoint,
+    boto_config,
+    let_requester_pay,
+    open_store,
+)
 from s3unzip.stores.s3.credentials import BotoCredentials
 from s3unzip.stores.s3.errors import (
     ADVICE,
@@ -33,12 +38,12 @@ from s3unzip.stores.s3.errors import (
 )
 from s3unzip.stores.s3.lean import LeanClient, Wait
 from s3unzip.stores.s3.reachability import is_proxied, why_unreachable
-from s3unzip.stores.s3.signing import Signer
+from s3unzip.stores.s3.signing import Anonymous, Signer
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
     from mypy_boto3_s3 import S3Client
-    from obstore.store import ClientConfig, S3Config
+    from obstore.store import ClientConfig, S3Config, S3Store
 
     from s3unzip.errors import S3UnzipError
     from s3unzip.stores.s3.access import S3Access, Writing
@@ -123,10 +128,14 @@ class Session:
         url, in_host = self._endpoint(bucket)
         if is_proxied(url):
             return None
-        found = self._credentials(bucket)
-        signer = Signer(found.get_frozen_credentials, self._region_of(bucket))
+        found, region = self._credentials(bucket), self._region_of(bucket)
+        signer = (
+            Anonymous(region) if found is None else Signer(found.get_frozen_credentials, region)
+        )
         wait = Wait(self.access.connect_seconds, self.access.stall_seconds)
         headers = {} if owner is None else {"x-amz-expected-bucket-owner": owner}
+        if self.access.request_payer:
+            headers[PAYER_HEADER] = REQUESTER
         where = url if in_host else f"{url}/{bucket}"
         bundle = self._ca_bundle or where_certificates_are()
         return LeanClient(where, signer, wait, bundle, headers)
@@ -175,7 +184,7 @@ class Session:
         cause = why_unreachable(url, REACH_SECONDS, self._ca_bundle)
         if cause is None:
             return None
-        advice = "check --endpoint-url, --region and the network"
+        advice = self.access.advice
         if "certificate" in cause:
             advice = ADVICE[UNTRUSTED]
         return StorageError(f"{call}: cannot reach {url}: {cause}; {advice}")
@@ -218,29 +227,16 @@ class Session:
             return found
         with self._lock:
             if name not in self._clients:
-                self._clients[name] = self._aws.client(
+                client: S3Client = self._aws.client(
                     "s3",
-                    self._config(read_seconds),
+                    boto_config(self.access, read_seconds),
                     region=region or self._region,
                     endpoint_url=self.access.endpoint_url,
                 )
+                if self.access.request_payer:
+                    let_requester_pay(client)
+                self._clients[name] = client
             return self._clients[name]
-
-    def _config(self, read_seconds: float) -> Config:
-        return Config(
-            connect_timeout=self.access.connect_seconds,
-            read_timeout=read_seconds,
-            max_pool_connections=self.access.connections,
-            retries={"total_max_attempts": 1, "mode": "standard"},
-            tcp_keepalive=True,
-            signature_version="s3v4",
-            s3={
-                "addressing_style": "path" if self.access.endpoint_url else "auto",
-                "payload_signing_enabled": False,  # each part goes with its CRC-32
-                # Otherwise botocore sends requests for us-east-1 to the global endpoint.
-                "us_east_1_regional_endpoint": "regional",
-            },
-        )
 
     def _endpoint(self, bucket: str) -> tuple[str, bool]:
         """Return the URL of obstore's requests, and whether the bucket is in its host name."""
@@ -258,38 +254,25 @@ class Session:
         return self._client(name, self.access.stall_seconds, region).meta.endpoint_url
 
     def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
-        endpoint, in_host = self._endpoint(bucket)
-        whole: S3Config = {
-            "region": self._region_of(bucket),
-            "endpoint": endpoint,
-            "aws_endpoint_url_s3": endpoint,  # else AWS_ENDPOINT_URL_S3 would win
-            "virtual_hosted_style_request": in_host,
-            "skip_signature": False,
-            **config,
-        }
-        options: ClientConfig = {
-            "connect_timeout": _seconds(self.access.connect_seconds),
-            "pool_max_idle_per_host": str(self.access.connections),
-            "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
-            "allow_http": endpoint.startswith("http://"),
-            "user_agent": "s3unzip",
-            **limits,
-        }
-        if self._ca_bundle:
-            options["root_certificate"] = Path(self._ca_bundle).read_bytes()
-        return S3Store(
-            bucket,
-            config=whole,
-            client_options=options,
-            retry_config={"max_retries": 0},
-            credential_provider=BotoCredentials(self._credentials(bucket)),
-        )
+        url, in_host = self._endpoint(bucket)
+        endpoint = BucketEndpoint(url, in_host, self._region_of(bucket), self._ca_bundle)
+        found = self._credentials(bucket)
+        credentials = None if found is None else BotoCredentials(found)
+        return open_store(bucket, endpoint, self.access, credentials, config, limits)
 
-    def _credentials(self, bucket: str) -> Credentials:
+    def _credentials(self, bucket: str) -> Credentials | None:
+        """Return what requests are signed with; None: they are not signed.
+
+        Raises:
+            AccessDeniedError: boto3 finds no credentials.
+        """
+        if self.access.unsigned:
+            return None
         found = self._core.get_credentials()
         if found is None:
             raise AccessDeniedError(
-                f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
+                f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or "
+                "AWS_ACCESS_KEY_ID, or read a public archive with --no-sign-request"
             )
         return found
 

@@ -44,6 +44,17 @@ def encode_query(parameters: Mapping[str, str]) -> str:
     )
 
 
+class Anonymous:
+    """Signs nothing: for buckets that everybody may read."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+
+    def sign(self, target: Target, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return all headers of the request; none says who asks."""
+        return {**headers, "host": target.host}
+
+
 class Signer:
     """Signs for one region with the credentials of the moment; threads may share it."""
 
@@ -93,3 +104,6 @@ class Signer:
             key = hmac.digest(key, part.encode(), "sha256")
         self._key = ((secret, day), key)
         return key
+
+
+AnySigner = Signer | Anonymous

@@ -61,7 +61,8 @@ class S3Source:
                 return tail
             raise self._fault(error, call) from None
         meta = answer.meta
-        pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], meta["version"])
+        version = self._version(meta["version"])
+        pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], version)
         if len(data) != min(length, pin.size):
             raise ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
         return Tail(data, pin, meta["last_modified"].timestamp())
@@ -74,13 +75,20 @@ class S3Source:
         except S3_ERRORS as error:
             raise self._fault(error, call) from None
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
-        return make_pin(
-            call, answer["ContentLength"], answer.get("ETag"), date, answer.get("VersionId")
-        )
+        version = self._version(answer.get("VersionId"))
+        return make_pin(call, answer["ContentLength"], answer.get("ETag"), date, version)
 
     def pinned(self, location: Location, pin: Pin) -> S3Archive:
         """Return a reader of exactly that version."""
         return S3Archive(self._session, location, pin)
+
+    def _version(self, told: str | None) -> str | None:
+        """Return the version to ask for; None: the ETag alone pins the archive.
+
+        A GET that names a version needs s3:GetObjectVersion (API_GetObject). Policies of public
+        buckets allow s3:GetObject only.
+        """
+        return None if self._session.access.unsigned else told
 
     def _tail_by_size(self, location: Location, length: int) -> Tail:
         """Ask for the size first, then for a range of it."""

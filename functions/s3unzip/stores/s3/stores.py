@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 class S3Stores:
-    """Opens S3 locations, all through one session; one per process.
+    """Opens S3 locations, all through one session or two; one per process.
 
-    `work` is the prefix that runs are kept below. `writing` says how members
-    are stored; the run's own objects follow the work bucket's defaults.
-    A `session` that exists already shares its clients.
+    Args:
+        work: the prefix that runs are kept below.
+        access: how S3 is reached.
+        writing: how members are stored; the run's own objects follow the work bucket's defaults.
+        session: one that exists already shares its clients.
+        reading: how archives are reached, if otherwise than the rest. If `access` may not read
+            them, `writing` says that nothing is copied.
     """
 
     def __init__(
@@ -31,11 +35,12 @@ class S3Stores:
         access: S3Access | None = None,
         writing: Writing | None = None,
         session: Session | None = None,
+        reading: S3Access | None = None,
     ) -> None:
         self.session = session or Session(access or S3Access())
         self._work = work
         self._writing = writing or Writing()
-        self._source = S3Source(self.session)
+        self._source = S3Source(self.session if reading is None else Session(reading))
         self._destinations: dict[str, S3Destination] = {}
         self._lock = threading.Lock()
 

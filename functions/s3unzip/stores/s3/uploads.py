@@ -126,6 +126,8 @@ class S3Uploads:
         }
         if self._writing.owner is not None:
             request["ExpectedBucketOwner"] = self._writing.owner
+        if self._writing.copies_pay:
+            request["RequestPayer"] = "requester"
         if pin.etag is not None:
             request["CopySourceIfMatch"] = pin.etag
         if pin.version_id is not None:
@@ -196,7 +198,8 @@ class S3Uploads:
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
-        return source.scheme == "s3" and pin.size > COPY_FROM and date_of(pin) is None
+        reads = self._writing.copies and source.scheme == "s3"
+        return reads and pin.size > COPY_FROM and date_of(pin) is None
 
     def _copy_fault(self, error: Exception, upload: Upload, source: Location) -> S3UnzipError:
         # The answer is about two objects; only the source has a condition.
