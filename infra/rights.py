@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from infra.storage import Storage
 
 
+# Functions that write members or begin their uploads.
+WRITERS = ("plan", "planner", "link", "extract", "report")
+
+
 def function_rights(
     environment: Environment, storage: Storage, stack: cdk.Stack
 ) -> dict[str, list[iam.PolicyStatement]]:
@@ -92,6 +96,10 @@ def function_rights(
         for name in ("plan", "planner", "scan", "link", "extract"):
             rights[name].append(nested)
         rights["planner"].append(list_members)
+    if environment.options.objects.tags:  # asked for with the PUT that sets them (API_PutObject)
+        tagging = _allow(["s3:PutObjectTagging"], members)
+        for name in WRITERS:
+            rights[name].append(tagging)
     if environment.kms_key is not None:
         for statements in rights.values():
             statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))

@@ -6,6 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from s3unzip.errors import UsageError
+from s3unzip.object_properties import ARCHIVED_CLASSES, ObjectProperties
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
 
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
@@ -68,6 +70,24 @@ class WorkSection(BucketSection):
     expire_days: Days = 90
 
 
+class ObjectsSection(Section):
+    """What is set on every member besides its content: `s3unzip.ObjectProperties`."""
+
+    storage_class: str | None = None  # None: STANDARD
+    cache_control: str | None = None  # the header with which S3 returns the object
+    content_types: dict[str, str] = {}  # type by glob of the member's path; the first that fits
+    metadata: dict[str, str] = {}  # by name, without x-amz-meta-
+    tags: dict[str, str] = {}  # the roles then have s3:PutObjectTagging
+
+    @model_validator(mode="after")
+    def _check_properties(self) -> Self:
+        try:
+            ObjectProperties(**self.model_dump()).check()
+        except UsageError as error:
+            raise ValueError(f"options.objects: {error}") from error
+        return self
+
+
 class OptionsSection(Section):
     """The options of every run of this environment: `s3unzip.model.Options`."""
 
@@ -81,6 +101,7 @@ class OptionsSection(Section):
     trust_crc: bool = False  # with as_gzip: do not inflate to check
     nested_depth: Annotated[int, Field(ge=0, le=8)] = 0  # levels of archives inside archives
     marker: bool = False
+    objects: ObjectsSection = ObjectsSection()
 
     @model_validator(mode="after")
     def _check_forms(self) -> Self:
@@ -91,6 +112,11 @@ class OptionsSection(Section):
         if self.nested_depth and self.as_gzip is not None:
             raise ValueError(
                 "nested_depth: cannot be combined with as_gzip: no archive inside gzip is read"
+            )
+        if self.nested_depth and self.objects.storage_class in ARCHIVED_CLASSES:
+            raise ValueError(
+                "nested_depth: archives inside are read from the destination, so "
+                f"objects.storage_class cannot be {self.objects.storage_class}"
             )
         return self
 

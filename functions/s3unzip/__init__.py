@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from s3unzip.api.members import Archive, ArchiveMember
     from s3unzip.api.verification import verify
     from s3unzip.model import GzipForm, OnConflict, Options, Report, Verdict
+    from s3unzip.object_properties import ObjectProperties
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.stores.web.access import WebAccess
@@ -32,6 +33,7 @@ __all__ = [
     "ArchiveMember",
     "GzipForm",
     "Limits",
+    "ObjectProperties",
     "OnConflict",
     "Options",
     "Progress",
@@ -60,6 +62,7 @@ if not TYPE_CHECKING:
             "s3unzip.deflate": ("",),
             "s3unzip.errors": ("",),
             "s3unzip.model": ("GzipForm", "OnConflict", "Options", "Report", "Verdict"),
+            "s3unzip.object_properties": ("ObjectProperties",),
             "s3unzip.settings": ("Tuning",),
             "s3unzip.stores.factory": ("StoreConfig",),
             "s3unzip.stores.web.access": ("WebAccess",),

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, get_args
 
 import pytest
+from msgspec.structs import asdict
 
 from infra import plan_memory
 from infra.bundle import ROOT
@@ -15,8 +16,9 @@ from infra.environment import (
     EnvironmentFileError,
     load_environment,
 )
-from infra.sections import LimitsSection, OptionsSection
+from infra.sections import LimitsSection, ObjectsSection, OptionsSection
 from s3unzip.model import GzipForm, OnConflict, Options
+from s3unzip.object_properties import ObjectProperties
 from s3unzip.zipformat import Limits
 
 if TYPE_CHECKING:
@@ -150,7 +152,11 @@ def test_options_are_those_of_the_package() -> None:
     package = Options()
     for name, field in OptionsSection.model_fields.items():
         default = getattr(package, name)
-        assert field.default == (list(default) if isinstance(default, tuple) else default)
+        if name == "objects":  # a table is never None
+            assert field.default == ObjectsSection()
+            assert field.default.model_dump() == asdict(ObjectProperties())
+        else:
+            assert field.default == (list(default) if isinstance(default, tuple) else default)
     (forms, _) = get_args(OptionsSection.model_fields["as_gzip"].annotation)
     assert set(get_args(forms)) == {form.value for form in GzipForm}
     choices = get_args(OptionsSection.model_fields["on_conflict"].annotation)

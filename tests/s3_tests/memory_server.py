@@ -10,7 +10,7 @@ import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, ClassVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
@@ -71,7 +71,14 @@ class Asked:
             for name, value in self.headers.items()
             if name.startswith(METADATA)
         }
-        return ObjectFacts(self.headers.get("content-type", "binary/octet-stream"), metadata)
+        return ObjectFacts(
+            self.headers.get("content-type", "binary/octet-stream"),
+            metadata,
+            self.headers.get("content-encoding"),
+            self.headers.get("cache-control"),
+            self.headers.get("x-amz-storage-class"),
+            dict(parse_qsl(self.headers.get("x-amz-tagging", ""), keep_blank_values=True)) or None,
+        )
 
     @property
     def if_absent(self) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from s3unzip.explanations import describe
 from s3unzip.model import OnConflict, PlannedMember
 from s3unzip.objects.existing import find_unchanged
+from s3unzip.objects.stored import check_form
 from s3unzip.planning.keys import parse_template
 from s3unzip.planning.reading import read_archive
 
@@ -40,9 +41,11 @@ def decide(
     Raises:
         NothingSelectedError: `judge` found no member.
         RejectedError: the archive is refused.
+        UsageError: the destination cannot hold what `request` asks for.
         StorageError: a store refused.
         ServiceFaultError: a store failed beyond the retries.
     """
+    check_form(request)
     calls = context.calls()
     reading = read_archive(request, context, calls)
     if judge is not None:

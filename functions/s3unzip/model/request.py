@@ -9,6 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from s3unzip.model.values import encode
+from s3unzip.object_properties import ObjectProperties  # noqa: TC001 - msgspec reads it
 
 
 class Location(Struct, frozen=True):
@@ -83,6 +84,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     nested_depth: int = 0  # how many levels of archives inside archives are also extracted
     nested_budget: Budget | None = None  # of a nested run: limits of it and the runs below
     marker: bool = False  # write _SUCCESS last
+    objects: ObjectProperties | None = None  # what is set on the objects besides their content
 
 
 class Request(Struct, frozen=True):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import mimetypes
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from s3unzip.model import GzipForm
+from s3unzip.objects.globs import compile_glob
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zipformat import declares_crc
 
 if TYPE_CHECKING:
+    import re
+
     from s3unzip.model import Run
+    from s3unzip.object_properties import ObjectProperties
     from s3unzip.zipformat import Member
 
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
@@ -69,6 +74,44 @@ def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
         metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"
-    if run.options.as_gzip is GzipForm.ENCODING:
-        return ObjectFacts(content_type(key), metadata, "gzip")
-    return ObjectFacts(content_type(key), metadata)
+    encoding = "gzip" if run.options.as_gzip is GzipForm.ENCODING else None
+    chosen = run.options.objects
+    if chosen is None:
+        return ObjectFacts(content_type(key), metadata, encoding)
+    kind = _chosen_type(member.path, chosen) or content_type(key)
+    return _with_properties(ObjectFacts(kind, metadata, encoding), chosen)
+
+
+def marker_metadata(run: Run) -> ObjectFacts:
+    """Return what is stored beside the marker: the properties of the run's objects.
+
+    A bucket's policy may refuse objects without them.
+    """
+    facts = ObjectFacts("application/json", {})
+    chosen = run.options.objects
+    return facts if chosen is None else _with_properties(facts, chosen)
+
+
+def _with_properties(facts: ObjectFacts, chosen: ObjectProperties) -> ObjectFacts:
+    return ObjectFacts(
+        facts.content_type,
+        chosen.metadata | facts.metadata,
+        facts.content_encoding,
+        chosen.cache_control,
+        chosen.storage_class,
+        chosen.tags or None,
+    )
+
+
+def _chosen_type(path: str, chosen: ObjectProperties) -> str | None:
+    """Return the type of the first glob that fits a member's path."""
+    if not chosen.content_types:
+        return None
+    globs = _compile_globs(tuple(chosen.content_types))
+    fitting = (glob for glob, pattern in globs if pattern.match(path))
+    return next((chosen.content_types[glob] for glob in fitting), None)
+
+
+@lru_cache(maxsize=8)
+def _compile_globs(globs: tuple[str, ...]) -> list[tuple[str, re.Pattern[str]]]:
+    return [(glob, compile_glob(glob)) for glob in globs]

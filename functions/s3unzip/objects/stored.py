@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm
+from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.zipformat import (
     PIECE_LENGTH,
     GzipMember,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from s3unzip.errors import Finding
     from s3unzip.model import Options, PlannedMember, Request
+    from s3unzip.object_properties import ObjectProperties
     from s3unzip.stores.ports import Buffer, StoredObject
     from s3unzip.zipformat import Member, OpenedMember, Policy
     from s3unzip.zipformat.local import Buffer as Data
@@ -77,6 +79,27 @@ def check_form(request: Request) -> None:
     if options.as_gzip is GzipForm.ENCODING and request.destination.scheme == "file":
         raise UsageError(
             "--as-gzip encoding: a folder keeps no Content-Encoding; use --as-gzip suffix"
+        )
+    if options.objects is not None:
+        _check_properties(options.objects, request)
+
+
+def _check_properties(chosen: ObjectProperties, request: Request) -> None:
+    """Check that the destination can keep what is set on its objects.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if request.destination.scheme == "file":
+        raise UsageError(
+            f"{request.destination}: a folder keeps no storage class, tags, metadata, cache "
+            "control or content types; leave these options out, or write to s3://"
+        )
+    chosen.check()
+    if request.options.nested_depth and chosen.storage_class in ARCHIVED_CLASSES:
+        raise UsageError(
+            f"--nested: archives inside are read from the destination, and {chosen.storage_class} "
+            "must be restored before it can be read; use another storage class, GLACIER_IR perhaps"
         )
 
 

@@ -104,6 +104,7 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
             password_ref=options.password_ref,
             nested_depth=options.nested_depth - 1,
             nested_budget=budget,
+            objects=options.objects,
         ),
         event_time=run.event_time,
     )

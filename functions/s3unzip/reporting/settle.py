@@ -27,6 +27,7 @@ from s3unzip.model import (
     Verdict,
     encode,
 )
+from s3unzip.objects.metadata import marker_metadata
 from s3unzip.objects.upload_registry import abort_leftovers
 from s3unzip.planning.keys import marker_key
 from s3unzip.reporting.page_writer import (
@@ -39,7 +40,6 @@ from s3unzip.reporting.retry import read_retries
 from s3unzip.reporting.tally import Tally
 from s3unzip.runs.step import Step
 from s3unzip.runs.stop import RUN_FAULTS, stop_for
-from s3unzip.stores.ports import ObjectFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -262,5 +262,5 @@ def _with_money(report: Report, forecast: Forecast | None, cost: Cost | None) ->
 def _write_marker(step: Step, report: Report) -> None:
     key = marker_key(step.run.key_prefix)
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
-    facts = ObjectFacts("application/json", {})
+    facts = marker_metadata(step.run)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))

@@ -73,8 +73,11 @@ class ObjectFacts(Struct, frozen=True):
     """What is stored beside an object's bytes."""
 
     content_type: str
-    metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode; ASCII
+    metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode, the caller's; ASCII
     content_encoding: str | None = None
+    cache_control: str | None = None
+    storage_class: str | None = None
+    tags: dict[str, str] | None = None
 
 
 class StoredObject(NamedTuple):

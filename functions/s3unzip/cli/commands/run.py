@@ -10,6 +10,7 @@ from msgspec.structs import replace as replace_fields
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.options.groups import with_groups
+from s3unzip.cli.options.objects import Objects
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.model import OnConflict, Options, Request
@@ -39,6 +40,7 @@ def run_command(
     reading: o.Reading,
     power: Power,
     connection: RunConnection,
+    objects: Objects,
     on_conflict: Conflict = OnConflict.OVERWRITE,
     as_gzip: o.AsGzip = None,
     trust_crc: Annotated[
@@ -72,6 +74,7 @@ def run_command(
         password_ref=reading.reference,
         nested_depth=nested,
         marker=marker,
+        objects=objects.properties(),
     )
     connection.check_places(parse_source(source), parse_destination(dest))
     if dry_run:

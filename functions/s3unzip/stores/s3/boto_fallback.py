@@ -10,7 +10,8 @@ import base64
 import re
 import zlib
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote, urlencode
 
 from s3unzip.stores.s3.pins import date_of
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.literals import StorageClassType
     from mypy_boto3_s3.type_defs import (
+        CreateMultipartUploadRequestTypeDef,
         GetObjectOutputTypeDef,
         GetObjectRequestTypeDef,
         PutObjectRequestTypeDef,
@@ -86,14 +89,29 @@ def put(  # noqa: PLR0913 - one PUT, all of it
         "Metadata": facts.metadata,
         "ChecksumCRC32": crc,
     }
-    if facts.content_encoding is not None:
-        request["ContentEncoding"] = facts.content_encoding
     if if_absent:
         request["IfNoneMatch"] = "*"
+    add_properties(request, facts, writing)
+    return client.put_object(**request).get("ETag")
+
+
+def add_properties(
+    request: PutObjectRequestTypeDef | CreateMultipartUploadRequestTypeDef,
+    facts: ObjectFacts,
+    writing: Writing,
+) -> None:
+    """Add to a boto3 request what is stored beside an object's bytes, and how it is stored."""
+    if facts.content_encoding is not None:
+        request["ContentEncoding"] = facts.content_encoding
+    if facts.cache_control is not None:
+        request["CacheControl"] = facts.cache_control
+    if facts.storage_class is not None:
+        request["StorageClass"] = cast("StorageClassType", facts.storage_class)
+    if facts.tags:
+        request["Tagging"] = urlencode(facts.tags, quote_via=quote)
     if writing.owner is not None:
         request["ExpectedBucketOwner"] = writing.owner
     if writing.kms_key is not None:
         request["ServerSideEncryption"] = "aws:kms"
         request["SSEKMSKeyId"] = writing.kms_key
         request["BucketKeyEnabled"] = True
-    return client.put_object(**request).get("ETag")

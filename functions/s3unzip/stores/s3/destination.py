@@ -47,14 +47,12 @@ class S3Destination(S3Uploads):
                 )
                 return unquoted(etag)
             self._session.confirm_owner(self._bucket, self._writing.owner)
-            attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
-            if facts.content_encoding is not None:
-                attributes["Content-Encoding"] = facts.content_encoding
             answer = obstore.put(
                 self._session.writer(self._bucket, self._writing),
                 key,
                 body,
-                attributes=attributes,
+                attributes=_attributes(facts),
+                tags=facts.tags,
                 mode="create" if if_absent else "overwrite",
                 use_multipart=False,
             )
@@ -150,6 +148,18 @@ class S3Destination(S3Uploads):
                     f"s3:DeleteObject s3://{self._bucket}/{refused.get('Key')}: "
                     f"{refused.get('Code')}: {refused.get('Message')}"
                 )
+
+
+def _attributes(facts: ObjectFacts) -> Attributes:
+    """Return what obstore sets beside the bytes, tags excepted."""
+    attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
+    if facts.content_encoding is not None:
+        attributes["Content-Encoding"] = facts.content_encoding
+    if facts.cache_control is not None:
+        attributes["Cache-Control"] = facts.cache_control
+    if facts.storage_class is not None:
+        attributes["Storage-Class"] = facts.storage_class
+    return attributes
 
 
 def _just_before(key: str) -> str:

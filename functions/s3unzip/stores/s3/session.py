@@ -103,6 +103,7 @@ class Session:
         with self._lock:
             if (bucket, writing) not in self._writers:
                 config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
+                config["disable_tagging"] = False  # else AWS_DISABLE_TAGGING would win
                 if writing.kms_key is not None:
                     config["server_side_encryption"] = "aws:kms"
                     config["sse_kms_key_id"] = writing.kms_key

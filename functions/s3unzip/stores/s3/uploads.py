@@ -10,6 +10,7 @@ from s3unzip.model import Part
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import PartLimits, Upload
 from s3unzip.stores.s3.access import Writing
+from s3unzip.stores.s3.boto_fallback import add_properties
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, translate_error
 from s3unzip.stores.s3.pins import date_of
 
@@ -62,14 +63,7 @@ class S3Uploads:
             "ChecksumAlgorithm": "CRC32",
             "ChecksumType": "COMPOSITE",
         }
-        if self._writing.owner is not None:
-            request["ExpectedBucketOwner"] = self._writing.owner
-        if facts.content_encoding is not None:
-            request["ContentEncoding"] = facts.content_encoding
-        if self._writing.kms_key is not None:
-            request["ServerSideEncryption"] = "aws:kms"
-            request["SSEKMSKeyId"] = self._writing.kms_key
-            request["BucketKeyEnabled"] = True
+        add_properties(request, facts, self._writing)
         try:
             answer = self._session.control.create_multipart_upload(**request)
         except S3_ERRORS as error:

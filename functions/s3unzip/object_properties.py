@@ -1,0 +1,155 @@
+"""What a run sets on its objects besides their content, and what S3 allows of it.
+
+Sources: https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-tagging.html ,
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingMetadata.html and
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/storage-class-intro.html
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from s3unzip.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What an object of a general purpose bucket can be written as.
+STORAGE_CLASSES = (
+    "STANDARD",
+    "STANDARD_IA",
+    "ONEZONE_IA",
+    "INTELLIGENT_TIERING",
+    "GLACIER_IR",
+    "GLACIER",
+    "DEEP_ARCHIVE",
+    "REDUCED_REDUNDANCY",
+)
+# An object of these classes must be restored before it can be read.
+ARCHIVED_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+
+MAX_TAGS = 10
+MAX_TAG_KEY = 128  # characters
+MAX_TAG_VALUE = 256
+TAG_PUNCTUATION = " +-=._:/@"
+MAX_METADATA_BYTES = 2_048  # of all names and values together, in UTF-8
+# The names and longest values of s3unzip-run, zip-crc32, mtime and mode.
+OWN_METADATA_BYTES = 128
+RESERVED_METADATA = frozenset({"s3unzip-run", "zip-crc32", "mtime", "mode"})
+# Headers of HTTP, which clients of S3 take for more than metadata.
+HEADERS = frozenset(
+    {
+        "cache-control",
+        "content-disposition",
+        "content-encoding",
+        "content-language",
+        "content-type",
+        "storage-class",
+    }
+)
+MAX_HEADER = 1_024  # characters of Cache-Control, and of a Content-Type
+
+_METADATA_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_PRINTABLE = re.compile(r"[!-~](?:[ -~]*[!-~])?")  # ASCII; spaces at the ends would be lost
+_TYPE = re.compile(
+    r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(?:\s*;\s*[\w!#$&^.+-]+=(?:[\w!#$&^.+/-]+|\"[^\"]*\"))*",
+    re.ASCII,
+)
+
+
+class ObjectProperties(Struct, frozen=True, omit_defaults=True):
+    """What is set on every object that a run writes to S3, besides its content."""
+
+    storage_class: str | None = None  # None: STANDARD
+    cache_control: str | None = None  # the header with which S3 returns the object
+    content_types: dict[str, str] = {}  # type by glob of the member's path; the first that fits
+    metadata: dict[str, str] = {}  # by name, without x-amz-meta-
+    tags: dict[str, str] = {}
+
+    def check(self) -> None:
+        """Hold the properties against what S3 allows.
+
+        Raises:
+            UsageError: S3 would refuse them, or the metadata would replace the run's own.
+        """
+        known = self.storage_class
+        if known is not None and known not in STORAGE_CLASSES:
+            raise UsageError(
+                f"storage class {known!r}: unknown; known: {', '.join(STORAGE_CLASSES)}"
+            )
+        if self.cache_control is not None:
+            _check_header("cache control", self.cache_control)
+        for glob, kind in self.content_types.items():
+            _check_type(glob, kind)
+        _check_metadata(self.metadata)
+        _check_tags(self.tags)
+
+
+def _check_header(what: str, value: str) -> None:
+    if not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER:
+        raise UsageError(
+            f"{what} {value[:80]!r}: must be 1 to {MAX_HEADER:,} printable ASCII characters, "
+            "without spaces at its ends"
+        )
+
+
+def _check_type(glob: str, kind: str) -> None:
+    _check_header(f"content type of {glob!r}:", kind)
+    if not glob:
+        raise UsageError(f"content type {kind!r}: its glob is empty; '**' fits all members")
+    if not _TYPE.fullmatch(kind):
+        raise UsageError(f"content type {kind!r}: not a media type; they look like text/csv")
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    for name, value in metadata.items():
+        if name.lower() in RESERVED_METADATA:
+            raise UsageError(f"metadata {name!r}: s3unzip writes it itself; choose another name")
+        if name.lower() in HEADERS:
+            raise UsageError(
+                f"metadata {name!r}: is a header; there are settings for the cache control, the "
+                "content types and the storage class"
+            )
+        if not _METADATA_NAME.fullmatch(name):
+            raise UsageError(
+                f"metadata {name!r}: a name consists of a-z, 0-9, '.', '_' and '-'; S3 keeps names "
+                "in lower case"
+            )
+        if value and not _PRINTABLE.fullmatch(value):
+            raise UsageError(
+                f"metadata {name!r}: the value must be printable ASCII, without spaces at its ends"
+            )
+    size = sum(len(name) + len(value) for name, value in metadata.items())
+    most = MAX_METADATA_BYTES - OWN_METADATA_BYTES
+    if size > most:
+        raise UsageError(
+            f"metadata: {size:,} bytes of names and values; S3 takes {MAX_METADATA_BYTES:,}, of "
+            f"which s3unzip needs {OWN_METADATA_BYTES}: use at most {most:,}"
+        )
+
+
+def _check_tags(tags: Mapping[str, str]) -> None:
+    if len(tags) > MAX_TAGS:
+        raise UsageError(f"tags: {len(tags)} are given; an object can have {MAX_TAGS}")
+    for key, value in tags.items():
+        if not key or len(key) > MAX_TAG_KEY:
+            raise UsageError(f"tag {key[:40]!r}: its key must have 1 to {MAX_TAG_KEY} characters")
+        if len(value) > MAX_TAG_VALUE:
+            raise UsageError(
+                f"tag {key!r}: its value has {len(value)} characters; S3 takes {MAX_TAG_VALUE}"
+            )
+        if key.lower().startswith("aws:"):
+            raise UsageError(f"tag {key!r}: keys that begin with aws: belong to AWS")
+        odd = next((one for one in key + value if not _is_tag_character(one)), None)
+        if odd is not None:
+            raise UsageError(
+                f"tag {key!r}: S3 takes no {odd!r} in a tag; it takes letters, digits, spaces and "
+                "+ - = . _ : / @"
+            )
+
+
+def _is_tag_character(character: str) -> bool:
+    return character.isalnum() or character in TAG_PUNCTUATION

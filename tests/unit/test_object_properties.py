@@ -1,0 +1,102 @@
+"""What S3 allows to be set on an object, and what is said about anything else."""
+
+from __future__ import annotations
+
+import botocore.session
+import pytest
+
+from s3unzip.errors import UsageError
+from s3unzip.object_properties import (
+    MAX_METADATA_BYTES,
+    OWN_METADATA_BYTES,
+    RESERVED_METADATA,
+    STORAGE_CLASSES,
+    ObjectProperties,
+)
+
+# Classes of botocore's model that objects of a general purpose bucket are not written as: other
+# kinds of buckets and devices have them.
+OF_OTHER_BUCKETS = {
+    "AWS_BACKUP_LOW_COST_WARM",
+    "AWS_BACKUP_WARM",
+    "EXPRESS_ONEZONE",
+    "FSX_ONTAP",
+    "FSX_OPENZFS",
+    "OUTPOSTS",
+    "SNOW",
+}
+LONGEST_RUN = "a" * 40 + "-" + "0" * 20
+
+
+def test_storage_classes_are_botocores() -> None:
+    """A storage class that AWS adds fails this test."""
+    model = botocore.session.get_session().get_service_model("s3")
+    assert set(STORAGE_CLASSES) | OF_OTHER_BUCKETS == set(model.shape_for("StorageClass").enum)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ObjectProperties(),
+        *(ObjectProperties(storage_class=known) for known in STORAGE_CLASSES),
+        ObjectProperties(cache_control="public, max-age=31536000, immutable"),
+        ObjectProperties(content_types={"*.csv": 'text/csv; charset="utf-8"; header=present'}),
+        ObjectProperties(content_types={"a/**": "application/vnd.x+json", "*": "a/b"}),
+        ObjectProperties(metadata={"source.1_a-b": "x y", "empty": ""}),
+        ObjectProperties(metadata={"m": "x" * (MAX_METADATA_BYTES - OWN_METADATA_BYTES - 1)}),
+        ObjectProperties(tags={"Größe +-=._:/@": "é 1", "empty": ""}),
+        ObjectProperties(tags={f"t{n}": "x" * 256 for n in range(9)} | {"k" * 128: "v"}),
+    ],
+)
+def test_what_s3_takes(chosen: ObjectProperties) -> None:
+    """Values up to the limits are let through."""
+    chosen.check()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (ObjectProperties(storage_class="standard_ia"), "storage class 'standard_ia': unknown"),
+        (ObjectProperties(storage_class="EXPRESS_ONEZONE"), "known: STANDARD, STANDARD_IA"),
+        (ObjectProperties(cache_control=""), "cache control '': must be 1 to 1,024"),
+        (ObjectProperties(cache_control="a\r\nx: y"), "printable ASCII"),
+        (ObjectProperties(cache_control="x" * 1_025), "must be 1 to 1,024"),
+        (ObjectProperties(content_types={"*": "csv"}), "'csv': not a media type"),
+        (ObjectProperties(content_types={"*": "a/b;"}), "not a media type"),
+        (ObjectProperties(content_types={"": "a/b"}), "its glob is empty"),
+        (ObjectProperties(content_types={"*": "text/cßv"}), "printable ASCII"),
+        (ObjectProperties(metadata={"zip-crc32": "0"}), "s3unzip writes it itself"),
+        (ObjectProperties(metadata={"S3Unzip-Run": "0"}), "s3unzip writes it itself"),
+        (ObjectProperties(metadata={"Content-Type": "a/b"}), "is a header"),
+        (ObjectProperties(metadata={"Owner": "me"}), "in lower case"),
+        (ObjectProperties(metadata={"": "me"}), "a name consists of"),
+        (ObjectProperties(metadata={"a": "é"}), "the value must be printable ASCII"),
+        (ObjectProperties(metadata={"a": " b"}), "without spaces at its ends"),
+        (ObjectProperties(metadata={"m": "x" * 2_000}), "2,001 bytes of names and values"),
+        (ObjectProperties(tags={f"t{n}": "" for n in range(11)}), "an object can have 10"),
+        (ObjectProperties(tags={"": "v"}), "1 to 128 characters"),
+        (ObjectProperties(tags={"k" * 129: "v"}), "1 to 128 characters"),
+        (ObjectProperties(tags={"k": "v" * 257}), "has 257 characters; S3 takes 256"),
+        (ObjectProperties(tags={"AWS:k": "v"}), "belong to AWS"),
+        (ObjectProperties(tags={"k": "a&b"}), "S3 takes no '&' in a tag"),
+        (ObjectProperties(tags={"k\n": "v"}), "S3 takes no '\\n' in a tag"),
+    ],
+)
+def test_what_s3_does_not_take(chosen: ObjectProperties, said: str) -> None:
+    """The message names the value and the limit."""
+    with pytest.raises(UsageError) as caught:
+        chosen.check()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_runs_own_metadata_fits_beside_it() -> None:
+    """The bytes that are kept for the run's own metadata hold the longest of each."""
+    longest = {
+        "s3unzip-run": LONGEST_RUN,
+        "zip-crc32": "ffffffff",
+        "mtime": str(-(2**62)),
+        "mode": "7777",
+    }
+    assert longest.keys() == RESERVED_METADATA
+    assert sum(len(name) + len(value) for name, value in longest.items()) <= OWN_METADATA_BYTES
