@@ -27,8 +27,8 @@ class Wildcard:
 
 WILDCARDS = (
     Wildcard(
-        r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject"
-        r"|ListMultipartUploadParts)",
+        r"s3:(GetObject|GetObjectVersion|PutObject|PutObjectTagging|AbortMultipartUpload"
+        r"|DeleteObject|ListMultipartUploadParts)",
         r"(?!\*).+/\*|(?!\*).+/runs/\*(/(scan|rescan|plan|redo)\.jsonl)?",
         "Keys below a prefix have no ARNs of their own before they exist; the bucket and the "
         "prefix are exact.",

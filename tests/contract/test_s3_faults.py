@@ -68,19 +68,21 @@ def content_range(start: int, stop: int) -> dict[str, str]:
     return {"Content-Range": f"bytes {start}-{stop - 1}/1000", "ETag": '"etag"'}
 
 
-def stores_of(url: str, **writing: str) -> S3Stores:
+def stores_of(url: str, writing: Writing | None = None) -> S3Stores:
     """Return stores on `url` that lose patience soon."""
     access = S3Access(
         endpoint_url=url, connect_seconds=1.0, stall_seconds=0.5, put_seconds=0.5, slow_seconds=0.5
     )
-    return S3Stores(Location("s3", "work", ""), access=access, writing=Writing(**writing))
+    return S3Stores(Location("s3", "work", ""), access=access, writing=writing)
 
 
 @contextmanager
-def answering(answer: Callable[[Asked], Reply], **writing: str) -> Iterator[S3Stores]:
+def answering(
+    answer: Callable[[Asked], Reply], writing: Writing | None = None
+) -> Iterator[S3Stores]:
     """Serve `answer` as S3."""
     with HttpServer(answer) as server:
-        yield stores_of(server.url, **writing)
+        yield stores_of(server.url, writing)
 
 
 def one_read(stores: S3Stores, where: Location = WHERE) -> bytes:

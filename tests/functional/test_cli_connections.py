@@ -142,8 +142,9 @@ def test_the_requester_pays_for_the_source_only(places: Places) -> None:
 def test_another_profile_for_the_destination(places: Places) -> None:
     """One profile reads, the other writes, and a redrive is told both again."""
     places.there.denied = {"to/a/small.txt"}
-    ways = ("--endpoint-url", places.here_url, "--profile", "reader", "-w", "1")
-    ways += ("--dest-endpoint-url", places.there_url, "--dest-profile", "writer")
+    reading = ("--endpoint-url", places.here_url, "--profile", "reader")
+    writing = ("--dest-endpoint-url", places.there_url, "--dest-profile", "writer")
+    ways = (*reading, *writing, "-w", "1")
     ended = places.program.run("run", "s3://from/a.zip", "s3://out/to", *ways)
     assert ended.code == 5
     assert "access-denied" in ended.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import botocore.session
 import pytest
+from botocore.model import StringShape
 
 from s3unzip.errors import UsageError
 from s3unzip.object_properties import (
@@ -31,7 +32,9 @@ LONGEST_RUN = "a" * 40 + "-" + "0" * 20
 def test_storage_classes_are_botocores() -> None:
     """A storage class that AWS adds fails this test."""
     model = botocore.session.get_session().get_service_model("s3")
-    assert set(STORAGE_CLASSES) | OF_OTHER_BUCKETS == set(model.shape_for("StorageClass").enum)
+    shape = model.shape_for("StorageClass")
+    assert isinstance(shape, StringShape)
+    assert set(STORAGE_CLASSES) | OF_OTHER_BUCKETS == set(shape.enum)
 
 
 @pytest.mark.parametrize(
