@@ -77,12 +77,10 @@ def stores_of(url: str, writing: Writing | None = None) -> S3Stores:
 
 
 @contextmanager
-def answering(
-    answer: Callable[[Asked], Reply], writing: Writing | None = None
-) -> Iterator[S3Stores]:
+def answering(answer: Callable[[Asked], Reply]) -> Iterator[S3Stores]:
     """Serve `answer` as S3."""
     with HttpServer(answer) as server:
-        yield stores_of(server.url, writing)
+        yield stores_of(server.url)
 
 
 def one_read(stores: S3Stores, where: Location = WHERE) -> bytes:
@@ -209,7 +207,7 @@ def test_nobody_there(call: str) -> None:
 def test_what_a_put_carries() -> None:
     """Type, metadata, and a checksum for S3 to verify; the body is not hashed for the signature."""
     with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
-        stores = stores_of(server.url, kms_key="arn:aws:kms:eu-west-1:1:key/k")
+        stores = stores_of(server.url, Writing(kms_key="arn:aws:kms:eu-west-1:1:key/k"))
         one_put(stores, if_absent=True)
         one_put(stores, "odd//key", if_absent=True)
     for asked in server.asked:
@@ -283,7 +281,7 @@ def test_a_bucket_in_another_region(call: str) -> None:
 def test_the_owner_is_checked_before_the_first_put() -> None:
     """Nothing is sent to a bucket of another account; the check holds for a while."""
     with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
-        stores = stores_of(server.url, owner="111122223333")
+        stores = stores_of(server.url, Writing(owner="111122223333"))
         for _ in range(3):
             one_put(stores)
         CALLS["part"](stores)
@@ -297,7 +295,7 @@ def test_the_owner_is_checked_before_the_first_put() -> None:
 def test_a_bucket_of_another_account() -> None:
     """The error says so, and no body was sent."""
     with HttpServer(lambda asked: Reply(403)) as server:
-        stores = stores_of(server.url, owner="111122223333")
+        stores = stores_of(server.url, Writing(owner="111122223333"))
         with pytest.raises(AccessDeniedError, match="111122223333"):
             one_put(stores)
     assert [asked.method for asked in server.asked] == ["HEAD"]
