@@ -1,8 +1,8 @@
-"""The settings of the two clients of S3: boto3 for control, obstore for data."""
+"""Settings and credentials of the two clients of S3: boto3 for control, obstore for data."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,14 +11,17 @@ from botocore.config import Config
 from obstore.store import S3Store
 
 if TYPE_CHECKING:
+    from botocore.credentials import Credentials
     from mypy_boto3_s3 import S3Client
-    from obstore.store import ClientConfig, S3Config
+    from obstore.store import ClientConfig, S3Config, S3Credential
 
     from s3unzip.stores.s3.access import S3Access
-    from s3unzip.stores.s3.credentials import BotoCredentials
 
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/ObjectsinRequesterPaysBuckets.html
 PAYER_HEADER, REQUESTER = "x-amz-request-payer", "requester"
+# botocore renews role credentials at least 10 minutes before they expire, and obstore asks again 5
+# minutes before the time given here. So no request is signed with expired ones.
+CREDENTIALS_LAST = timedelta(minutes=10)
 
 
 class BucketEndpoint(NamedTuple):
@@ -28,6 +31,23 @@ class BucketEndpoint(NamedTuple):
     in_host: bool  # whether the bucket is in the host name, not in the path
     region: str
     ca_bundle: str | None = None  # file of certificates to trust; None: the system's
+
+
+class BotoCredentials:
+    """boto3's credentials chain for obstore."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def __call__(self) -> S3Credential:
+        """Return the current credentials; obstore asks again before they expire."""
+        now = self._credentials.get_frozen_credentials()
+        return {
+            "access_key_id": now.access_key or "",
+            "secret_access_key": now.secret_key or "",
+            "token": now.token,
+            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
+        }
 
 
 def boto_config(access: S3Access, read_seconds: float) -> Config:

@@ -22,12 +22,12 @@ from s3unzip.stores.calls import count_request
 from s3unzip.stores.s3.client_settings import (
     PAYER_HEADER,
     REQUESTER,
+    BotoCredentials,
     BucketEndpoint,
     boto_config,
     let_requester_pay,
     open_store,
 )
-from s3unzip.stores.s3.credentials import BotoCredentials
 from s3unzip.stores.s3.errors import (
     ADVICE,
     UNTRUSTED,
