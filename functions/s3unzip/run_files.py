@@ -9,6 +9,7 @@ RUN = "run.json"  # model.Run
 SUMMARY = "summary.json"  # model.PlanSummary; written last, so a plan is whole where it exists
 MEMBERS = "members.jsonl"  # model.PlannedMember, one a line
 PLAN = "plan.jsonl"  # model.Task, one a line
+FOLDERS = "folders.jsonl"  # the archive's folders, a key a line; only for a folder as destination
 SCAN = "scan.jsonl"  # model.ScanTask, one a line
 REDO = "redo.jsonl"  # model.Task: what the last report found unfinished
 RESCAN = "rescan.jsonl"  # model.ScanTask: the scans without a report, one a line

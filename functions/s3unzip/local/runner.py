@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from s3unzip.errors import InterruptedRunError, RunStoppedError
 from s3unzip.extraction.split.link import link_members, linked_sizes
 from s3unzip.model import Report, Stop, Verdict
+from s3unzip.local.folders import make_folders
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
 from s3unzip.reporting.refusal import write_refusal
@@ -100,6 +101,7 @@ def work_off(
         tasks = _scan_and_link(summary, context, records, pool, fresh=fresh)
         _begin("extract", context)
         pool.work(tasks)
+        make_folders(run, records, context)
         _begin("report", context)
         settled = settle(run, context, calls)
         if _worth_another_pass(settled):

@@ -30,6 +30,7 @@ from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import check_form, stored_as
 from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.planning.cutting import TaskCutter, choose_concurrency, order_tasks
+from s3unzip.planning.folders import folder_keys
 from s3unzip.planning.keys import parse_template
 from s3unzip.planning.reading import read_archive, read_directory, read_tail
 from s3unzip.runs.records import RunRecords
@@ -167,6 +168,8 @@ def _write_tasks(
     if cutter.scans:
         records.write_scans(cutter.scans)
     records.write_index_outcomes(*_index_outcomes(reading))
+    if run.destination.scheme == "file":
+        records.write_folders(folder_keys(reading, run.options))
     concurrency = choose_concurrency(tasks, context.tuning)
     longest = max((task.seconds for task in tasks), default=0.0)
     seconds = round(context.clock.now() - started, 6)

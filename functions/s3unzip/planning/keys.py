@@ -53,6 +53,17 @@ class KeyTemplate(Struct, frozen=True):
             return self.prefix.__add__
         return self._render
 
+    def folder_key(self, path: str) -> str | None:
+        """Return the key of the folder `path`, without a slash at its end.
+
+        None: members of this folder do not have keys below it (``{name}``), or
+        all of its path is left out.
+        """
+        parts = path.strip("/").split("/", self.strip)
+        if self.rest != "{member}" or len(parts) <= self.strip:
+            return None
+        return self.prefix + parts[-1]
+
     def _render(self, path: str) -> str:
         if path.count("/") < self.strip:  # not extracted: a key that no other member has
             return f"{self.prefix}/{path}"

@@ -124,6 +124,17 @@ class PlanRecords(ObjectRecords):
         """Write the scans of the plan."""
         self._store.write(run_files.SCAN, join_lines(scans))
 
+    def folders(self) -> Iterator[str]:
+        """Yield the keys of the archive's folders; none if the destination has no folders."""
+        try:
+            yield from self._lines(run_files.FOLDERS, str)
+        except NotFoundError:
+            return
+
+    def write_folders(self, keys: Iterable[str]) -> None:
+        """Write the keys of the archive's folders."""
+        self._store.write(run_files.FOLDERS, join_lines(keys))
+
     # Members that are split over several tasks
 
     def list_unscanned(self) -> list[ScanTask]:

@@ -61,6 +61,18 @@ class FolderDestination:
         """Write one file whole, with its time and mode."""
         write_file(self._folder, key, (body,), facts.metadata, if_absent=if_absent)
 
+    def make_folder(self, key: str) -> None:
+        """Create a folder, and those above it, if they are missing.
+
+        Raises:
+            StorageError: a file or a symbolic link has the name, or the system refuses.
+        """
+        place = self._folder.place(key)
+        try:
+            self._folder.directory(f"{place.folder}/{place.name}".lstrip("/"), create=True)
+        except OSError as error:
+            raise self._folder.write_fault(error, place.path) from error
+
     def head(self, key: str) -> StoredObject | None:
         """Return size and CRC-32 of a file, None if there is none; reads all of it."""
         try:

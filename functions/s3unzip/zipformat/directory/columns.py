@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from operator import add, le
 from struct import pack
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -32,6 +32,7 @@ _UNKNOWN_MODE = -1
 
 # What becomes of a header.
 DIRECTORY, MEMBER, FAILED = 0, 1, 2
+LONG_DIRECTORY = 3  # its name is longer than a key may be, and is not kept whole
 
 
 class MemberColumns:
@@ -115,6 +116,11 @@ class MemberColumns:
         pairs = zip(paths, raw_names, strict=True)
         return size + sum(len(raw) for path, raw in pairs if raw is not None and raw is not path)
 
+    def sum_members(self, column: array[int]) -> int:
+        """Return the sum of a column over the members to extract."""
+        pairs = zip(column, self.kind, strict=True)
+        return sum(value for value, kind in pairs if kind == MEMBER)
+
     def sort(self) -> None:
         """Sort everything by local header offset; most archives are sorted already."""
         offsets = self.offset
@@ -189,6 +195,21 @@ class Members(Sequence[Member]):
             mode,
             strict=True,
         )
+
+
+class Folders:
+    """The names of the directory entries, each created on demand.
+
+    An entry whose name is longer than a key may be is left out.
+    """
+
+    def __init__(self, columns: MemberColumns) -> None:
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[str]:
+        if DIRECTORY not in self._columns.kind:
+            return iter(())
+        return compress(self._columns.paths(), map(DIRECTORY.__eq__, self._columns.kind))
 
 
 def _between(column: Sequence[T], start: int, stop: int | None) -> Iterator[T]:

@@ -13,7 +13,7 @@ from s3unzip.zipformat.directory.columns import FAILED
 from s3unzip.zipformat.directory.names import cut_name
 
 if TYPE_CHECKING:
-    from s3unzip.zipformat.directory.columns import MemberColumns, Members
+    from s3unzip.zipformat.directory.columns import Folders, MemberColumns, Members
 
 _MAX_MESSAGES = 4096
 
@@ -110,7 +110,7 @@ class Index(Struct, frozen=True):
     """The checked index of one archive; sizes in bytes.
 
     `members` are those to extract, by offset; `failures` those that cannot be,
-    in directory order. `entries` counts every header, `directories` among them.
+    in directory order. `folders` yields the names of directory entries. `entries` counts every header, `directories` among them.
     `total_size` and `total_compressed` are of `members`. `first` is the offset of the first listed
     item: a local header, or the directory.
     """
@@ -118,6 +118,7 @@ class Index(Struct, frozen=True):
     members: Members
     failures: Failures
     first: int
+    folders: Folders
     directories: int
     entries: int
     total_size: int

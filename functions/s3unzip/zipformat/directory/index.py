@@ -9,7 +9,15 @@ from itertools import chain, compress, islice, pairwise
 from typing import TYPE_CHECKING
 
 from s3unzip.finding import Finding
-from s3unzip.zipformat.directory.columns import DIRECTORY, FAILED, MEMBER, MemberColumns, Members
+from s3unzip.zipformat.directory.columns import (
+    DIRECTORY,
+    FAILED,
+    LONG_DIRECTORY,
+    MEMBER,
+    Folders,
+    MemberColumns,
+    Members,
+)
 from s3unzip.zipformat.directory.findings import Failures, Index, Warnings
 from s3unzip.zipformat.directory.headers import Columns, Headers
 from s3unzip.zipformat.directory.keys import (
@@ -25,7 +33,6 @@ from s3unzip.zipformat.directory.places import resolve_places
 from s3unzip.zipformat.errors import RejectedError
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from s3unzip.zipformat.directory.headers import CentralHeader, HeaderNote
@@ -135,6 +142,7 @@ class IndexBuilder:
             self._directories.add(mark)
         if _utf8_length(header.path) > self._policy.limits.key_bytes:
             self._forget_name(place)  # no key lies below it
+            self._columns.kind[place] = LONG_DIRECTORY
         else:
             self._named[place] = _FOLDER
 
@@ -208,10 +216,11 @@ class IndexBuilder:
             members=members,
             failures=self._failures,
             first=min(self._columns.offset[:1], default=self._location.start),
-            directories=kind.count(DIRECTORY),
+            folders=Folders(self._columns),
+            directories=kind.count(DIRECTORY) + kind.count(LONG_DIRECTORY),
             entries=len(kind),
-            total_size=sum(sizes) if plain else _sum_members(sizes, kind),
-            total_compressed=sum(compressed) if plain else _sum_members(compressed, kind),
+            total_size=sum(sizes) if plain else self._columns.sum_members(sizes),
+            total_compressed=sum(compressed) if plain else self._columns.sum_members(compressed),
             warnings=self._warnings,
         )
 
@@ -271,10 +280,6 @@ class IndexBuilder:
 
 def _utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _sum_members(column: array[int], kind: bytearray) -> int:
-    return sum(value for value, which in zip(column, kind, strict=True) if which == MEMBER)
 
 
 def finalize_index(
