@@ -12,11 +12,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from docs import pages
+from docs.outputs import OUTPUTS
 from docs.python_api import make_api
 from docs.schemas import event_schema, schema_of, written
 from docs.sources import ROOT
 from s3unzip import model
-from s3unzip.verification.results import Verification
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,9 +48,12 @@ def make_pages() -> dict[str, str]:
         ),
         "plan.schema.json": schema_of("a line of plan.jsonl and of redo.jsonl", [model.Task]),
         "summary.schema.json": schema_of("summary.json", [model.PlanSummary]),
-        "verification.schema.json": schema_of("s3unzip verify --json", [Verification]),
         "event.schema.json": event_schema(),
     }
+    for output in OUTPUTS:
+        name = f"{output.schema}.schema.json"
+        title = f"a line of s3unzip {output.command} --json: {output.title}"
+        schemas.setdefault(name, schema_of(title, output.kinds))
     written_pages = {name: NOTE + text for name, text in texts.items()}
     return written_pages | {name: written(schema) for name, schema in schemas.items()}
 

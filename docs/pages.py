@@ -10,6 +10,7 @@ from typer.main import get_command
 from docs.declarations import first_sentence, read_comments, read_declarations
 from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
 from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, TEXTS
+from docs.outputs import make_json_section
 from docs.schemas import event_schema
 from docs.sources import ROOT, check_described, finding_codes, host_variables, read_alarms
 from infra import environment
@@ -66,6 +67,7 @@ def make_cli() -> str:
         parts += [f"## s3unzip {name}\n", fenced(command.get_help(below))]
     check_described("docs/meanings.py: HOST_VARIABLES", host_variables(), HOST_VARIABLES)
     parts += [
+        make_json_section(),
         "## Archives that `simulate` knows\n",
         make_table(("name", "archive"), ((f"`{n}`", known.title) for n, known in FIXTURES.items())),
         "## Environment variables\n",

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from docs.declarations import read_declarations
 from docs.meanings import EVENT_FIELDS
-from s3unzip import model
 from s3unzip.aws_lambda.environment import read_worker
 from s3unzip.aws_lambda.events import TITLES, event_detail
 from s3unzip.model import Location, Options, Pin, Report, Verdict
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -25,9 +24,10 @@ TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(N
 def schema_of(title: str, kinds: Iterable[type]) -> dict[str, Any]:
     """Return the schema of a value that is one of `kinds`, comments as descriptions."""
     wanted = list(kinds)
+    homes = {name: kind for one in wanted for name, kind in _structs(one)}
     _, parts = msgspec.json.schema_components(wanted, ref_template="#/$defs/{name}")
     for name, part in parts.items():
-        for field, declared in _declared(name).items():
+        for field, declared in _declared(name, homes).items():
             known = part.get("properties", {}).get(field)
             if known is not None and declared:
                 known["description"] = declared
@@ -66,11 +66,20 @@ def written(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def _declared(name: str) -> dict[str, str]:
-    kind = getattr(model, name, None)
-    if kind is None or not issubclass(kind, msgspec.Struct):
+def _declared(name: str, homes: Mapping[str, type]) -> dict[str, str]:
+    if name not in homes:
         return {}
-    return {field: found.comment for field, found in read_declarations(kind).items()}
+    return {field: found.comment for field, found in read_declarations(homes[name]).items()}
+
+
+def _structs(kind: object) -> Iterator[tuple[str, type]]:
+    """Yield the names and the types of the structs that values of `kind` consist of."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind.__name__, kind
+        for field in msgspec.structs.fields(kind):
+            yield from _structs(field.type)
+    for part in get_args(kind):
+        yield from _structs(part)
 
 
 def _detail(pin: Pin | None) -> dict[str, Any]:

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.stores.web.access import WebAccess
-    from s3unzip.verification.results import Verification
+    from s3unzip.verification.results import Comparison, Verification
     from s3unzip.zipformat.policy import Limits
 
 
 __all__ = [
     "Archive",
     "ArchiveMember",
+    "Comparison",
     "GzipForm",
     "Limits",
     "ObjectProperties",
@@ -66,7 +67,7 @@ if not TYPE_CHECKING:
             "s3unzip.settings": ("Tuning",),
             "s3unzip.stores.factory": ("StoreConfig",),
             "s3unzip.stores.web.access": ("WebAccess",),
-            "s3unzip.verification.results": ("Verification",),
+            "s3unzip.verification.results": ("Comparison", "Verification"),
             "s3unzip.zipformat": ("",),
             "s3unzip.zipformat.policy": ("Limits",),
         },

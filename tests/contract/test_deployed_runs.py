@@ -89,6 +89,22 @@ def test_a_run_that_cannot_be_redriven() -> None:
         runs_at(server).redrive("run-1")
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("RUNNING", "s3unzip watch run-1"), ("SUCCEEDED", "s3unzip retry run-1")],
+)
+def test_a_run_with_nothing_to_redrive(state: str, said: str) -> None:
+    """The words name the command that helps instead of a code of the service."""
+    described = {"executionArn": "x", "stateMachineArn": MACHINE, "status": state, "startDate": 1}
+    refusal = {"__type": "ExecutionNotRedrivable", "message": "InvalidAction"}
+    account = Account(
+        {"DescribeExecution": (200, described), "RedriveExecution": (400, dict(refusal))}
+    )
+    with HttpServer(account) as server, pytest.raises(UsageError, match=said) as raised:
+        runs_at(server).redrive("run-1")
+    assert "InvalidAction" not in str(raised.value)
+
+
 def test_a_run_without_execution_cannot_be_redriven() -> None:
     """A rejected archive has nothing to go on with."""
     gone: States = {

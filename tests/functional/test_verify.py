@@ -9,6 +9,7 @@ import pytest
 
 from s3unzip.errors import RejectedError, ServiceFaultError, ThrottledError
 from s3unzip.model import Options, Request, Verdict, decode, encode
+from s3unzip.verification.results import Comparison
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.verification.results import Difference, Kind, Verification
@@ -59,7 +60,7 @@ def test_all_equal() -> None:
     """After a run, every object is as the directory says, and no data was read to know it."""
     case = Extracted()
     found = case.verify()
-    assert (found.verdict, found.members, found.equal) == (Verdict.COMPLETED, 40, 40)
+    assert (found.verdict, found.members, found.equal) == (Comparison.EQUAL, 40, 40)
     assert (found.counts, found.differences) == ({}, ())
     assert (found.requests.list, found.requests.head, found.requests.get) == (1, 40, 1)
 
@@ -75,7 +76,7 @@ def test_every_kind_of_difference() -> None:
     case.put("archive/zzz", b"extra")
     case.put("archive-2/other", b"not below the prefix")
     found = case.verify()
-    assert found.verdict is Verdict.COMPLETED_WITH_ERRORS
+    assert found.verdict is Comparison.DIFFERENT
     assert found.equal == 36
     assert found.counts == {"missing": 1, "size": 1, "crc": 1, "no-crc": 1, "extra": 1}
     assert [(one.kind, one.key) for one in found.differences] == [

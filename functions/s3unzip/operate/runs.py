@@ -24,6 +24,7 @@ from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location, run_stem
 from s3unzip.operate.bundled_store import BundledRunStore
+from s3unzip.operate.redriving import why_not_redriven
 from s3unzip.operate.stack import find_stack
 from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.records import RunRecords
@@ -199,8 +200,7 @@ class DeployedRuns:
         try:
             self._states.redrive_execution(executionArn=execution)
         except self._states.exceptions.ExecutionNotRedrivable as error:
-            reason = error.response.get("Error", {}).get("Message", "")
-            raise UsageError(f"{run}: {state}, cannot be redriven: {reason}") from None
+            raise UsageError(why_not_redriven(run, state, error)) from None
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:RedriveExecution") from None
 

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.model import Verdict
 from s3unzip.verification.results import Difference, Judged, Kind, Witness
 
 if TYPE_CHECKING:
@@ -83,9 +82,9 @@ class Findings:
         return self.witnesses.total()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Comparison:
         """The verdict: whether all objects are as they should be."""
-        return Verdict.COMPLETED_WITH_ERRORS if self.counts else Verdict.COMPLETED
+        return Comparison.DIFFERENT if self.counts else Comparison.EQUAL
 
     @property
     def differences(self) -> tuple[Difference, ...]:

@@ -6,7 +6,19 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from s3unzip.model import Location, Pin, Requests, Verdict  # noqa: TC001  # msgspec reads
+from s3unzip.model import Location, Pin, Requests  # noqa: TC001  # msgspec reads
+
+
+class Comparison(StrEnum):
+    """Whether the objects are what the archive's directory declares."""
+
+    EQUAL = "EQUAL"
+    DIFFERENT = "DIFFERENT"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of ``s3unzip verify``."""
+        return 0 if self is Comparison.EQUAL else 1
 
 
 class Kind(StrEnum):
@@ -49,7 +61,7 @@ class Difference(Struct, frozen=True, omit_defaults=True):
 class Verification(Struct, frozen=True):
     """The result of a verify."""
 
-    verdict: Verdict
+    verdict: Comparison
     source: Location
     pin: Pin
     destination: Location

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import s3unzip
-from s3unzip import OnConflict, Options, StoreConfig, Verdict
+from s3unzip import Comparison, OnConflict, Options, StoreConfig, Verdict
 from s3unzip.errors import UsageError
 from s3unzip.stores.home import known_runs
 from s3unzip.stores.locations import parse_destination
@@ -75,7 +75,7 @@ def test_extracts_and_verifies(archive: Path, tmp_path: Path, stores: StoreConfi
     assert told.events == ["planned 2", "COMPLETED_WITH_ERRORS"]
     assert told.extracted == 2
     found = s3unzip.verify(archive, tmp_path / "out", FLAT, stores=stores)
-    assert (found.verdict, found.equal, found.refused) == (Verdict.COMPLETED, 2, 1)
+    assert (found.verdict, found.equal, found.refused) == (Comparison.EQUAL, 2, 1)
     (tmp_path / "out/one.txt").write_bytes(b"2" * 99)
     found = s3unzip.verify(archive, tmp_path / "out", FLAT, stores=stores)
     assert found.counts == {"crc": 1}

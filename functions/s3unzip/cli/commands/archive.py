@@ -14,9 +14,9 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable_name
+from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
-from s3unzip.model import encode
 from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def list_members(
     archive = _open(source, selection.with_members(members or []), reading, connection)
     if json:
         for member in archive:
-            sys.stdout.write(encode(_describe(member)).decode() + "\n")
+            print_json(_describe(member))
     else:
         _print_table(archive)
         sys.stdout.flush()

@@ -11,7 +11,7 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable
-from s3unzip.model import encode
+from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ def doctor_command(
             sys.stdout.write(_lines(result))
             sys.stdout.flush()
     diagnosis = Diagnosis(env, tuple(found))
-    sys.stdout.write(encode(diagnosis).decode() + "\n" if json else _total(diagnosis))
+    if json:
+        print_json(diagnosis)
+    else:
+        sys.stdout.write(_total(diagnosis))
     return diagnosis.exit_code
 
 

@@ -14,8 +14,15 @@ from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
+from s3unzip.cli.terminal.json_lines import (
+    Aborted,
+    FailedMember,
+    Redriven,
+    Retried,
+    print_json,
+)
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import PlanSummary, Status, Verdict, encode
+from s3unzip.model import PlanSummary, Status, Verdict
 from s3unzip.stores.home import runs_home
 
 if TYPE_CHECKING:
@@ -48,7 +55,8 @@ def list_runs(
 
     listed = list_entries(open_runs(env, connection.config()), limit)
     if json:
-        sys.stdout.writelines(encode(one).decode() + "\n" for one in listed)
+        for one in listed:
+            print_json(one)
     else:
         print_runs(listed)
     return 0
@@ -76,11 +84,11 @@ def show_run(
     if failures:
         for task, outcome in runs.records(name).each_outcome():
             if outcome.status is Status.FAILED:
-                sys.stdout.write(encode({"task": task, "outcome": outcome}).decode() + "\n")
+                print_json(FailedMember(task, outcome))
     elif html:
         _open_page(_page_of(name, runs, deployed=env is not None))
     elif json:
-        sys.stdout.write(encode(report).decode() + "\n")
+        print_json(report)
     else:
         print_report(report, sys.stdout, environment=env)
     return report.verdict.exit_code
@@ -126,8 +134,11 @@ def redrive_run(
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
-        deployed.redrive(name)
-        sys.stdout.write(f"redriven: s3unzip watch {name} --env {env}\n")
+        if not _is_completed(name, deployed, json=json):
+            deployed.redrive(name)
+            _tell_or_print(
+                f"redriven: s3unzip watch {name} --env {env}", Redriven(name, env), json=json
+            )
         return 0
     make = LocalRerun(config, power, password)
     return make.go(run, redrive, json=json)
@@ -139,14 +150,12 @@ def retry_run(
     password: o.Password,
     connection: RunConnection,
     env: o.Env = None,
-    failed: Annotated[bool, typer.Option("--failed", hidden=True)] = True,
     json: o.Json = False,
 ) -> int:
     """Try the failed members of a run again.
 
     The others are left alone. Mend what made them fail first.
     """
-    del failed  # there is nothing else to retry; saying so is allowed
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import retry_failed
 
@@ -154,9 +163,10 @@ def retry_run(
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
-        tasks = deployed.retry(name)
-        following = f"{tasks:,} tasks: s3unzip watch {name} --env {env}" if tasks else "none failed"
-        sys.stdout.write(f"{following}\n")
+        if not _is_completed(name, deployed, json=json):
+            tasks = deployed.retry(name)
+            words = f"{tasks:,} tasks: s3unzip watch {name} --env {env}" if tasks else "none failed"
+            _tell_or_print(words, Retried(name, env, tasks), json=json)
         return 0
     make = LocalRerun(config, power, password)
     return make.go(run, retry_failed, json=json)
@@ -166,6 +176,7 @@ def abort_run(
     run: o.RunId,
     connection: Connection,
     env: o.Env = None,
+    json: o.Json = False,
 ) -> int:
     """Stop a run and drop its incomplete uploads.
 
@@ -175,19 +186,29 @@ def abort_run(
     from s3unzip.objects import upload_registry
 
     config = connection.config()
+    stopped = False
     if env is None:
         runs: Runs = open_runs(None, config)
         name = runs.find(run)
     else:
         runs = deployed = open_deployed(env, config)
         name = deployed.find(run)
-        if deployed.stop(name):
+        stopped = deployed.stop(name)
+        if stopped and not json:
             sys.stdout.write("execution stopped\n")
     context = _look(runs)
     summary = read_summary(name, runs)
     count = upload_registry.abort_run(summary.run, context)
-    sys.stdout.write(f"{count} incomplete uploads dropped\n")
+    words = f"{count} incomplete uploads dropped"
+    _tell_or_print(words, Aborted(name, env, stopped=stopped, uploads=count), json=json)
     return 0
+
+
+def _tell_or_print(words: str, value: object, *, json: bool) -> None:
+    if json:
+        print_json(value)
+    else:
+        sys.stdout.write(f"{words}\n")
 
 
 class LocalRerun:
@@ -212,7 +233,7 @@ class LocalRerun:
         options = summary.run.options
         if options.password_ref is not None and self._password is None:
             raise UsageError(f"{summary.run.id} was started with a password: give --password-file")
-        if _is_completed(summary.run.id, runs):
+        if _is_completed(summary.run.id, runs, json=json):
             return 0
         run = summary.run
         policy = make_policy(options, self._password, run.destination)
@@ -223,18 +244,20 @@ class LocalRerun:
             display.planned(summary)  # starts a thread: the fork server must be there before
             report = act(summary, machine.context, machine.make_pool)
         if json:
-            sys.stdout.write(encode(report).decode() + "\n")
+            print_json(report)
         print_report(report, rates=False)  # it was not at work all the time since its start
         return report.verdict.exit_code
 
 
-def _is_completed(run: str, runs: Runs) -> bool:
+def _is_completed(run: str, runs: Runs, *, json: bool) -> bool:
     """Say whether nothing is left of a run, and tell it."""
     report = runs.records(run).find_report()
-    completed = report is not None and report.verdict is Verdict.COMPLETED
-    if completed:
-        sys.stderr.write(f"{run}: COMPLETED already, nothing is left to do\n")
-    return completed
+    if report is None or report.verdict is not Verdict.COMPLETED:
+        return False
+    sys.stderr.write(f"{run}: COMPLETED already, nothing is left to do\n")
+    if json:
+        print_json(report)
+    return True
 
 
 def _look(runs: Runs) -> Context:

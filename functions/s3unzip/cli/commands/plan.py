@@ -13,6 +13,7 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.destinations import DestinationConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
+from s3unzip.cli.terminal.json_lines import ListedFixture, print_json
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
 from s3unzip.model import Options, Request
@@ -143,11 +144,10 @@ def _workload(request: Request, context: Context) -> Workload:
 
 
 def _show_forecast(forecast: Forecast, *, json: bool) -> None:
-
-    from s3unzip.cli.terminal.forecasts import forecast_json, make_console, print_forecast
+    from s3unzip.cli.terminal.forecasts import make_console, print_forecast
 
     if json:
-        sys.stdout.write(forecast_json(forecast).decode() + "\n")
+        print_json(forecast)
     else:
         print_forecast(forecast, make_console())
 
@@ -171,13 +171,16 @@ def simulate_command(
 
     if list_fixtures or not fixture:
         for name, known in FIXTURES.items():
-            sys.stdout.write(f"{name:24} {known.title}\n")
+            if json:
+                print_json(ListedFixture(name, known.title))
+            else:
+                sys.stdout.write(f"{name:24} {known.title}\n")
         return 0
     platform = choose_platform(on, workers=power.workers, memory_mb=memory)
     tuning = power.tuning(platform.workers)
     forecast = forecasts.simulate(fixture, platform, tuning, seed=seed, max_cost=max_cost)
     if json:
-        sys.stdout.write(forecasts.forecast_json(forecast).decode() + "\n")
+        print_json(forecast)
     else:
         forecasts.print_forecast(
             forecast, forecasts.make_console(), published=forecasts.find_published(fixture)

@@ -13,7 +13,7 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable, show_bytes
-from s3unzip.model import encode
+from s3unzip.cli.terminal.json_lines import print_json
 
 if TYPE_CHECKING:
     from s3unzip.operate.reconcile import Unsettled
@@ -49,7 +49,7 @@ def reconcile_command(
     runs = open_deployed(env, connection.config())
     found = reconciling.reconcile(runs, time.time() - days * DAY)
     if json:
-        sys.stdout.write(encode(found).decode() + "\n")
+        print_json(found)
     else:
         sys.stdout.writelines(_line(one) for one in found.unsettled)
         sys.stdout.write(

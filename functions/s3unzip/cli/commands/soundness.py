@@ -12,8 +12,9 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
+from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.warnings import warn
-from s3unzip.model import Location, Request, encode
+from s3unzip.model import Location, Request
 from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def check_archive(
                 judge_selection(options, warn),
             )
     if json:
-        sys.stdout.write(encode(report).decode() + "\n")
+        print_json(report)
     if not quiet:
         print_test(report)
     return report.verdict.exit_code

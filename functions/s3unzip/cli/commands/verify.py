@@ -16,9 +16,10 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.destinations import VerifyConnection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
+from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
-from s3unzip.model import Verdict, encode
+from s3unzip.model import encode
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def verify_command(
             warn=warn,
         )
     if json:
-        sys.stdout.write(encode(found).decode() + "\n")
+        print_json(found)
     else:
         print_verification(found, sys.stdout)
     return found.verdict.exit_code
@@ -195,8 +196,7 @@ class _Seen:
 
 def print_verification(found: Verification, out: TextIO) -> None:
     """Print the verdict, the counts and the listed differences."""
-    same = found.verdict is Verdict.COMPLETED
-    out.write(f"{'EQUAL' if same else 'DIFFERENT'}  {found.source} -> {found.destination}\n")
+    out.write(f"{found.verdict}  {found.source} -> {found.destination}\n")
     counts = "".join(f", {count:,} {COUNTED[kind]}" for kind, count in found.counts.items())
     out.write(f"  {found.members:,} members: {found.equal:,} equal{counts}\n")
     if found.refused:

@@ -13,8 +13,8 @@ from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import show_seconds
+from s3unzip.cli.terminal.json_lines import RunProgress, print_json
 from s3unzip.errors import NotFoundError, ServiceFaultError
-from s3unzip.model import encode
 
 if TYPE_CHECKING:
     from s3unzip.cli.runs import Runs
@@ -41,7 +41,10 @@ def watch_run(
     ] = 1.0,
     json: o.Json = False,
 ) -> int:
-    """Follow a run until it ends; the exit code is its verdict's."""
+    """Follow a run until it ends; the exit code is its verdict's.
+
+    With --json, a line each time that a figure changes; the last line is the report.
+    """
     from s3unzip.cli.runs import open_runs
     from s3unzip.cli.terminal.output import print_report
     from s3unzip.cli.terminal.progress import RunDisplay
@@ -49,9 +52,9 @@ def watch_run(
     runs = open_runs(env, connection.config())
     name = runs.find(run)
     with RunDisplay() as display:
-        report = _Watch(name, runs, display).follow(every)
+        report = _Watch(name, runs, display, json=json).follow(every)
     if json:
-        sys.stdout.write(encode(report).decode() + "\n")
+        print_json(report)
     print_report(report, environment=env)
     return report.verdict.exit_code
 
@@ -59,13 +62,15 @@ def watch_run(
 class _Watch:
     """One run being watched."""
 
-    def __init__(self, run: str, runs: Runs, display: RunDisplay) -> None:
+    def __init__(self, run: str, runs: Runs, display: RunDisplay, *, json: bool) -> None:
         from s3unzip.runs.watch import RunWatcher
 
         self._run = run
         self._runs = runs
         self._display = display
         self._watcher = RunWatcher(runs.records(run))
+        self._json = json
+        self._printed: RunProgress | None = None
         self._told: Counter[str] = Counter()
         self._planned = False
         self._ended: float | None = None
@@ -96,7 +101,10 @@ class _Watch:
         state = self._runs.state(self._run)
         report = self._runs.records(self._run).find_report()
         seen = self._watcher.look()
-        self._show(seen, self._runs.items(self._run) if state == RUNNING else None)
+        items = self._runs.items(self._run) if state == RUNNING else None
+        if self._json:
+            self._print(_progress(self._run, state, seen, items))
+        self._show(seen, items)
         if state == RUNNING:
             return None
         if report is None and state is not None:
@@ -110,6 +118,13 @@ class _Watch:
         if time.monotonic() - self._ended > REPORT_SECONDS:
             raise NotFoundError(f"{self._run}: its execution ended and left no report")
 
+    def _print(self, line: RunProgress) -> None:
+        """Print a line if it is not the same as the one before."""
+        if line != self._printed:
+            self._printed = line
+            print_json(line)
+            sys.stdout.flush()
+
     def _show(self, seen: RunSnapshot, items: Items | None) -> None:
         summary = seen.summary
         if summary is None:
@@ -121,6 +136,32 @@ class _Watch:
         self._told = Counter(seen.counts)
         self._display.failed([failure for _, failure in seen.failures])
         self._display.note(_note(summary, seen, items))
+
+
+def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | None) -> RunProgress:
+    """Return what is known of a run as a line of JSON has it."""
+    summary, counts = seen.summary, seen.counts
+    if summary is None:
+        return RunProgress(run, state or "")
+    return RunProgress(
+        run,
+        state or "",
+        summary.selected,
+        extracted=counts["extracted"],
+        unchanged=counts["unchanged"],
+        failed=counts["failed"],
+        bytes_written=counts["bytes_written"],
+        tasks=summary.tasks,
+        tasks_done=seen.tasks,
+        scans=summary.scans,
+        scans_done=seen.scans,
+        running=None if items is None else items.running,
+        waiting=None if items is None else items.waiting,
+        lost=None if items is None else items.failed,
+        throttled=seen.throttled,
+        retries=seen.retries,
+        first_object=seen.first_object,
+    )
 
 
 def _note(summary: PlanSummary, seen: RunSnapshot, items: Items | None) -> str:

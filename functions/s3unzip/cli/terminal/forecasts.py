@@ -21,7 +21,6 @@ from s3unzip.forecast import (
     forecast_archive,
     make_fixture,
 )
-from s3unzip.model import encode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,11 +56,6 @@ def simulate(
 def find_published(name: str) -> Published | None:
     """Return what others measured with the fixture called `name`, if anybody did."""
     return FIXTURES[name].published if name in FIXTURES else None
-
-
-def forecast_json(forecast: Forecast) -> bytes:
-    """Return the forecast as one line of JSON."""
-    return encode(forecast)
 
 
 def make_console() -> Console:

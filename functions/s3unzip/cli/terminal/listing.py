@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from s3unzip.cli.terminal.figures import printable, printable_name, show_seconds
-from s3unzip.model import encode
+from s3unzip.cli.terminal.json_lines import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ def print_decisions(decisions: Iterable[Decision], *, json: bool) -> int:
     for one in decisions:
         counts[one.action] += 1
         if json:
-            sys.stdout.write(encode(one).decode() + "\n")
+            print_json(one)
             continue
         why = f"  {printable(one.message or '')} ({one.reason})" if one.message else ""
         sys.stdout.write(f"{one.action:9}  {one.size:12,}  {printable_name(one.key)}{why}\n")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from s3unzip import Progress
+from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.output import print_nested, print_report
 from s3unzip.cli.terminal.progress import RunDisplay
-from s3unzip.model import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +44,7 @@ class RunOutput(Progress):
         """Print the report instead of the progress."""
         self.display.stop()
         if self._json:
-            sys.stdout.write(encode(report).decode() + "\n")
+            print_json(report)
         if not self._quiet:
             print_report(report)
 
@@ -53,6 +52,6 @@ class RunOutput(Progress):
         """Print what became of an archive inside the archive."""
         self.nested_runs.append(run)
         if self._json:
-            sys.stdout.write(encode(run).decode() + "\n")
+            print_json(run)
         if not self._quiet:
             print_nested(run)

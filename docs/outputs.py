@@ -1,0 +1,66 @@
+"""What each command prints with ``--json``: the types of its lines, for the schemas."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from docs.markdown import make_table
+from s3unzip.cli.commands.archive import ListedMember
+from s3unzip.cli.runs import ListedRun
+from s3unzip.cli.terminal import json_lines as lines
+from s3unzip.forecast import Forecast
+from s3unzip.local.dry_run import Decision
+from s3unzip.model import NestedRun, Report
+from s3unzip.operate.doctor.results import Diagnosis
+from s3unzip.operate.reconcile import Reconciliation
+from s3unzip.verification.results import Judged, Verification
+
+
+class Output(NamedTuple):
+    """What a command prints as JSON."""
+
+    command: str  # its words, without `--json`
+    schema: str  # name of the schema, without its ending
+    title: str
+    kinds: tuple[type, ...]  # of a line: one of them
+
+
+OUTPUTS = (
+    Output("ls", "ls", "a member", (ListedMember,)),
+    Output("plan", "forecast", "the forecast", (Forecast,)),
+    Output("simulate", "forecast", "the forecast", (Forecast,)),
+    Output("simulate --list", "fixtures", "an archive that is known", (lines.ListedFixture,)),
+    Output("run", "run", "the report, then an archive inside the archive", (Report, NestedRun)),
+    Output("run --dry-run", "dry-run", "a member", (Decision,)),
+    Output("test", "report", "the report", (Report,)),
+    Output("verify", "verification", "what was found", (Verification,)),
+    Output("verify --objects FILE", "objects", "a line of FILE: an object", (Judged,)),
+    Output("runs", "runs", "a run", (ListedRun,)),
+    Output("show", "report", "the report", (Report,)),
+    Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),
+    Output("watch", "watch", "the figures, last the report", (lines.RunProgress, Report)),
+    Output("redrive", "report", "the report", (Report,)),
+    Output("redrive --env NAME", "redrive", "what was started", (lines.Redriven,)),
+    Output("retry", "report", "the report", (Report,)),
+    Output("retry --env NAME", "retry", "what was started", (lines.Retried,)),
+    Output("abort", "abort", "what was stopped", (lines.Aborted,)),
+    Output("doctor", "doctor", "all checks", (Diagnosis,)),
+    Output("reconcile", "reconcile", "what was found", (Reconciliation,)),
+)
+
+TEXT = """\
+## JSON
+
+Each command with output has `--json`; only `cat` has not, because its output is the members' bytes.
+JSON is on stdout, one value a line. Messages and progress are on stderr. Values that are not set may
+be left out. The exit code is the same as without `--json`.
+"""
+
+
+def make_json_section() -> str:
+    """Return the section of cli.md about JSON."""
+    rows = (
+        (f"`{one.command}`", one.title, f"[{one.schema}]({one.schema}.schema.json)")
+        for one in OUTPUTS
+    )
+    return f"{TEXT}\n{make_table(('command with `--json`', 'a line is', 'schema'), rows)}"

@@ -1,0 +1,132 @@
+"""What commands print with ``--json`` is what docs/reference/*.schema.json describe."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from typer.main import get_command
+
+from docs.generate import FOLDER
+from docs.outputs import OUTPUTS
+from s3unzip.cli.main import app
+from tests.docs.archives import make_archive
+from tests.processes import Program
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BYTES_ONLY = {"cat"}  # its output is the members
+
+
+def make_validator(name: str) -> Draft202012Validator:
+    """Return a validator of one line; it refuses fields that the schema does not have."""
+    schema: dict[str, Any] = json.loads((FOLDER / f"{name}.schema.json").read_text("utf-8"))
+    Draft202012Validator.check_schema(schema)
+    for part in schema.get("$defs", {}).values():
+        if part.get("type") == "object" and "additionalProperties" not in part:
+            part["additionalProperties"] = False
+    return Draft202012Validator(schema)
+
+
+def check_lines(name: str, text: str) -> list[Any]:
+    """Validate each line; return the values."""
+    validator = make_validator(name)
+    values = [json.loads(line) for line in text.splitlines()]
+    for value in values:
+        validator.validate(value)
+    assert values
+    return values
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Return the command line, in a folder with archives and two runs."""
+    folder = tmp_path_factory.mktemp("json")
+    for name in ("archive.zip", "damaged.zip"):
+        (folder / name).write_bytes(make_archive(name))
+    inner = build(Entry("in.txt", b"in"))
+    (folder / "nested.zip").write_bytes(build(Entry("inner.zip", inner), Entry("../up", b"x")))
+    (folder / "broken.zip").write_bytes(b"no archive")
+    program = Program(folder)
+    program.run("run", "archive.zip", "out", "-w", "1")
+    program.run("run", "damaged.zip", "bad", "-w", "1")
+    return program
+
+
+def test_every_command_has_json() -> None:
+    """Each command of the program has the option, and a schema of what it prints."""
+    root: Any = get_command(app)
+    for name, command in root.commands.items():
+        options = {option for one in command.params for option in one.opts}
+        described = {one.command.split()[0] for one in OUTPUTS}
+        assert ("--json" in options) == (name not in BYTES_ONLY), name
+        assert (name in described) == (name not in BYTES_ONLY), name
+
+
+@pytest.mark.parametrize(
+    ("schema", "words", "code"),
+    [
+        ("ls", "ls archive.zip", 0),
+        ("ls", "ls nested.zip", 1),
+        ("forecast", "plan archive.zip s3://bucket/x --on aws", 0),
+        ("forecast", "plan archive.zip out", 0),
+        ("forecast", "simulate 100", 0),
+        ("fixtures", "simulate --list", 0),
+        ("run", "run archive.zip again -w 1", 0),
+        ("run", "run nested.zip again --nested 1 -w 1", 1),
+        ("run", "run broken.zip again -w 1", 3),
+        ("dry-run", "run nested.zip again --dry-run", 1),
+        ("report", "test damaged.zip -w 1", 1),
+        ("verification", "verify archive.zip out", 0),
+        ("verification", "verify archive.zip bad", 1),
+        ("runs", "runs", 0),
+        ("report", "show damaged", 1),
+        ("failures", "show damaged --failures", 1),
+        ("watch", "watch damaged", 1),
+        ("report", "redrive archive -w 1", 0),
+        ("report", "redrive damaged -w 1", 1),
+        ("report", "retry damaged -w 1", 1),
+        ("abort", "abort damaged", 0),
+    ],
+)
+def test_output_holds_to_its_schema(program: Program, schema: str, words: str, code: int) -> None:
+    """Every line on stdout validates, and the exit code is the one without ``--json``."""
+    ended = program.run(*words.split(), "--json")
+    assert ended.code == code, ended.err
+    check_lines(schema, ended.out)
+
+
+def test_watch_prints_figures_then_the_report(program: Program) -> None:
+    """The last line is the report; those before it are figures."""
+    ended = program.run("watch", "archive", "--json")
+    *figures, report = check_lines("watch", ended.out)
+    assert figures[-1]["extracted"] == report["extracted"] > 0
+    assert report["verdict"] == "COMPLETED"
+
+
+def test_objects_hold_to_their_schema(program: Program) -> None:
+    """Equal and different objects, a line each."""
+    for dest in ("out", "bad"):
+        program.run("verify", "archive.zip", dest, "--objects", "objects.jsonl")
+        check_lines("objects", (program.folder / "objects.jsonl").read_text("utf-8"))
+
+
+def test_verify_says_the_same_word_twice(program: Program) -> None:
+    """EQUAL and DIFFERENT, in the text and in the JSON."""
+    for dest, word in (("out", "EQUAL"), ("bad", "DIFFERENT")):
+        assert program.run("verify", "archive.zip", dest).out.startswith(f"{word}  ")
+        found = json.loads(program.run("verify", "archive.zip", dest, "--json").out)
+        assert found["verdict"] == word
+
+
+def test_the_validator_refuses_what_is_not_described(tmp_path: Path) -> None:
+    """A missing field, another type and an unknown field are all found."""
+    validator = make_validator("runs")
+    line = {"run": "a", "state": "COMPLETED", "started": 1.0}
+    assert validator.is_valid(line)
+    for wrong in ({"run": "a"}, {**line, "started": "now"}, {**line, "colour": 1}):
+        assert not validator.is_valid(wrong)
