@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from s3unzip.zipformat.ciphers import open_cipher
 from s3unzip.zipformat.codecs import CODECS, StreamError
-from s3unzip.zipformat.codecs.deflate import IGZIP_ERROR, RAW
+from s3unzip.zipformat.codecs.deflate import IGZIP_ERROR, RAW, tell_igzip
 from s3unzip.zipformat.coding import compression_of, declares_crc, encryption_overhead
 from s3unzip.zipformat.directory.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
 from s3unzip.zipformat.errors import MemberError
@@ -207,7 +207,7 @@ def _inflate_whole(
     try:
         content = stream.decompress(data, member.size + 1)
     except IGZIP_ERROR as error:
-        raise MemberError(find_in(member, "corrupt-stream", f"deflate: {error}")) from error
+        raise MemberError(find_in(member, "corrupt-stream", tell_igzip(error))) from error
     ended = stream.eof and len(data) == member.compressed_size
     if len(content) != member.size or stream.unused_data or not ended:
         spare = len(stream.unused_data)

@@ -13,9 +13,8 @@ from msgspec import structs
 from s3unzip.explanations import explain
 from s3unzip.model import Verdict
 from s3unzip.reporting.next_step import next_command
-from s3unzip.reporting.page import timeline
+from s3unzip.reporting.page import forecasts, timeline
 from s3unzip.reporting.page.data import (
-    Comparison,
     CostRow,
     FailedMember,
     PageData,
@@ -29,7 +28,7 @@ from s3unzip.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from s3unzip.forecast import Cost, Forecast, Range
+    from s3unzip.forecast import Cost, Forecast
     from s3unzip.model import PlanSummary, Report, TaskReport
     from s3unzip.reporting.page.data import Phase
 
@@ -89,7 +88,8 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         reasons=() if report.verdict is Verdict.REJECTED else _ranked(report.reasons),
         warnings=_ranked(report.warnings),
         failures=_failures(report),
-        comparisons=_comparisons(report, summary, totals, table, forecast),
+        comparisons=forecasts.compare(report, summary, totals, table, forecast),
+        difference=forecasts.explain_difference(report, totals, table, forecast),
         costs=_cost_rows(forecast.cost if forecast else None, cost),
         details=_details(report, summary),
         next=next_command(report),
@@ -105,7 +105,6 @@ def _origin(report: Report, summary: PlanSummary | None, table: TaskTable) -> fl
 def _totals(
     report: Report, summary: PlanSummary | None, table: TaskTable, cost: Cost | None
 ) -> Totals:
-    stops = [start + seconds for start, seconds in zip(table.start, table.seconds, strict=True)]
     since = report.event_time or report.started
     return Totals(
         members=report.members or (summary.members if summary else 0),
@@ -123,44 +122,11 @@ def _totals(
         seconds=round(max(0.0, report.finished - report.started), 3),
         plan_seconds=round(report.plan_seconds, 3),
         task_seconds=round(report.task_seconds, 3),
-        extract_seconds=round(max(stops) - min(table.start), 3) if stops else 0.0,
+        idle_seconds=round(timeline.idle_seconds(table), 3),
         first_object=None if report.first_object is None else round(report.first_object - since, 3),
         first_object_since="the upload" if report.event_time else "the start",
         cost=cost.total if cost else None,
     )
-
-
-def _comparisons(
-    report: Report,
-    summary: PlanSummary | None,
-    totals: Totals,
-    table: TaskTable,
-    forecast: Forecast | None,
-) -> tuple[Comparison, ...]:
-    longest = max(table.seconds, default=None)
-    if forecast is not None:
-        lines = [
-            _compare("Duration", "seconds", forecast.duration, totals.seconds),
-            _compare("First object", "seconds", forecast.first_object, totals.first_object),
-            _compare("Longest task", "seconds", forecast.longest_task, longest),
-            _compare("Cost", "dollars", forecast.dollars, totals.cost),
-        ]
-    else:
-        seconds = report.forecast_seconds or (summary.seconds if summary else 0.0)
-        task_seconds = summary.longest_task if summary else 0.0
-        lines = [
-            Comparison("Duration", "seconds", seconds, totals.seconds),
-            Comparison("Longest task", "seconds", task_seconds, longest),
-            Comparison("Cost", "dollars", report.forecast_cost or 0.0, totals.cost),
-        ]
-    if summary is not None:
-        lines.append(Comparison("Members", "count", summary.selected, totals.extracted))
-        lines.append(Comparison("Written", "bytes", summary.bytes_out, totals.bytes_out))
-    return tuple(line for line in lines if line.forecast)
-
-
-def _compare(name: str, unit: str, forecast: Range, actual: float | None) -> Comparison:
-    return Comparison(name, unit, forecast.expected, actual, forecast.low, forecast.high)
 
 
 def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...]:
@@ -202,9 +168,10 @@ def _failures(report: Report) -> tuple[FailedMember, ...]:
     """Return the listed failures that fit the page's budget, in the report's order."""
     listed: list[FailedMember] = []
     left = FAILURE_BYTES
+    below = report.destination.key
     for failure in report.failures:
         line = FailedMember(
-            key=clip(failure.key, NAME_CHARS),
+            key=clip(failure.key.removeprefix(below), NAME_CHARS),
             reason=clip(failure.reason, TEXT_CHARS),
             message=clip(failure.message, TEXT_CHARS),
             offset=failure.offset,

@@ -88,7 +88,7 @@ class Durations(Struct, frozen=True):
 class FailedMember(Struct, frozen=True, array_like=True):
     """A failure as the table shows it."""
 
-    key: str
+    key: str  # relative to the destination
     reason: str
     message: str
     offset: int | None
@@ -124,7 +124,7 @@ class Totals(Struct, frozen=True):
     seconds: float
     plan_seconds: float
     task_seconds: float
-    extract_seconds: float  # from the first task's start to the last one's stop
+    idle_seconds: float  # no task ran: between a run and its redrive or retry
     first_object: float | None  # seconds after `first_object_since`
     first_object_since: str  # "the upload" or "the start"
     cost: float | None
@@ -165,6 +165,7 @@ class PageData(Struct, frozen=True):
     warnings: tuple[Reason, ...]
     failures: tuple[FailedMember, ...]
     comparisons: tuple[Comparison, ...]
+    difference: str  # why times are left out, or are not as forecast; empty: there is no need
     costs: tuple[CostRow, ...]
     details: tuple[tuple[str, str], ...]  # name and value: pin, options
     next: str | None  # the command that goes on from here

@@ -148,6 +148,16 @@ def _per_second(
     return [max(0.0, part + inner) / step for part, inner in zip(ends, whole, strict=False)]
 
 
+def idle_seconds(table: TaskTable) -> float:
+    """Return how long no task ran, between the first start and the last stop."""
+    idle, reached = 0.0, 0.0
+    for start, seconds in sorted(zip(table.start, table.seconds, strict=True)):
+        if reached and start > reached:
+            idle += start - reached
+        reached = max(reached, start + seconds)
+    return idle
+
+
 def durations(table: TaskTable) -> Durations:
     """Return how long tasks took."""
     if not table.seconds:

@@ -25,6 +25,21 @@ _DEFLATE_SLICE = 64 * 1024
 _DEFLATE64_SLICE = 256
 
 
+# The library's texts begin so; its numbers say nothing to a reader.
+_IGZIP_WORDS = {
+    "Error -1": "deflate: a block has an impossible header",
+    "Error -2": "deflate: a code stands for nothing",
+    "Error -3": "deflate: a match points before the beginning of the data",
+}
+
+
+def tell_igzip(error: Exception) -> str:
+    """Return in words what is wrong with a deflate stream (RFC 1951)."""
+    text = str(error)
+    known = (words for begins, words in _IGZIP_WORDS.items() if text.startswith(begins))
+    return next(known, f"deflate: {text}")
+
+
 class Deflate:
     """One raw deflate stream."""
 
@@ -62,7 +77,7 @@ class Deflate:
             try:
                 piece = self._stream.decompress(given, max_length)
             except IGZIP_ERROR as error:
-                raise StreamError("corrupt-stream", f"deflate: {error}") from error
+                raise StreamError("corrupt-stream", tell_igzip(error)) from error
             self._kept = self._stream.unconsumed_tail
             if piece or not (self._kept or self._data):
                 break

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from s3unzip.forecast import Cost, CostLine, Forecast, Range
 from s3unzip.model import (
     Failure,
@@ -220,7 +222,7 @@ def million(tasks: int = 2_000) -> PageData:
 
 def hostile_failures(count: int = 1_000) -> tuple[Failure, ...]:
     """Return failures whose names and messages attack the page."""
-    reasons = ("crc-mismatch", "size-mismatch", "local-header-differs", "inflate-error")
+    reasons = ("crc-mismatch", "size-mismatch", "lfh-name-mismatch", "corrupt-stream")
     return tuple(
         Failure(
             key=f"landing/import/{number:05d}/{HOSTILE[number % len(HOSTILE)]}"
@@ -239,7 +241,7 @@ def hostile_failures(count: int = 1_000) -> tuple[Failure, ...]:
 def plain_failures(count: int = 1_000) -> tuple[Failure, ...]:
     """Return failures as partners' archives have them, one in 40 of them hostile."""
     hostile = hostile_failures(count)
-    reasons = {"crc-mismatch": "CRC-32", "size-mismatch": "size", "local-header-differs": "name"}
+    reasons = {"crc-mismatch": "CRC-32", "size-mismatch": "size", "lfh-name-mismatch": "name"}
     return tuple(
         Failure(
             key=f"landing/import/2025/10/{number % 28 + 1:02d}/"
@@ -280,8 +282,8 @@ def rejected() -> PageData:
         pin=Pin(size=48_213_004, etag='"0c9f2e"'),
         destination=DESTINATION,
         options=Options(),
-        reason="overlapping-members",
-        message="member 'b.csv' at 4096 begins before member 'a.csv' at 0 ends at 9214;"
+        reason="overlap",
+        message="Two members share bytes: member 'b.csv' at 4096 begins before member 'a.csv' at 0 ends at 9214;"
         " one of them is hidden from tools that read the other way",
         members=3,
         started=BEGAN,
@@ -364,8 +366,26 @@ def changed() -> PageData:
     )
 
 
+def single() -> PageData:
+    """Return a run of one member in one task."""
+    return make_page("backup", list(batches(1, 1, 1)), sizes=SizeTable([10_050]))
+
+
+def stopped() -> PageData:
+    """Return a run that its user stopped."""
+    return structs.replace(
+        unfinished(),
+        archive="weekly.zip",
+        reason="stopped",
+        message="the run was stopped by a signal",
+        advice="Continue the run: s3unzip redrive RUN.",
+    )
+
+
 SAMPLES = {
     "changed": changed,
+    "single": single,
+    "stopped": stopped,
     "small": small,
     "million": million,
     "failing": failing,

@@ -138,7 +138,7 @@ def test_the_same_run_gives_the_same_bytes() -> None:
 
 def test_rejected_run_has_a_page() -> None:
     """A run that ended before a plan still has its reason on a page."""
-    assert b"overlapping-members" in render_page(rejected())
+    assert b"Two members share bytes" in render_page(rejected())
 
 
 def test_vendored_library_is_as_published() -> None:

@@ -58,6 +58,9 @@ function axis(side, extra) {
 const TIME_STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30,
   60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400];
 
+// Of an axis of bytes: its marks are whole KiB, MiB or GiB.
+const BINARY_STEPS = Array.from({ length: 45 }, (_, at) => 2 ** at);
+
 function timeAxis(extra = {}) {
   return axis(2, { size: 26, space: 64, incrs: TIME_STEPS, values: (_, at) => at.map(tick), ...extra });
 }
@@ -76,7 +79,7 @@ const SHARED = { sync: { key: "time", setSeries: false, scales: ["x", null] } };
 
 // One value a step of time, as a step line over the whole run.
 function steps(host, spec) {
-  const { values, step, end, colour, format, words } = spec;
+  const { values, step, end, colour, format, words, incrs } = spec;
   const times = values.map((_, at) => at * step).concat([values.length * step]);
   const levels = values.concat([values[values.length - 1]]);
   if (times[values.length] < end) { times.push(end); levels.push(null); }
@@ -92,7 +95,9 @@ function steps(host, spec) {
         x: { time: false, range: (_, low, high) => [low, Math.min(high, end)] },
         y: { range: (_, low, high) => [0, Math.max(high, 1e-9) * 1.08] },
       },
-      axes: [timeAxis(), axis(3, { size: LEFT(width), space: 36, values: (_, at) => at.map(format) })],
+      axes: [timeAxis(), axis(3, {
+        size: LEFT(width), space: 36, values: (_, at) => at.map(format), ...(incrs ? { incrs } : {}),
+      })],
       series: [{}, {
         stroke: tone(colour), width: 1.5, fill: `${tone(colour)}22`, points: { show: false },
         paths: uPlot.paths.stepped({ align: 1 }),

@@ -40,11 +40,11 @@ function showFailures(data) {
     choice.append(make("option", { value: reason }, `${reason} (${count(listed.get(reason))})`));
   }
   const note = lost > indexed.length
-    ? `The first ${count(indexed.length)} of ${count(lost)}; every outcome is in the run's outcomes/ objects.` : "";
+    ? ` The first ${count(indexed.length)} of ${count(lost)}: s3unzip show ${data.run} --failures lists them all.` : "";
   const view = table("Failed members", [
     { name: "Key", className: "mono key", head: true }, { name: "Reason", className: "mono reason" },
     { name: "Message" }, { name: "Offset", className: "number offset" },
-  ], [], { note, cards: true });
+  ], [], { note: `Keys below ${data.destination}.${note}`, cards: true });
   // Many failures begin folded, so that the timeline is on the first screen.
   const listing = make("details", { open: indexed.length <= FEW },
     make("summary", {}, `List ${plural(indexed.length, "failed member")}`), view.element);
@@ -61,7 +61,7 @@ function showFailures(data) {
     listing.open = listing.open || Boolean(wanted) || Boolean(choice.value);
     matches.textContent = `${count(found.length)} of ${count(indexed.length)}`
       + (found.length > shown ? `, ${count(shown)} shown` : "");
-    more.hidden = found.length <= shown;
+    more.hidden = !listing.open || found.length <= shown;
     reasons.forEach(([reason], at) => {
       if (listed.has(reason)) { links[at].setAttribute("aria-pressed", String(choice.value === reason)); }
     });
@@ -70,6 +70,7 @@ function showFailures(data) {
   query.addEventListener("input", refresh);
   choice.addEventListener("change", refresh);
   document.getElementById("filter").addEventListener("submit", (event) => event.preventDefault());
+  listing.addEventListener("toggle", show);
   more.addEventListener("click", () => { shown += PAGE; show(); });
   show();
   return true;

@@ -12,27 +12,37 @@ const VERDICTS = {
   REJECTED: ["bad", "✕ Rejected."],
   SOURCE_CHANGED: ["bad", "✕ Source changed."],
   FAILED: ["bad", "✕ Failed."],
+  STOPPED: ["warn", "■ Stopped."],
 };
 
-function sentence({ verdict, totals, verified }) {
+// A run that somebody stopped did not fail.
+function ending({ verdict, reason }) {
+  return verdict === "FAILED" && reason === "stopped" ? "STOPPED" : verdict;
+}
+
+function sentence(data) {
+  const { totals, verified } = data;
   const { members, directories, extracted, unchanged, failed, missing } = totals;
   const there = extracted + unchanged;
   const proof = verified ? "checked against the archive’s sizes and CRC-32s" : "CRC-32s trusted, not checked";
   const placed = `${plural(there, "member")} ${there === 1 ? "is" : "are"} in place, ${proof}`;
+  const lost = missing ? `${plural(missing, "member")} ${missing === 1 ? "has" : "have"} no outcome; ` : "";
+  const left = `${lost}${there ? placed : "nothing is known to be in place"}`;
   return {
     COMPLETED: there ? `${placed}.` : "There was nothing to extract.",
     COMPLETED_WITH_ERRORS: `${plural(failed, "member")} of ${count(Math.max(members - directories, failed))} failed; ${placed}.`,
-    REJECTED: "Nothing was written: what the archive says of itself is broken or has two readings.",
+    REJECTED: "Nothing was written.",
     SOURCE_CHANGED: "The archive was replaced while it was read, so the run stopped. Start again to extract the new one.",
-    FAILED: `${missing ? `${plural(missing, "member")} ${missing === 1 ? "has" : "have"} no outcome; ` : ""}${there ? `${placed}. ` : "nothing is known to be in place. "}Run it again: it goes on from here.`,
-  }[verdict];
+    FAILED: `${left}. A redrive continues from here.`,
+    STOPPED: `${left}. A redrive continues from here.`,
+  }[ending(data)];
 }
 
 function showHeader(data) {
-  const { archive, verdict, reason, message, offset, advice, source, destination, started, run, next } = data;
-  document.title = `${archive}: ${VERDICTS[verdict][1].slice(2, -1).toLowerCase()} · s3unzip`;
+  const { archive, reason, message, offset, advice, source, destination, started, run, next } = data;
+  const [colour, words] = VERDICTS[ending(data)];
+  document.title = `${archive}: ${words.slice(2, -1).toLowerCase()} · s3unzip`;
   document.getElementById("archive").append(foreign(archive));
-  const [colour, words] = VERDICTS[verdict];
   document.getElementById("verdict").append(make("b", { className: colour }, words), sentence(data));
   if (reason || message) {
     const cause = document.getElementById("cause");
@@ -47,27 +57,24 @@ function showHeader(data) {
   }
 }
 
-function showFacts({ totals, rates, phases, sizes }) {
-  const { requests, seconds: took, extract_seconds: extracting, extracted } = totals;
+function showFacts({ verdict, totals, rates, phases }) {
+  const { requests, seconds: took, idle_seconds: idle, extracted, unchanged } = totals;
   const list = document.getElementById("facts");
   const fact = (name, value, note = "", colour = "") => list.append(make("div", {}, make("dt", {}, name),
     make("dd", {}, make("div", { className: `value ${colour}` }, value), make("div", { className: "note" }, note))));
-  const asides = [
-    totals.unchanged && `${count(totals.unchanged)} unchanged`, totals.excluded && `${count(totals.excluded)} not selected`,
-    totals.directories && (totals.directories === 1 ? "1 directory" : `${count(totals.directories)} directories`),
-  ];
-  fact("Members extracted", count(extracted), asides.filter(Boolean).join(", ") || `of ${count(totals.members)}`);
-  const lost = totals.failed + totals.missing;
-  fact("Failed", count(lost), [
-    lost && share(lost, totals.members), totals.missing && `${count(totals.missing)} without an outcome`,
-  ].filter(Boolean).join(", ") || "none", lost ? "bad" : "");
-  fact("Duration", seconds(took), phases.map(([name, start, stop]) => `${name} ${seconds(stop - start)}`).join(", "));
-  if (totals.first_object !== null) { fact("First object", seconds(totals.first_object), `after ${totals.first_object_since}`); }
-  if (extracting && extracted) {
-    fact("Rate", `${number(extracted / extracting)}/s`, `members; ${bytes(totals.bytes_out / extracting)}/s written`);
+  const rejected = verdict === "REJECTED";
+  if (!rejected) { showMembers(totals, fact); }
+  const parts = phases.map(([name, start, stop]) => `${name} ${seconds(stop - start)}`).join(", ");
+  fact("Duration", duration(took), idle > took / 5 ? `interrupted for ${duration(idle)}` : parts);
+  if (totals.first_object !== null) { fact("First object", duration(totals.first_object), `after ${totals.first_object_since}`); }
+  const done = extracted + unchanged;
+  if (done > 1 && took && idle <= took / 5) { // as the command line reckons it
+    fact("Rate", make("span", {}, count(done / took), make("small", {}, "\u00a0members/s")),
+      `${bytes(totals.bytes_out / took)}/s written`);
   }
   if (totals.bytes_out) { fact("Written", bytes(totals.bytes_out), `${bytes(totals.bytes_in)} read`); }
-  if (totals.tasks) {
+  if (rejected) { fact("Written", "nothing", totals.bytes_in ? `${bytes(totals.bytes_in)} read` : ""); }
+  if (totals.tasks > 1) {
     fact("Tasks", count(totals.tasks), [
       rates.most && `at most ${count(rates.most)} at once`,
       totals.tasks_failed && `${count(totals.tasks_failed)} failed`,
@@ -75,8 +82,8 @@ function showFacts({ totals, rates, phases, sizes }) {
   }
   const calls = Object.entries(REQUEST_NAMES).reduce((sum, [name]) => sum + (requests[name] || 0), 0);
   if (calls) {
-    fact("Requests", number(calls), requests.retries
-      ? `${plural(requests.retries, "retry").replace("retrys", "retries")}, ${count(requests.throttled || 0)} throttled` : "none retried");
+    fact("Requests", count(calls), requests.retries
+      ? `${count(requests.retries)} retried, ${count(requests.throttled || 0)} throttled` : "none retried");
   }
   if (totals.cost !== null) {
     // Small members cost by the PUT, large ones by the byte.
@@ -84,6 +91,20 @@ function showFacts({ totals, rates, phases, sizes }) {
     const each = large ? `${dollars((totals.cost / totals.bytes_out) * 1e12)} a TB written` : `${dollars((totals.cost / extracted) * 1e6)} a million members`;
     fact("Cost", dollars(totals.cost), extracted ? each : "");
   }
+  // One row, or two that are as equal as can be.
+  const tiles = list.children.length;
+  list.style.setProperty("--columns", tiles <= 5 ? Math.max(tiles, 3) : Math.ceil(tiles / 2));
+}
+
+function showMembers(totals, fact) {
+  const asides = [
+    totals.unchanged && `${count(totals.unchanged)} unchanged`, totals.excluded && `${count(totals.excluded)} not selected`,
+    totals.directories && (totals.directories === 1 ? "1 directory" : `${count(totals.directories)} directories`),
+  ];
+  fact("Members extracted", count(totals.extracted), asides.filter(Boolean).join(", ") || `of ${count(totals.members)}`);
+  const { failed, missing, members } = totals;
+  fact("Failed", count(failed), failed ? `${share(failed, members)} of the members` : "none", failed ? "bad" : "");
+  if (missing) { fact("No outcome", count(missing), `${share(missing, members)} of the members`, "bad"); }
 }
 
 function ended(data) {
@@ -125,14 +146,15 @@ function showTimeline(data) {
 
 function showThroughput(data) {
   const { step, workers, members, bytes: written } = data.rates;
-  if (!workers.length) { return false; }
+  // One task has no course that is worth a chart; the summary has its rate.
+  if (data.totals.tasks < 2 || workers.filter((value) => value > 0).length < 3) { return false; }
   const end = ended(data);
   const host = document.getElementById("rates");
-  const one = (title, values, colour, format) => {
+  const one = (title, values, colour, format, incrs) => {
     const peak = values.reduce((best, value, at) => (value > values[best] ? at : best), 0);
     const busy = values.filter((value) => value > 0).sort((a, b) => a - b);
     steps(host, {
-      title, values, step, end, colour, format,
+      title, values, step, end, colour, format, incrs,
       words: (at) => `${tick(at * step)}: ${format(values[at])}`,
       finding: busy.length
         ? `Peak ${format(values[peak])} at ${tick(peak * step)}, median ${format(busy[Math.floor(busy.length / 2)])}.` : "None.",
@@ -140,14 +162,16 @@ function showThroughput(data) {
       rows: values.map((value, at) => [tick(at * step), `${format(value)}`]),
     });
   };
-  one("Members a second", members, "batch", (value) => `${number(value)}/s`);
-  one("Bytes written a second", written, "stream", (value) => `${bytes(value)}/s`);
+  if (data.totals.extracted > 1) { one("Members a second", members, "batch", (value) => `${number(value)}/s`); }
+  one("Bytes written a second", written, "stream", (value) => `${bytes(value)}/s`, BINARY_STEPS);
   one("Tasks running", workers, "phase", number);
   return true;
 }
 
 function showDistribution({ durations, sizes, slowest }) {
-  if (durations.tasks.length) {
+  // A histogram of one bar says nothing that a sentence does not.
+  const shown = [durations.tasks.filter(Boolean).length > 1, sizes.length > 1];
+  if (shown[0]) {
     const { step, tasks, median, p95, longest } = durations;
     const span = (at) => `${tick(at * step)} to ${tick((at + 1) * step)}`;
     const total = tasks.reduce((sum, amount) => sum + amount, 0);
@@ -159,9 +183,10 @@ function showDistribution({ durations, sizes, slowest }) {
       rows: tasks.map((amount, at) => [span(at), count(amount), share(amount, total)]),
     });
   }
-  if (sizes.length) { showSizes(sizes); }
+  if (shown[1]) { showSizes(sizes); }
+  document.querySelector("#distribution .pair").classList.toggle("single", shown[0] !== shown[1]);
   if (slowest.length > 1) { showSlowest(slowest); }
-  return durations.tasks.length > 0 || sizes.length > 0;
+  return shown[0] || shown[1] || slowest.length > 1;
 }
 
 function showSlowest(slowest) {
@@ -197,7 +222,7 @@ function showSizes(sizes) {
   });
 }
 
-function showForecast({ comparisons, costs, totals }) {
+function showForecast({ comparisons, costs, totals, difference }) {
   const units = { seconds, dollars, count, bytes };
   const change = (forecast, actual) => {
     if (!forecast || actual === null) { return ""; }
@@ -213,7 +238,7 @@ function showForecast({ comparisons, costs, totals }) {
       make("span", {}, units[unit](forecast), low !== null && high !== null
         ? make("span", { className: "quiet below" }, `${units[unit](low)} to ${units[unit](high)}`) : null),
       actual === null ? "" : units[unit](actual), change(forecast, actual),
-    ])).element);
+    ]), { note: difference }).element);
   }
   if (costs.length) {
     const sum = (column) => {

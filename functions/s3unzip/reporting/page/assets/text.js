@@ -49,6 +49,16 @@ function seconds(value) {
   return value < 99.95 ? `${value.toFixed(1)}\u00a0s` : clock(value);
 }
 
+// A duration as the command line prints it: "12.3 s", "4 min 05 s", "1 h 02 min".
+function duration(value) {
+  if (value < 100) { return `${value.toFixed(1)}\u00a0s`; }
+  const two = (part) => String(part).padStart(2, "0");
+  const whole = Math.round(value);
+  const minutes = Math.floor(whole / 60);
+  return minutes < 60 ? `${minutes}\u00a0min ${two(whole % 60)}\u00a0s`
+    : `${Math.floor(minutes / 60)}\u00a0h ${two(minutes % 60)}\u00a0min`;
+}
+
 // A round time, as on an axis.
 function tick(value) {
   if (value === 0) { return "0"; }
@@ -56,9 +66,12 @@ function tick(value) {
   return value < 60 ? `${digits(value)}\u00a0s` : clock(value);
 }
 
+// The same digits as the command line; less than a hundredth of a cent keeps two of them.
 function dollars(value) {
   if (value === 0) { return "$0"; }
-  return value >= 0.01 ? `$${value.toFixed(2)}` : `$${digits(value, 2)}`;
+  if (value < 0.0001) { return `$${digits(value, 2)}`; }
+  const places = value >= 10 ? 2 : 4;
+  return `$${value.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places })}`;
 }
 
 function share(part, whole) {
