@@ -66,7 +66,7 @@ def test_watch_ends_with_the_verdict(pipeline: DeployedPipeline, operator: Opera
     run = pipeline.wait("watched.zip").run
     done = operator.call("watch", run, "--env", "dev", "--json")
     assert done.returncode == 0, done.stderr
-    report = decode(done.stdout, Report)
+    report = decode(done.stdout.splitlines()[-1], Report)
     assert (report.run, report.verdict, report.extracted) == (run, Verdict.COMPLETED, 300)
     assert "300 members: 300 extracted" in done.stderr
 
@@ -97,7 +97,7 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Operator) ->
     assert retried.stdout.startswith("1 tasks"), retried.stderr
     watched = operator.call("watch", first.run, "--env", "dev", "--json")
     assert watched.returncode == Verdict.COMPLETED_WITH_ERRORS.exit_code
-    again = decode(watched.stdout, Report)
+    again = decode(watched.stdout.splitlines()[-1], Report)
     assert (again.failed, again.extracted) == (1, 40)
     assert again.finished > first.finished
     assert "failed: retried/bad: " in watched.stderr

@@ -86,7 +86,7 @@ def test_a_redriven_run_completes(
     run, _ = redriven
     until_status(pipeline, "redriven.zip", "SUCCEEDED")
     watched = call(pipeline, tmp_path, "watch", run.id, "--env", "dev", "--json")
-    report = decode(watched.stdout, Report)
+    report = decode(watched.stdout.splitlines()[-1], Report)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 25)
     assert len(pipeline.members("redriven/")) == 25
     told = execution_of(pipeline, run)

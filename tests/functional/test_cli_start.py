@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
 import s3unzip
+from tests.servers import HttpServer, Reply
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.servers import Asked
 
 COMMAND = [sys.executable, "-m", "s3unzip.cli"]
 
@@ -73,3 +82,46 @@ def test_an_unknown_command_names_the_nearest() -> None:
     assert done.returncode == 2
     assert "No such command 'rum'. Did you mean 'run'?" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_while_the_program_is_loaded() -> None:
+    """It prints one line and exits with 130, also before the command line is imported."""
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["s3unzip", "ls", "a.zip"]
+from s3unzip.cli.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "s3unzip: stopped\n")
+
+
+@pytest.mark.parametrize("words", [["run", "{url}/a.zip", "out"], ["ls", "{url}/a.zip"]])
+def test_ctrl_c_before_the_directory_is_read(words: list[str], tmp_path: Path) -> None:
+    """The server does not answer yet; the program prints one line and ends."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def answer(_: Asked) -> Reply:
+        asked.set()
+        go_on.wait(100)
+        return Reply(404, b"")
+
+    with HttpServer(answer) as server:
+        process = subprocess.Popen(
+            [*COMMAND, *(word.format(url=server.url) for word in words)],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "S3UNZIP_HOME": str(tmp_path / "runs")},
+        )
+        assert asked.wait(60)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        go_on.set()
+    assert (process.returncode, told) == (130, "s3unzip: stopped\n")
+    assert not (tmp_path / "out").exists()
