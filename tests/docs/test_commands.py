@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tests.docs.commands import Command
 
-SHELL = {"chmod", "curl", "echo", "ls", "mkdir", "printf", "rm"}
+SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq"}
 SECONDS = 120.0  # of one command
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
 
@@ -60,6 +60,7 @@ ELSEWHERE = (
         "EMBEDDED_STRICT=0 make ", "takes minutes; tests/strict leaves the rules out", check_make
     ),
     Elsewhere("aws ", "the AWS CLI is no dependency; operation and options must exist", check_aws),
+    Elsewhere("zip ", "Info-ZIP is no dependency; the test makes the archive by its name"),
     Elsewhere("git ", "asks the repository's server"),
     Elsewhere("uv tool install ", "asks the package index; test_install.py installs the wheel"),
     Elsewhere("uv sync", "has made the environment of this test"),
@@ -73,9 +74,10 @@ DEPLOYED = re.compile(r"\s--env\b")
 class World:
     """What a page speaks of: its archives, buckets, web server and S3.
 
-    A name that ends in ``.zip`` or ``.whl`` is an archive, made by its name
-    (`ARCHIVES`): as a file, in its bucket, or on the web server. A bucket that
-    is named exists. ``https://`` is the local server, port 9000 of 127.0.0.1 is
+    A name that ends in ``.zip`` or ``.whl`` in a bucket or on the web server is an archive, made by
+    its name (`ARCHIVES`). Archives that are files are made by the page itself. Only if the page
+    makes one by a command that does not run here, it is made by its name, too. A bucket that is
+    named exists. ``https://`` is the local server, port 9000 of 127.0.0.1 is
     MiniStack, and ``s3unzip`` is the one of the wheel, installed in an environment of its own.
     """
 
@@ -86,6 +88,7 @@ class World:
         self._aws = aws
         self._web = web
         self._web_url = web_url
+        self.foreign: set[str] = set()  # archives that a page makes by commands that do not run
         self._variables = {
             "PATH": f"{installed}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
@@ -127,13 +130,14 @@ class World:
 
     def _substitute(self, text: str) -> str:
         text = text.replace("http://127.0.0.1:9000", self._aws.endpoint)
+        text = text.replace("uvx s3unzip", "s3unzip")
         return re.sub(r"https://[\w.-]+(/[\w./-]*)", rf"{self._web_url}\1", text)
 
     def _provide(self, text: str) -> None:
         for word in re.findall(r"[^\s'\"=]+", text):
             if word.startswith("s3://"):
                 self._provide_bucket(word)
-            elif re.fullmatch(r"[\w-]+\.zip", word):
+            elif word in self.foreign:
                 file = self._folder / word
                 if not file.exists():
                     file.write_bytes(make_archive(word))
@@ -173,6 +177,7 @@ def _of_s3unzip(command: Command) -> list[str] | None:
     """Return the arguments, None where the command is another."""
     words = command.words
     words = words[2:] if words[:2] == ["uv", "run"] else words
+    words = words[1:] if words[:2] == ["uvx", "s3unzip"] else words
     return words[1:] if words[:1] == ["s3unzip"] else None
 
 
@@ -198,7 +203,15 @@ def test_commands_run(page: Path, aws: EmbeddedAws, installed: Path, tmp_path: P
     files = WebFiles()
     with HttpServer(files) as server:
         world = World(tmp_path, aws, files, server.url, installed)
-        commands = [command for command in read_commands(page) if _runs_here(command)]
+        every = read_commands(page)
+        world.foreign = {
+            word
+            for command in every
+            if command.words[0] == "zip"
+            for word in command.words
+            if word.endswith(".zip")
+        }
+        commands = [command for command in every if _runs_here(command)]
         world.provide_web(" ".join(command.text for command in commands))
         failed = [world.run(command) for command in commands]
     assert not [what for what in failed if what is not None]
