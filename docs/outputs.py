@@ -52,8 +52,8 @@ TEXT = """\
 ## JSON
 
 Each command with output has `--json`; only `cat` has not, because its output is the members' bytes.
-JSON is on stdout, one value a line. Messages and progress are on stderr. Values that are not set may
-be left out. The exit code is the same as without `--json`.
+JSON is on stdout, one value a line. Messages and progress are on stderr. Values that are not set
+may be left out. The exit code is the same as without `--json`.
 """
 
 

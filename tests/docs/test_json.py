@@ -76,7 +76,7 @@ def test_every_command_has_json() -> None:
         ("forecast", "plan archive.zip out", 0),
         ("forecast", "simulate 100", 0),
         ("fixtures", "simulate --list", 0),
-        ("run", "run archive.zip again -w 1", 0),
+        ("run", "run archive.zip out -w 1", 0),
         ("run", "run nested.zip again --nested 1 -w 1", 1),
         ("run", "run broken.zip again -w 1", 3),
         ("dry-run", "run nested.zip again --dry-run", 1),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED = 130  # what Typer makes of a KeyboardInterrupt; no command returns it
 
 app = typer.Typer(
     name="s3unzip",
@@ -80,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         with stopping.like_ctrl_c():
             code = app(args=arguments, prog_name="s3unzip", standalone_mode=False)
         sys.stdout.flush()
-        if stopping.heard:  # typer has its own way with it
+        if code == INTERRUPTED:
+            _say("stopped")
+        if stopping.heard:
             code = stopping.exit_code
     except InterruptedRunError as stopped:
         _say(stopped)

@@ -14,20 +14,19 @@ from msgspec import Struct
 
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
-from s3unzip.forecast.bounds import list_bounds
-from s3unzip.forecast.cost import price
+from s3unzip.forecast.bounds import Bound, list_bounds
+from s3unzip.forecast.cost import Cost, price
+from s3unzip.forecast.course import Step  # noqa: TC001 - msgspec reads it
 from s3unzip.forecast.direct import simulate_run
-from s3unzip.forecast.workload import make_workload
+from s3unzip.forecast.workload import Bin, make_workload
+from s3unzip.model import Requests  # noqa: TC001 - likewise
 from s3unzip.platforms import bracket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s3unzip.forecast.bounds import Bound
-    from s3unzip.forecast.cost import Cost
-    from s3unzip.forecast.course import Step
-    from s3unzip.forecast.workload import Bin, Workload
-    from s3unzip.model import PlanSummary, Requests, Task
+    from s3unzip.forecast.workload import Workload
+    from s3unzip.model import PlanSummary, Task
     from s3unzip.platforms import Platform
     from s3unzip.settings import Tuning
 

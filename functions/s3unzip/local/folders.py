@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError
+from s3unzip.stores.folder.destination import FolderDestination
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
@@ -21,8 +22,6 @@ def make_folders(run: Run, records: RunRecords, context: Context) -> None:
     The members come first: where a file has the name of a folder, the file stays and a warning
     is logged.
     """
-    from s3unzip.stores.folder.destination import FolderDestination
-
     if run.destination.scheme != "file":
         return
     destination = context.stores.destination(run.destination)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from s3unzip.errors import InterruptedRunError, RunStoppedError
 from s3unzip.extraction.split.link import link_members, linked_sizes
-from s3unzip.model import Report, Stop, Verdict
 from s3unzip.local.folders import make_folders
+from s3unzip.model import Report, Stop, Verdict
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
 from s3unzip.reporting.refusal import write_refusal

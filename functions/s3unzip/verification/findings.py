@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.verification.results import Difference, Judged, Kind, Witness
+from s3unzip.verification.results import Comparison, Difference, Judged, Kind, Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

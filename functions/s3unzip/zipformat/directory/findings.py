@@ -110,7 +110,8 @@ class Index(Struct, frozen=True):
     """The checked index of one archive; sizes in bytes.
 
     `members` are those to extract, by offset; `failures` those that cannot be,
-    in directory order. `folders` yields the names of directory entries. `entries` counts every header, `directories` among them.
+    in directory order. `folders` yields the names of directory entries. `entries` counts every
+    header, `directories` among them.
     `total_size` and `total_compressed` are of `members`. `first` is the offset of the first listed
     item: a local header, or the directory.
     """
