@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from selenium.webdriver import Keys
 
+from s3unzip.cli.terminal.figures import show_bytes, show_dollars, show_seconds
 from s3unzip.reporting.page import render_page
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
 from tests.unit.reporting.page.samples import (
@@ -15,7 +16,9 @@ from tests.unit.reporting.page.samples import (
     hostile_failures,
     make_page,
     million,
+    single,
     split,
+    stopped,
 )
 from tests.unit.reporting.page.samples import batches as make_batches
 
@@ -139,6 +142,85 @@ def test_every_chart_has_a_table_behind_it(name: str, reader: Reader) -> None:
         assert figure["named"]
         assert figure["hidden"] == "true"
         assert figure["rows"] > 0
+
+
+def facts(screen: Screen) -> dict[str, str]:
+    """Return the tiles of the summary: names and values."""
+    found: dict[str, str] = screen.ask("""
+        return Object.fromEntries([...document.querySelectorAll('#facts > div')].map((tile) => [
+          tile.querySelector('dt').textContent, tile.querySelector('.value').textContent]))
+    """)
+    return found
+
+
+def figures(screen: Screen) -> list[str]:
+    """Return the captions of the charts."""
+    found: list[str] = screen.ask(
+        "return [...document.querySelectorAll('figcaption b')].map((one) => one.textContent)"
+    )
+    return found
+
+
+def test_one_member_draws_only_its_timeline(reader: Reader) -> None:
+    """One task has no throughput and no distribution that is worth a chart."""
+    screen = reader.open(single())
+    assert figures(screen) == ["Tasks over time"]
+    assert "Rate" not in facts(screen)
+
+
+def test_a_rejected_archive_has_no_member_counts(reader: Reader) -> None:
+    """The page says that nothing was written, and the reason once."""
+    screen = reader.open(SAMPLES["rejected"]())
+    assert {"Members extracted", "Failed"}.isdisjoint(facts(screen))
+    assert facts(screen)["Written"] == "nothing"
+    cause = screen.ask("return document.getElementById('cause').innerText")
+    assert cause.count("overlap") == 1
+    assert figures(screen) == []
+
+
+def test_a_stopped_run_did_not_fail(reader: Reader) -> None:
+    """The verdict says that it was stopped; members without an outcome are not failures."""
+    screen = reader.open(stopped())
+    assert screen.ask("return document.querySelector('#verdict b').textContent") == "■ Stopped."
+    assert screen.ask("return document.title").startswith("weekly.zip: stopped")
+    found = facts(screen)
+    assert (found["Failed"], found["No outcome"]) == ("0", "1,500")
+    difference = screen.ask("return document.querySelector('#comparison caption small').innerText")
+    assert difference == "Times are not compared: the run did not end."
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_tiles_fill_their_rows(name: str, reader: Reader) -> None:
+    """On a desk the last row of tiles lacks one tile at most."""
+    rows = reader.open(SAMPLES[name]()).ask("""
+        const tops = [...document.querySelectorAll('#facts > div')].map((tile) => tile.offsetTop);
+        return [...new Set(tops)].map((top) => tops.filter((one) => one === top).length);
+    """)
+    assert max(rows) - min(rows) <= 1
+
+
+def test_figures_are_the_command_line_s(reader: Reader) -> None:
+    """Bytes, seconds, dollars and the rate have the same digits and units as in a terminal."""
+    data = million()
+    found = facts(reader.open(data))
+    totals = data.totals
+    assert found["Written"].replace("\u00a0", " ") == show_bytes(totals.bytes_out)
+    assert found["Duration"].replace("\u00a0", " ") == show_seconds(totals.seconds)
+    rate = f"{totals.extracted / totals.seconds:,.0f} members/s"
+    assert found["Rate"].replace("\u00a0", " ") == rate
+    assert totals.cost is not None
+    assert found["Cost"] == show_dollars(totals.cost)
+
+
+def test_keys_are_below_the_destination(reader: Reader) -> None:
+    """The table of failures has keys without the destination's prefix, and says so."""
+    screen = reader.open(failing(5))
+    note = screen.ask("return document.querySelector('#failed caption small').textContent")
+    assert note.startswith("Keys below s3://acme-extracted/landing/.")
+    keys = screen.ask(
+        "return [...document.querySelectorAll('#failed tbody th')].map((one) => one.textContent)"
+    )
+    assert all(key.startswith("import/") for key in keys)
 
 
 def test_table_behind_the_timeline_opens_by_keyboard(reader: Reader) -> None:

@@ -81,10 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         with stopping.like_ctrl_c():
             code = app(args=arguments, prog_name="s3unzip", standalone_mode=False)
         sys.stdout.flush()
-        if code == INTERRUPTED:
-            _say("stopped")
-        if stopping.heard:
-            code = stopping.exit_code
+        code = _end(code, stopping)
     except InterruptedRunError as stopped:
         _say(stopped)
         sys.exit(stopping.exit_code)
@@ -103,7 +100,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(stopping.exit_code)
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
         sys.exit(_end_badly(error))
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
+
+
+def _end(code: object, stopping: Stopping) -> int:
+    """Return the exit code of a command that returned `code`; say if it was stopped."""
+    if code == INTERRUPTED:
+        _say("stopped")
+    if stopping.heard:
+        return stopping.exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _end_badly(error: Exception) -> int:

@@ -197,6 +197,66 @@ def test_report_alone_carries_a_forecast() -> None:
     assert (lines["Cost"].forecast, lines["Cost"].actual) == (2, None)
 
 
+PACE = [
+    (Verdict.FAILED, {}, 100.0, "the run did not end"),
+    (Verdict.COMPLETED, {"unchanged": 5}, 100.0, "unchanged ones were not written"),
+    (Verdict.COMPLETED, {}, 900.0, "which is slower or was busy"),
+    (Verdict.COMPLETED, {}, 10.0, "which is faster"),
+    (Verdict.COMPLETED, {}, 100.0, ""),
+]
+
+
+@pytest.mark.parametrize(("verdict", "fields", "took", "why"), PACE)
+def test_times_of_another_run_are_left_out(
+    verdict: Verdict, fields: dict[str, int], took: float, why: str
+) -> None:
+    """A forecast for another machine, or of other work, is not compared, and the page says why."""
+    cost = make_cost(Requests(put=10), 100, 4)
+    forecast = msgspec.structs.replace(make_forecast(REPORT, cost), platform="local")
+    report = msgspec.structs.replace(
+        REPORT, verdict=verdict, finished=REPORT.started + took, **fields
+    )
+    page = collect(report, None, [task(0, 0, took)], forecast=forecast, cost=cost)
+    assert why in page.difference
+    assert bool(why) == bool(page.difference)
+    names = {line.name for line in page.comparisons}
+    assert ("Duration" in names) == (not why)
+    assert "Cost" in names
+
+
+def test_an_interrupted_run_is_not_compared() -> None:
+    """The time between a run and its redrive belongs to neither."""
+    page = collect(REPORT, None, [task(0, 0, 10), task(1, 90, 10)])
+    assert page.totals.idle_seconds == 80
+    assert "interrupted" in page.difference
+
+
+def test_a_slow_run_on_aws_is_explained() -> None:
+    """What S3 answered, and tasks that did not end, are named as causes."""
+    cost = make_cost(Requests(put=10), 100, 4)
+    forecast = make_forecast(REPORT, cost)
+    slow = msgspec.structs.replace(
+        REPORT,
+        finished=REPORT.started + 500,
+        requests=Requests(put=10, retries=3, throttled=2),
+        tasks_failed=1,
+    )
+    page = collect(slow, None, [task(0, 0, 500)], forecast=forecast, cost=cost)
+    assert "2 requests were throttled; 3 requests were repeated; 1 tasks did not" in page.difference
+    assert {line.name for line in page.comparisons} >= {"Duration", "Cost"}
+    plain = msgspec.structs.replace(slow, requests=Requests(), tasks_failed=0)
+    page = collect(plain, None, [task(0, 0, 500)], forecast=forecast, cost=cost)
+    assert "the slowest tasks are listed above" in page.difference
+
+
+def test_keys_are_relative_to_the_destination() -> None:
+    """The destination stands at the top of the page; its prefix is not repeated in each row."""
+    prefix = REPORT.destination.key
+    failures = (Failure(key=f"{prefix}a/b.txt", reason="crc-mismatch"),)
+    page = collect(msgspec.structs.replace(REPORT, failures=failures), None, [])
+    assert [failure.key for failure in page.failures] == ["a/b.txt"]
+
+
 def test_tables_fed_on_the_way_give_the_same_page() -> None:
     """A report step may feed the tables task by task instead of keeping a list."""
     tasks = [task(n, n, 3) for n in range(30)]
