@@ -11,10 +11,10 @@ from rich.console import Console
 from s3unzip.cli.platforms import choose_platform
 from s3unzip.cli.terminal.forecasts import (
     find_published,
-    forecast_json,
     print_forecast,
     simulate,
 )
+from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.settings import Tuning
 
@@ -59,10 +59,11 @@ def test_one_huge_member_is_told_in_bytes_a_second() -> None:
     assert "GiB/s" in shown("100gb", "aws")
 
 
-def test_json_is_one_line() -> None:
+def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON goes to a pipe: one line, with the expected seconds."""
-    line = forecast_json(simulate("1k", choose_platform("aws"), TUNING))
-    assert b"\n" not in line
+    print_json(simulate("1k", choose_platform("aws"), TUNING))
+    line = capsys.readouterr().out
+    assert line.count("\n") == 1
     assert json.loads(line)["duration"]["expected"] > 0
 
 
