@@ -133,6 +133,7 @@ class LimitsSection(Section):
     names_size: Annotated[int, Field(gt=0)] | None = None
     folder_memory: Annotated[int, Field(gt=0)] | None = None
     decoder_memory: Annotated[int, Field(gt=0)] | None = None
+    parts: Annotated[int, Field(gt=0, le=500)] | None = None
 
 
 class FunctionSection(Section):

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.parts.source import PartsSource
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Tail, Upload
 
 if TYPE_CHECKING:
@@ -306,9 +307,9 @@ class MemoryStores:
         bucket.neighbours = self.buckets
         return bucket
 
-    def source(self, location: Location) -> MemorySource:
+    def source(self, location: Location) -> PartsSource:
         """Return the reading side."""
-        return MemorySource(self.bucket(location.bucket))
+        return PartsSource(MemorySource(self.bucket(location.bucket)))
 
     def destination(self, location: Location) -> MemoryBucket:
         """Return the writing side."""

@@ -35,7 +35,12 @@ _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
     "trailing-data": "Fetch the archive again if something was appended to it. " + LENIENT,
-    "multi-disk": "Join the parts first: zip -s 0 archive.zip -O whole.zip.",
+    "multi-disk": "Give the last part, NAME.zip, with NAME.z01 and all others beside it.",
+    "part-missing": "Put all parts beside the last one: NAME.z01, NAME.z02, ... and NAME.zip. For "
+    "the pipeline upload NAME.zip last, or upload it again.",
+    "part-wrong": "Check that each part has its own name and that all are of one archive; compare "
+    "their sizes with the originals.",
+    "too-many-parts": RAISE_LIMIT,
     "stacked-archive": REBUILD,
     "too-many-entries": RAISE_LIMIT,
     "cd-too-large": RAISE_LIMIT,

@@ -15,7 +15,7 @@ from s3unzip.zipformat.ranges import ByteRange
 from tests.servers import Asked, HttpServer, Reply, s3_error
 
 if TYPE_CHECKING:
-    from s3unzip.stores.s3.source import S3Source
+    from s3unzip.stores.parts.source import PartsSource
 
 DATA = bytes(range(256)) * 100
 DATE, LATER = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:01 GMT"
@@ -49,7 +49,7 @@ class Store:
         return Reply(206, DATA[start:stop], told)
 
 
-def source_of(url: str) -> S3Source:
+def source_of(url: str) -> PartsSource:
     """Return the source on a server."""
     stores = S3Stores(Location("s3", "work", ""), access=S3Access(endpoint_url=url))
     return stores.source(Location("s3", "bucket", ""))

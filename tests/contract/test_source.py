@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.errors import NotFoundError, SourceChangedError
+from s3unzip.planning.parts import read_whole_tail
+from s3unzip.stores.calls import Calls
 from s3unzip.zipformat.ranges import ByteRange
+from tests.memory import ManualClock
+from tests.split_zips import build_split, part_names
+from tests.zips import Entry
 
 if TYPE_CHECKING:
     from tests.contract.places import Place
@@ -84,6 +89,34 @@ def test_deleted_between_two_reads(place: Place) -> None:
     place.destination.delete([where.key])
     with pytest.raises(SourceChangedError, match=r"a\.zip"):
         archive.read(ByteRange(0, 4))
+
+
+def test_the_parts_of_a_split_archive(place: Place) -> None:
+    """Parts beside each other are read as one, each pinned to its version."""
+    entries = [Entry(f"{n}.txt", b"%d " % n * 700) for n in range(9)]
+    parts = build_split(*entries, sizes=[3_000, 3_000])
+    wheres = [
+        place.fill(name, part)
+        for name, part in zip(part_names("a", len(parts)), parts, strict=True)
+    ]
+    calls = Calls(ManualClock(), 1.0, 4)
+    tail = read_whole_tail(place.source, wheres[-1], 1_000, 10, calls)
+    assert tail.refusal is None
+    whole = b"".join(parts)
+    assert tail.pin.size == len(whole)
+    assert whole.endswith(tail.data)
+    archive = place.source.pinned(wheres[-1], tail.pin)
+    for start, stop in ((0, len(whole)), (2_999, 3_001), (3_000, 6_001), (7, 7)):
+        assert archive.read(ByteRange(start, stop)) == whole[start:stop]
+        assert b"".join(archive.stream(ByteRange(start, stop))) == whole[start:stop]
+    place.fill("a.z02", parts[1][::-1])
+    assert archive.read(ByteRange(0, 10)) == whole[:10]
+    with pytest.raises(SourceChangedError, match=r"a\.z02"):
+        archive.read(ByteRange(2_999, 3_001))
+    place.destination.delete([wheres[0].key])
+    missing = read_whole_tail(place.source, wheres[-1], 1_000, 10, calls).refusal
+    assert missing is not None
+    assert missing.message == "a.z01, part 1 of 3"
 
 
 def test_an_archive_that_is_not_there(place: Place) -> None:

@@ -15,6 +15,7 @@ from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.folder.destination import FolderDestination
 from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
+from s3unzip.stores.parts.source import PartsSource
 from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3RunStore
 from s3unzip.stores.s3.source import S3Source
@@ -32,9 +33,10 @@ def test_each_scheme_has_its_adapter(tmp_path: Path) -> None:
     folder = Location("file", "", f"{tmp_path}/")
     config = StoreConfig(folder, endpoint_url="http://127.0.0.1:9")
     stores = open_stores(pickle.loads(pickle.dumps(config)))  # noqa: S301 - our own
-    assert isinstance(stores.source(S3), S3Source)
-    assert isinstance(stores.source(folder), FileSource)
-    assert isinstance(stores.source(WEB), WebSource)
+    for location, kind in ((S3, S3Source), (folder, FileSource), (WEB, WebSource)):
+        source = stores.source(location)
+        assert isinstance(source, PartsSource)
+        assert isinstance(source.adapter, kind)
     assert isinstance(stores.destination(S3), S3Destination)
     assert isinstance(stores.destination(folder), FolderDestination)
     assert isinstance(stores.run_store("run"), FolderRunStore)

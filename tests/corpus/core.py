@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.zipformat import (
+    ONE_DISK,
     CentralHeader,
     DirectoryReader,
+    Disks,
     Index,
     Member,
     MemberDecoder,
@@ -45,7 +47,7 @@ class Cut:
         return (data[start : start + step] for start in range(0, len(data), step))
 
 
-def read_index(raw: bytes, policy: Policy, cut: Cut) -> Index:
+def read_index(raw: bytes, policy: Policy, cut: Cut, disks: Disks = ONE_DISK) -> Index:
     """Read and settle an archive's index; keys are paths.
 
     Raises:
@@ -53,7 +55,7 @@ def read_index(raw: bytes, policy: Policy, cut: Cut) -> Index:
     """
     tail = raw[-(cut.length or 1 << 17) :]
     location = drive(
-        locate_directory(tail, len(raw), policy), lambda want: raw[want.start : want.stop]
+        locate_directory(tail, len(raw), policy, disks), lambda want: raw[want.start : want.stop]
     )
     reader = DirectoryReader(location, policy)
     headers: list[CentralHeader] = []
@@ -115,11 +117,13 @@ def extract_up_to(
     return content, warnings | {finding.code for finding in decoder.warnings}, stop
 
 
-def extract(raw: bytes, policy: Policy | None = None, cut: Cut | None = None) -> Result:
-    """Extract an archive in memory through the core."""
+def extract(
+    raw: bytes, policy: Policy | None = None, cut: Cut | None = None, disks: Disks = ONE_DISK
+) -> Result:
+    """Extract an archive in memory through the core; `disks` are its parts, if it has several."""
     policy, cut = policy or Policy(), cut or Cut()
     try:
-        index = read_index(raw, policy, cut)
+        index = read_index(raw, policy, cut, disks)
     except RejectedError as error:
         return Result(error.finding.code)
     results = {f.index: MemberResult(f.finding.code) for f in index.failures}

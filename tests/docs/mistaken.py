@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.docs.archives import PLAIN, make_archive
 from tests.servers import HttpServer, Reply, WebFiles, free_port, s3_error
+from tests.split_zips import build_split
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.servers import Asked
 
+SPLIT = build_split(*(Entry(name, bytes(400)) for name in "abc"), sizes=[440, 440])
 S3_ANSWERS = {
     "missing": (404, "NoSuchBucket"),
     "empty": (404, "NoSuchKey"),
@@ -53,6 +55,11 @@ def _write_files(folder: Path) -> None:
         "twins.zip": build(Entry("twin", b"1"), Entry("twin", b"2")),
         "climbing.zip": build(*PLAIN, Entry("../up.txt", b"x")),
         "odd.zip": build(Entry("a.bin", b"x", central={"method": 20}, local={"method": 20})),
+        "split.z02": SPLIT[1],
+        "split.zip": SPLIT[2],
+        "mixed.z01": SPLIT[0],
+        "mixed.z02": bytes(len(SPLIT[1])),
+        "mixed.zip": SPLIT[2],
         "part.zip": build(*PLAIN, Entry("x", b"x", central={"disk": 1})),
         "empty.zip": b"",
         "a.tgz": gzip.compress(b"x" * 1000),

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tests.docs.commands import Command
 
-SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq"}
+SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
 SECONDS = 120.0  # of one command
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
 

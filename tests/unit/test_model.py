@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from s3unzip import model
 from s3unzip.errors import UsageError
@@ -24,6 +24,7 @@ VALUES = [
     if isinstance(kind, type) and issubclass(kind, Struct) and kind is not Struct
 ]
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
+    type(None): st.none(),
     int: st.integers(0, 2**62),
     float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(max_size=20),
@@ -31,12 +32,24 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
 }
 
+ONE_PIN = st.builds(model.Pin, SIMPLE[int], *[st.none() | SIMPLE[str]] * 2)
+PARTS = st.lists(ONE_PIN, max_size=2).map(tuple)
+SIMPLE[model.Pin] = st.builds(
+    model.Pin, SIMPLE[int], *[st.none() | SIMPLE[str]] * 2, parts=st.just(UNSET) | PARTS
+)
+
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Return a strategy for a field's type; every field of a value is drawn."""
+    if hint in SIMPLE:
+        return SIMPLE[hint]
+    return _composed(hint)
+
+
+def _composed(hint: Any) -> st.SearchStrategy[Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
-        return st.one_of([st.none() if one is type(None) else values(one) for one in arguments])
+        return st.one_of([values(one) for one in arguments])
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(values(arguments[0]), max_size=2).map(tuple)
     if origin is tuple:
@@ -45,7 +58,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
     if issubclass(hint, Struct) or hasattr(hint, "_fields"):  # or a named tuple
         return st.builds(hint, **{n: values(h) for n, h in get_type_hints(hint).items()})
-    return st.sampled_from(list(hint)) if issubclass(hint, StrEnum) else SIMPLE[hint]
+    assert issubclass(hint, StrEnum)
+    return st.sampled_from(list(hint))
 
 
 @pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)

@@ -22,7 +22,7 @@ from s3unzip.api.policy import make_policy
 from s3unzip.api.selection import judge_selection
 from s3unzip.context import Context
 from s3unzip.local.clock import LocalClock
-from s3unzip.model import Options
+from s3unzip.model import Options, Request
 from s3unzip.planning.keys import PATHS
 from s3unzip.planning.reading import read_directory, read_tail
 from s3unzip.stores.factory import StoreConfig, open_stores
@@ -94,7 +94,8 @@ def open_in(
     calls = context.calls()
     tail = read_tail(source, location, context, calls)
     version = source.pinned(location, tail.pin)
-    reading = read_directory(version, tail, options, PATHS, context, calls)
+    request = Request(location, location, options)
+    reading = read_directory(version, tail, request, PATHS, context, calls)
 
     def read(want: ByteRange) -> bytes:
         return calls.run("get", lambda: version.read(want))

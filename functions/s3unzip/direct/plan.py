@@ -21,6 +21,7 @@ from s3unzip.forecast import make_workload
 from s3unzip.forecast.direct import min_orchestrated_seconds, simulate_run
 from s3unzip.model import PlanSummary, Report, Requests, TaskKind
 from s3unzip.planning.archive import make_plan
+from s3unzip.planning.reading import disks_of
 from s3unzip.runs.records import RunRecords
 from s3unzip.zipformat import drive, locate_directory
 
@@ -88,7 +89,8 @@ def holds_directory(tail: Tail, context: Context) -> bool:
         raise _NotHeldError
 
     try:
-        location = drive(locate_directory(tail.data, tail.pin.size, context.policy), refuse)
+        reads = locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin))
+        location = drive(reads, refuse)
     except _NotHeldError:
         return False
     except RejectedError:  # the plan says so again, and how

@@ -6,7 +6,7 @@ import hashlib
 import re
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from s3unzip.model.values import encode
 from s3unzip.object_properties import ObjectProperties  # noqa: TC001 - msgspec reads it
@@ -36,11 +36,16 @@ class Location(Struct, frozen=True):
 
 
 class Pin(Struct, frozen=True):
-    """The version of the archive that a run reads; every range request carries it."""
+    """The version of the archive that a run reads; every range request carries it.
+
+    The pin of an archive of several parts has their sizes added up, and ETag and version of the
+    part that the location names.
+    """
 
     size: int
     etag: str | None = None  # as the store returned it, with quotes
     version_id: str | None = None
+    parts: tuple[Pin, ...] | UnsetType = UNSET  # of an archive of several parts, in their order
 
 
 class OnConflict(StrEnum):
@@ -127,4 +132,4 @@ def run_stem(source: Location) -> str:
 def archive_stem(source: Location) -> str:
     """Return the archive's last path part without its ``.zip``."""
     name = source.key.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
-    return re.sub(r"\.zip$", "", name, flags=re.IGNORECASE)
+    return re.sub(r"\.zip(\.0{2,}1)?$", "", name, flags=re.IGNORECASE)

@@ -18,8 +18,13 @@ from msgspec import Struct
 from s3unzip.aws_lambda.environment import read_orders
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.errors import NotFoundError
+from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, Request, run_id
 from s3unzip.operate.runs import RUNNING
+from s3unzip.planning.parts import read_whole_tail
+from s3unzip.settings import Tuning
+from s3unzip.stores.calls import Calls
+from s3unzip.zipformat import TAIL_LENGTH, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +32,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
     from s3unzip.aws_lambda.environment import RunDefaults
+    from s3unzip.model import Pin
     from s3unzip.operate.runs import DeployedRuns
+    from s3unzip.stores.ports import Source
 
 THREADS = 32  # archives that are looked up concurrently
 
@@ -53,7 +60,8 @@ class Reconciliation(Struct, frozen=True):
 def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
     """Look up the run of every archive that was put since `since`, Unix seconds.
 
-    Sends one LIST for each thousand objects, and one HEAD and one GET for each archive.
+    Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
+    finds no report, another one finds out whether the archive is split, and a HEAD each its parts.
 
     Raises:
         UsageError: the stack is older than this command.
@@ -97,13 +105,17 @@ def _look(
     """Return the problem of an archive's run, the state of an active run, or None."""
     source = Location("s3", orders.trigger.bucket, archive["Key"])
     request = Request(source, orders.destination, orders.options)
+    store = runs.stores.source(source)
     try:
-        pin = runs.stores.source(source).head(source)
+        pin = store.head(source)
+        if runs.records(run_id(request, pin)).find_report() is not None:
+            return None
+        pin = _join(store, source)
     except NotFoundError:  # deleted after the listing
         return None
     run = run_id(request, pin)
     records = runs.records(run)
-    if records.find_report() is not None:
+    if pin.parts and records.find_report() is not None:
         return None
     state = runs.state(run)
     if state == RUNNING:
@@ -111,6 +123,12 @@ def _look(
     began = state is not None or records.exists()
     put = archive["LastModified"].timestamp()
     return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
+
+
+def _join(store: Source, source: Location) -> Pin:
+    """Return the pin of all parts of an archive: the run of a split one is named by them."""
+    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
+    return read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls).pin
 
 
 def _archives(runs: DeployedRuns, orders: RunDefaults, since: float) -> Iterator[ObjectTypeDef]:

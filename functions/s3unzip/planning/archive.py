@@ -87,7 +87,7 @@ def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
     run = _make_run(request, tail.pin, template.prefix, started)
     try:
         archive = source.pinned(request.source, tail.pin)
-        reading = read_directory(archive, tail, request.options, template, context, calls)
+        reading = read_directory(archive, tail, request, template, context, calls)
     except RejectedError as refusal:
         return _reject(run, refusal, started, context, calls)
     if judge is not None:
@@ -223,7 +223,8 @@ def preview_plan(request: Request, context: Context) -> Preview:
 def make_cutter(request: Request | Run, reading: Reading, context: Context) -> TaskCutter:
     """Return a cutter for what `reading` selected."""
     destination = context.stores.destination(request.destination)
-    copies = destination.copies_from(request.source, reading.pin)
+    # No request copies from two objects, so the members of a split archive are streamed.
+    copies = not reading.pin.parts and destination.copies_from(request.source, reading.pin)
     inflates = request.options.as_gzip is None
     return TaskCutter(context.tuning, reading.amount, copies=copies, inflates=inflates)
 

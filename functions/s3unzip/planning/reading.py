@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from s3unzip.errors import RejectedError
 from s3unzip.planning.cutting import Totals
 from s3unzip.planning.keys import parse_template
+from s3unzip.planning.parts import blaming_parts, check_parts, read_whole_tail
 from s3unzip.planning.selection import find_unmatched, selector
 from s3unzip.stores.readahead import read_ahead
 from s3unzip.zipformat import (
+    ONE_DISK,
     DirectoryReader,
     IndexBuilder,
     drive,
     inspect_prefix,
+    join_disks,
     locate_directory,
 )
 
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from s3unzip.planning.selection import Unmatched
     from s3unzip.stores import ports
     from s3unzip.stores.calls import Calls
-    from s3unzip.zipformat import DirectoryLocation, Failure, Index, Member, Policy
+    from s3unzip.zipformat import DirectoryLocation, Disks, Failure, Index, Member, Policy
     from s3unzip.zipformat.ranges import ByteRange
 
 
@@ -69,7 +73,7 @@ def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
     source = context.stores.source(request.source)
     tail = read_tail(source, request.source, context, calls)
     archive = source.pinned(request.source, tail.pin)
-    return read_directory(archive, tail, request.options, parse_template(request), context, calls)
+    return read_directory(archive, tail, request, parse_template(request), context, calls)
 
 
 def read_tail(
@@ -81,13 +85,19 @@ def read_tail(
         StorageError: it cannot be read.
         ServiceFaultError: it cannot be read now.
     """
-    return calls.run("get", lambda: source.tail(location, context.tuning.tail_bytes))
+    max_parts = context.policy.limits.parts
+    return read_whole_tail(source, location, context.tuning.tail_bytes, max_parts, calls)
+
+
+def disks_of(pin: Pin) -> Disks:
+    """Return where the parts of an archive begin."""
+    return join_disks([part.size for part in pin.parts]) if pin.parts else ONE_DISK
 
 
 def read_directory(
     archive: ports.Archive,
     tail: ports.Tail,
-    options: Options,
+    request: Request,
     template: KeyTemplate,
     context: Context,
     calls: Calls,
@@ -97,7 +107,7 @@ def read_directory(
     Args:
         archive: the version that `tail` is the end of.
         tail: the end of the archive.
-        options: which members to select, and what nested archives may add up to.
+        request: of which archive; which members to select, what nested archives may add up to.
         template: makes the keys that are checked against each other.
         context: the policy, and the sizes of ranges.
         calls: counts and retries the requests.
@@ -107,16 +117,22 @@ def read_directory(
         StorageError: it cannot be read.
         ServiceFaultError: it cannot be read now.
     """
+    if tail.refusal is not None:
+        raise RejectedError(tail.refusal)
+    options = request.options
     read = _Counted(archive, calls)
     policy = _narrow(context.policy, options.nested_budget)
-    location = drive(locate_directory(tail.data, tail.pin.size, policy), read)
+    disks = disks_of(tail.pin)
+    location = drive(locate_directory(tail.data, tail.pin.size, policy, disks), read)
     reader = DirectoryReader(location, policy)
     reserved = template.marker if options.marker else None
     builder = IndexBuilder(location, policy, template.key_of(), reserved)
-    for piece in _directory_pieces(location, read, context):
-        builder.add(reader.feed(piece))
-    reader.finish()
-    index = builder.finish()
+    with blaming_parts(location.disks):
+        for piece in _directory_pieces(location, read, context):
+            builder.add(reader.feed(piece))
+        reader.finish()
+        index = builder.finish()
+    check_parts(index.members, location.disks, read, request.source)
     for finding in drive(inspect_prefix(tail.data, location, index.first), read):
         index.warnings.add(finding)
     wanted = selector(options)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.stores.home import runs_home
+from s3unzip.stores.parts.source import PartsSource
 from s3unzip.stores.web.access import WebAccess
 
 if TYPE_CHECKING:
@@ -110,9 +111,9 @@ class _Stores:
             case "s3":
                 return self._open_s3().source(location)
             case "file":
-                return self._open_files()
+                return PartsSource(self._open_files())
             case "http" | "https":
-                return self._open_web()
+                return PartsSource(self._open_web())
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from s3unzip.finding import Finding
     from s3unzip.model import Location, Outcome, Part, Pin
     from s3unzip.stores.calls import Calls
     from s3unzip.zipformat.ranges import ByteRange
@@ -35,6 +36,7 @@ class Tail(NamedTuple):
     data: bytes  # the last len(data) bytes; all of a smaller archive
     pin: Pin
     modified: float | None = None  # Unix seconds, if the store returns it with the bytes
+    refusal: Finding | None = None  # why the parts of a split archive could not be joined
 
 
 class Archive(Protocol):

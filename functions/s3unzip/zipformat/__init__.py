@@ -52,11 +52,14 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.member import Member
     from s3unzip.zipformat.policy import Limits, Policy
     from s3unzip.zipformat.ranges import ByteRange, Reads, drive
+    from s3unzip.zipformat.split.declared import count_disks, first_members
+    from s3unzip.zipformat.split.disks import ONE_DISK, Disks, join_disks
 
 __all__ = [
     "AFTER_LENGTH",
     "CHECKS",
     "HEAD_LENGTH",
+    "ONE_DISK",
     "PIECE_LENGTH",
     "TAIL_LENGTH",
     "Action",
@@ -65,6 +68,7 @@ __all__ = [
     "Check",
     "DirectoryLocation",
     "DirectoryReader",
+    "Disks",
     "Failure",
     "Failures",
     "Finding",
@@ -87,13 +91,16 @@ __all__ = [
     "ZipFormatError",
     "close_member",
     "compression_of",
+    "count_disks",
     "declares_crc",
     "decode_whole",
     "drive",
     "finalize_index",
+    "first_members",
     "fold_key",
     "gzip_length",
     "inspect_prefix",
+    "join_disks",
     "locate_directory",
     "open_member",
     "read_header",
@@ -134,5 +141,7 @@ if not TYPE_CHECKING:
             "s3unzip.zipformat.member": ("Member",),
             "s3unzip.zipformat.policy": ("Limits", "Policy"),
             "s3unzip.zipformat.ranges": ("ByteRange", "Reads", "drive"),
+            "s3unzip.zipformat.split.declared": ("count_disks", "first_members"),
+            "s3unzip.zipformat.split.disks": ("ONE_DISK", "Disks", "join_disks"),
         },
     )

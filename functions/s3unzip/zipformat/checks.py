@@ -2,7 +2,7 @@
 
 Checks are numbered; one check can have several codes. `Policy` decides what a run does about a
 code. The module that makes a check has its details. Check 55 belongs to the source
-adapters and is only registered here.
+adapters and the parts of a split archive to the planner: both are only registered here.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ _ROWS: tuple[tuple[str, int, Phase, Action, Action], ...] = (
     ("eocd-signature-in-comment", 4, _I, _R, _R),
     ("multiple-eocd", 4, _I, _R, _R),
     ("multi-disk", 5, _I, _R, _R),
+    ("part-missing", 5, Phase.SOURCE, _R, _R),
+    ("part-wrong", 5, _L, _R, _R),
+    ("too-many-parts", 5, _I, _R, _R),
     ("count-mismatch", 6, _I, _R, _R),
     ("cd-size", 7, _I, _R, _R),
     ("cd-truncated", 7, _I, _R, _R),

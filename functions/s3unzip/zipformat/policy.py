@@ -19,7 +19,8 @@ class Limits(Struct, frozen=True):
 
     `ratio` is for deflate, which cannot exceed 1,032:1, so a higher declared ratio is false.
     Methods without a bound only warn. `decoder_memory` limits the memory that a stream header may
-    request: LZMA dictionaries and zstd windows.
+    request: LZMA dictionaries and zstd windows. `parts` limits the files of a split archive, which
+    are all named in the input of each worker.
 
     Reading a directory takes at most about 300 bytes a member, `names_size`
     and twice `folder_memory`, whatever the names are. `names_size` is the
@@ -38,6 +39,7 @@ class Limits(Struct, frozen=True):
     names_size: int = 1 * GIB
     folder_memory: int = 32 * MIB
     decoder_memory: int = 128 * MIB
+    parts: int = 500
     kept_warnings: int = 1_000
 
 

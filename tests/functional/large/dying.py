@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from s3unzip.model import Location, Part, Pin
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import (
+        Archive,
         Buffer,
         ListedObject,
         ObjectFacts,
         PartLimits,
+        Source,
         StoredObject,
         Tail,
         Upload,
     )
     from s3unzip.zipformat.ranges import ByteRange
     from tests.memory import (
-        MemoryArchive,
         MemoryBucket,
-        MemorySource,
         MemoryStores,
         MemoryWork,
     )
@@ -90,7 +90,7 @@ def end(*, now: bool) -> None:
 class DyingSource:
     """The reading side."""
 
-    def __init__(self, source: MemorySource, life: Lifetime) -> None:
+    def __init__(self, source: Source, life: Lifetime) -> None:
         self._source, self._life = source, life
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -111,7 +111,7 @@ class DyingSource:
 class DyingArchive:
     """One pinned version."""
 
-    def __init__(self, archive: MemoryArchive, life: Lifetime) -> None:
+    def __init__(self, archive: Archive, life: Lifetime) -> None:
         self._archive, self._life = archive, life
 
     def read(self, want: ByteRange) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 
 from s3unzip.errors import StorageError
 from s3unzip.operate.reconcile import reconcile, start
+from tests.split_zips import build_split, part_names
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.unit.operate.test_runs import end, put
 from tests.zips import Entry, build
@@ -32,6 +33,23 @@ def test_every_archive_has_its_verdict(
     functions.account.put("other.txt", b"starts nothing")
     found = reconcile(open_runs(), 0.0)
     assert (found.archives, found.running, found.unsettled) == (2, 1, ())
+
+
+def test_a_split_archive_has_its_verdict(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """Its run is named by all of its parts, also before it has one."""
+    parts = build_split(Entry("a", b"a" * 500), sizes=[200, 200])
+    for name, part in zip(part_names("split", len(parts)), parts, strict=True):
+        functions.account.put(name, part)
+    (lost,) = reconcile(open_runs(), 0.0).unsettled
+    assert (lost.source.key, lost.size) == ("split.zip", sum(map(len, parts)))
+    assert functions.plan(object_created("split.zip")) == []
+    assert functions.account.executions() == [lost.run]
+    functions.plan_run(lost.run)
+    functions.extract(lost.run)
+    functions.report(lost.run)
+    assert reconcile(open_runs(), 0.0).unsettled == ()
 
 
 def test_a_lost_event_is_queued_again(

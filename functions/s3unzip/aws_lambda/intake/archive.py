@@ -25,6 +25,7 @@ from s3unzip.direct.plan import holds_directory, plan_direct
 from s3unzip.errors import ClaimedError, NotFoundError, SourceChangedError
 from s3unzip.model import Report, decode, run_id
 from s3unzip.planning.archive import make_plan
+from s3unzip.planning.reading import read_tail
 from s3unzip.run_files import REPORT
 from s3unzip.runs.records import RunRecords
 
@@ -68,9 +69,8 @@ def take_archive(request: Request, message: Message, context: Context, function:
     """
     calls = context.calls()
     source = context.stores.source(request.source)
-    length = context.tuning.tail_bytes
     try:
-        tail = calls.run("get", lambda: source.tail(request.source, length))
+        tail = read_tail(source, request.source, context, calls)
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
         return

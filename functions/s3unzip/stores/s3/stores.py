@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from s3unzip.stores.parts.source import PartsSource
 from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3RunStore
@@ -40,11 +41,12 @@ class S3Stores:
         self.session = session or Session(access or S3Access())
         self._work = work
         self._writing = writing or Writing()
-        self._source = S3Source(self.session if reading is None else Session(reading))
+        reader = self.session if reading is None else Session(reading)
+        self._source = PartsSource(S3Source(reader))
         self._destinations: dict[str, S3Destination] = {}
         self._lock = threading.Lock()
 
-    def source(self, location: Location) -> S3Source:  # noqa: ARG002 - one reads all buckets
+    def source(self, location: Location) -> PartsSource:  # noqa: ARG002 - one reads all buckets
         """Return the adapter that reads `location`."""
         return self._source
 

@@ -22,6 +22,7 @@ from s3unzip.zipformat.directory.records import (
 )
 from s3unzip.zipformat.errors import RejectedError
 from s3unzip.zipformat.ranges import ByteRange, Reads
+from s3unzip.zipformat.split.disks import ONE_DISK, Disks
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,10 +31,15 @@ if TYPE_CHECKING:
 
 
 class EndRecords(NamedTuple):
-    """The values of the end records together; `bound` is where the first record begins."""
+    """The values of the end records together; `bound` is where the first record begins.
+
+    `directory_offset` is absolute. `entries_here` is how many headers begin on the disk that has
+    the record.
+    """
 
     bound: int
     entries: int
+    entries_here: int
     directory_size: int
     directory_offset: int
     zip64_shift: int | None
@@ -51,10 +57,11 @@ def reject(code: str, message: str, offset: int | None = None) -> NoReturn:
 class Tail:
     """The archive's last bytes by absolute offset; reads of earlier bytes are requested."""
 
-    def __init__(self, data: bytes, size: int) -> None:
+    def __init__(self, data: bytes, size: int, disks: Disks = ONE_DISK) -> None:
         self.data = data
         self.size = size
         self.start = size - len(data)
+        self.disks = disks
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
         """Return bytes [start, stop) of the archive.
@@ -137,35 +144,42 @@ def read_zip64(
     if not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
         if needs:
             yield from _explain_no_locator(view, eocd, at)
-        return _end_without_zip64(eocd, at)
+        return _join_values(view.disks, eocd, at, None)
     locator = Zip64Locator._make(ZIP64_LOCATOR.unpack(raw))
-    if not needs and eocd.directory_offset + eocd.directory_size > locator_at:
-        yield from _refuse_ambiguous(view, locator, locator_at)
-        return _end_without_zip64(eocd, at)
-    record_at = yield from _find_zip64_record(view, locator, locator_at, policy, warnings)
+    declared = view.disks.place(locator.record_disk, locator.record_offset)
+    directory = view.disks.place(eocd.directory_disk, eocd.directory_offset)
+    if not needs and directory + eocd.directory_size > locator_at:
+        yield from _refuse_ambiguous(view, declared, locator_at)
+        return _join_values(view.disks, eocd, at, None)
+    record_at = yield from _find_zip64_record(view, declared, locator_at, policy, warnings)
     fixed = yield from view.read(record_at, record_at + ZIP64_EOCD_LENGTH)
     record = Zip64Eocd._make(ZIP64_EOCD.unpack(fixed))
-    _compare_zip64(eocd, record, at)
-    if locator.record_disk or locator.disks > 1:
+    _compare_zip64(view.disks, eocd, record, at)
+    if locator.record_disk > view.disks.last or max(1, locator.disks) != len(view.disks.starts):
         reject("multi-disk", f"the locator speaks of {locator.disks} disks", locator_at)
-    _check_disks(record.disk, record.directory_disk, record.disk_entries, record.entries, record_at)
-    shift = record_at - locator.record_offset
+    return _join_values(view.disks, record, record_at, record_at - declared)
+
+
+def _join_values(
+    disks: Disks, record: Eocd | Zip64Eocd, at: int, zip64_shift: int | None
+) -> EndRecords:
+    """Return the values of the record at `at`, once its disk numbers are checked."""
+    _check_disks(disks, record, at)
+    disk, offset = record.directory_disk, record.directory_offset
+    if lack := disks.find_lack(disk, offset):
+        reject("multi-disk", f"the directory begins on {lack}", at)
+    start = disks.place(disk, offset)
     return EndRecords(
-        record_at, record.entries, record.directory_size, record.directory_offset, shift
+        at, record.entries, record.disk_entries, record.directory_size, start, zip64_shift
     )
 
 
-def _end_without_zip64(eocd: Eocd, at: int) -> EndRecords:
-    _check_disks(eocd.disk, eocd.directory_disk, eocd.disk_entries, eocd.entries, at)
-    return EndRecords(at, eocd.entries, eocd.directory_size, eocd.directory_offset, None)
-
-
-def _refuse_ambiguous(view: Tail, locator: Zip64Locator, locator_at: int) -> Reads[None]:
+def _refuse_ambiguous(view: Tail, declared: int, locator_at: int) -> Reads[None]:
     """Refuse a locator inside a directory that needs none, if it leads to a record.
 
     Otherwise it is the end of a name or comment that looks like a locator.
     """
-    for place in (locator.record_offset, locator_at - ZIP64_EOCD_LENGTH):
+    for place in (declared, locator_at - ZIP64_EOCD_LENGTH):
         if 0 <= place <= locator_at - ZIP64_EOCD_LENGTH:
             raw = yield from view.read(place, place + 4)
             if raw == ZIP64_EOCD_SIGNATURE:
@@ -183,19 +197,23 @@ def _explain_no_locator(view: Tail, eocd: Eocd, at: int) -> Reads[None]:
     if ZIP64_LOCATOR_SIGNATURE in near:
         reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
     plain = SENTINEL_32 not in (eocd.directory_size, eocd.directory_offset)
-    if not (plain and eocd.disk == 0 == eocd.directory_disk and eocd.entries == SENTINEL_16):
+    numbered = max(eocd.disk, eocd.directory_disk) <= view.disks.last
+    if not (plain and numbered and eocd.entries == SENTINEL_16):
         reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
 
 
-def _check_disks(disk: int, directory_disk: int, disk_entries: int, entries: int, at: int) -> None:
-    if disk or directory_disk:
+def _check_disks(disks: Disks, record: Eocd | Zip64Eocd, at: int) -> None:
+    """Check that the record at `at` names its own disk, and one for the directory before it."""
+    disk, directory_disk = record.disk, record.directory_disk
+    if disk != disks.disk_of(at) or directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {directory_disk}", at)
-    if disk_entries != entries:
-        reject("multi-disk", f"{disk_entries} of {entries} members on this disk", at)
+    here, entries = record.disk_entries, record.entries
+    if here > entries or (directory_disk == disk and here != entries):
+        reject("multi-disk", f"{here} of {entries} members on this disk", at)
 
 
 def _find_zip64_record(
-    view: Tail, locator: Zip64Locator, locator_at: int, policy: Policy, warnings: list[Finding]
+    view: Tail, declared: int, locator_at: int, policy: Policy, warnings: list[Finding]
 ) -> Generator[ByteRange, bytes, int]:
     """Return where the ZIP64 end record is: it must end at the locator.
 
@@ -203,7 +221,6 @@ def _find_zip64_record(
     looked for right before the locator, then where the locator says.
     """
     plain_at = locator_at - ZIP64_EOCD_LENGTH
-    declared = locator.record_offset
     if plain_at >= 0:
         raw = yield from view.read(plain_at, plain_at + 12)
         if raw.startswith(ZIP64_EOCD_SIGNATURE):
@@ -241,12 +258,17 @@ def _refuse_second_record(view: Tail, declared: int, record_at: int) -> Reads[No
         reject("multiple-zip64-eocd", f"records at {declared} and {record_at}", declared)
 
 
-def _compare_zip64(eocd: Eocd, record: Zip64Eocd, at: int) -> None:
-    """Refuse an end record whose fields are neither sentinels nor the ZIP64 record's."""
+def _compare_zip64(disks: Disks, eocd: Eocd, record: Zip64Eocd, at: int) -> None:
+    """Refuse an end record whose fields are neither sentinels nor the ZIP64 record's.
+
+    The ZIP64 record may be on another disk: then it has another number and another count.
+    """
+    is_apart = disks.is_split and disks.disk_of(at) != record.disk
+    disk, entries_here = (disks.last, 0) if is_apart else (record.disk, record.disk_entries)
     for name, value, sentinel, wide in (
-        ("disk", eocd.disk, SENTINEL_16, record.disk),
+        ("disk", eocd.disk, SENTINEL_16, disk),
         ("directory disk", eocd.directory_disk, SENTINEL_16, record.directory_disk),
-        ("members on this disk", eocd.disk_entries, SENTINEL_16, record.disk_entries),
+        ("members on this disk", eocd.disk_entries, SENTINEL_16, entries_here),
         ("members", eocd.entries, SENTINEL_16, record.entries),
         ("directory size", eocd.directory_size, SENTINEL_32, record.directory_size),
         ("directory offset", eocd.directory_offset, SENTINEL_32, record.directory_offset),

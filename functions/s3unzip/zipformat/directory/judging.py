@@ -85,7 +85,7 @@ class _HeaderReading:
         self.zip64_fields = self.extras.of(ZIP64)
         payload = self.zip64_fields[0] if self.zip64_fields else None
         self.values = resolve_zip64(payload, size, compressed, offset, disk)
-        self.offset = self.values.offset + location.prefix
+        self.offset = location.disks.place(self.values.disk, self.values.offset) + location.prefix
         self.warnings: list[Finding] = []
         self.failure: Finding | None = None
 
@@ -141,8 +141,8 @@ class _HeaderReading:
         self.warnings.append(finding)
 
     def _check_place(self, values: Zip64Values) -> None:
-        if values.disk:
-            self._reject("multi-disk", f"the member begins on disk {values.disk}")
+        if lack := self.location.disks.find_lack(values.disk, values.offset):
+            self._reject("multi-disk", f"the member begins on {lack}")
         stop = self.offset + LOCAL_LENGTH + len(self.raw) + values.compressed_size
         if stop > self.location.start:
             message = f"it would end at {stop}, the directory begins at {self.location.start}"

@@ -32,6 +32,7 @@ from s3unzip.zipformat.directory.records import (
 )
 from s3unzip.zipformat.foreign import FOREIGN_HEAD, describe_foreign
 from s3unzip.zipformat.ranges import ByteRange, Reads
+from s3unzip.zipformat.split.disks import ONE_DISK, Disks
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -47,7 +48,8 @@ class DirectoryLocation(Struct, frozen=True):
 
     Add `prefix` to every offset in the archive. `entries` is the declared count: compare it, never
     allocate by it. `held` is the end of the directory that the tail already contains: read only
-    from `start` to ``stop - len(held)``, then feed `held`.
+    from `start` to ``stop - len(held)``, then feed `held`. `entries_here` is how many headers begin
+    on the last of the `disks` that has some of the directory.
     """
 
     start: int
@@ -58,6 +60,8 @@ class DirectoryLocation(Struct, frozen=True):
     is_zip64: bool
     held: bytes
     warnings: tuple[Finding, ...] = ()
+    disks: Disks = ONE_DISK
+    entries_here: int = 0
 
     @property
     def missing(self) -> ByteRange:
@@ -65,11 +69,14 @@ class DirectoryLocation(Struct, frozen=True):
         return ByteRange(self.start, self.stop - len(self.held))
 
 
-def locate_directory(tail: bytes, size: int, policy: Policy) -> Reads[DirectoryLocation]:
+def locate_directory(
+    tail: bytes, size: int, policy: Policy, disks: Disks = ONE_DISK
+) -> Reads[DirectoryLocation]:
     """Read where the central directory is; `tail` is the last bytes of `size`.
 
     A tail of at least `TAIL_LENGTH` bytes contains all that is needed but for a few bytes
-    elsewhere.
+    elsewhere. `disks` are the files that `size` is the sum of, if there are several. An end record
+    on disk 0 says that they are pieces of one disk.
 
     Raises:
         RejectedError: the archive has no index, a broken one, or two.
@@ -85,6 +92,8 @@ def locate_directory(tail: bytes, size: int, policy: Policy) -> Reads[DirectoryL
     warnings: list[Finding] = []
     at = find_eocd(window, window_start, policy, warnings)
     eocd = Eocd._make(EOCD.unpack_from(window, at - window_start))
+    if eocd.disk:
+        view.disks = disks
     end = yield from read_zip64(view, eocd, at, policy, warnings)
     _check_limits(end, policy)
     start, prefix = yield from _place_directory(view, end, warnings)
@@ -99,6 +108,8 @@ def locate_directory(tail: bytes, size: int, policy: Policy) -> Reads[DirectoryL
         is_zip64=end.zip64_shift is not None,
         held=view.data[max(0, start - view.start) : max(0, end.bound - view.start)],
         warnings=tuple(warnings),
+        disks=view.disks,
+        entries_here=end.entries_here,
     )
 
 
@@ -136,6 +147,9 @@ def _place_directory(
         reject("zip64-locator-mismatch", message, end.bound)
     if prefix == 0:
         return declared, 0
+    if view.disks.is_split:
+        message = f"{prefix} bytes between the directory and its end record"
+        reject("gap-before-eocd", message, declared + end.directory_size)
     adjusted = declared + prefix
     at_declared = yield from view.read(declared, min(declared + 4, end.bound))
     if end.directory_size < CENTRAL_LENGTH:

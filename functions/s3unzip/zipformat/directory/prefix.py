@@ -13,6 +13,7 @@ from s3unzip.finding import Finding
 from s3unzip.zipformat.directory.end_records import Tail
 from s3unzip.zipformat.directory.records import (
     CENTRAL_LENGTH,
+    DESCRIPTOR_SIGNATURE,
     EOCD,
     EOCD_LENGTH,
     EOCD_SIGNATURE,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 # Bytes to search at each end: an archive begins with a local header near the first byte, or ends
 # with its end record and a comment near the last byte.
 LOOKED = MAX_COMMENT + EOCD_LENGTH
+
+# 8.5.3, 8.5.4: what a split archive begins with, and one that needed no second part after all.
+SPANNING_SIGNATURES = (DESCRIPTOR_SIGNATURE, b"PK00")
 
 _LOCAL = Struct("<4sHHHHHIIIHH")  # 4.3.7
 _MAX_METHOD = 99
@@ -51,6 +55,8 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         return []
     view = Tail(tail, location.size)
     head = yield from view.read(0, min(first, LOOKED))
+    if head in SPANNING_SIGNATURES and not location.prefix:
+        return []
     found = find_archive(head, 0, first)
     if found is None and first > LOOKED:
         start = max(LOOKED, first - LOOKED)

@@ -8,6 +8,7 @@ header and says what is particular. It also reads a whole run in which any check
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from itertools import repeat
 from operator import le, mul
 from struct import Struct
@@ -74,6 +75,9 @@ class DirectoryReader:
         self._policy = policy
         self._rest = b""
         self._read = 0
+        self._position = location.start  # of `_rest`
+        self._here = location.disks.starts[location.disks.disk_of(location.stop)]
+        self._read_here = 0  # headers that begin there or later
         # Known plain heads: method, flags, whether attributes hold a mode. Known plain traits: the
         # mode. Known extra blocks without meaning: their length.
         self._heads: dict[bytes, tuple[int, int, bool]] = {}
@@ -102,7 +106,11 @@ class DirectoryReader:
             headers.runs.append(self._read_run(data, run))
             self._read += len(run.starts)
             at = run.stop
+            if self._location.disks.is_split:
+                first = bisect_left(run.starts, self._here - self._position)
+                self._read_here += len(run.starts) - first
         self._rest = data[at:]
+        self._position += at
         return headers
 
     def finish(self) -> None:
@@ -123,6 +131,10 @@ class DirectoryReader:
             if self._read % 65536 == declared:
                 message += " (the same modulo 65,536: a writer without ZIP64)"
             raise RejectedError(Finding("count-mismatch", message, at))
+        here = self._location.entries_here
+        if self._location.disks.is_split and self._read_here != here:
+            message = f"{here} headers declared on the last disk, {self._read_here} found"
+            raise RejectedError(Finding("multi-disk", message, at))
 
     # This code runs once for each header, so it avoids calls.
     def _walk(  # noqa: C901, PLR0915 (as said)
@@ -236,6 +248,7 @@ class DirectoryReader:
             max(sizes) > min(limits.member_size, SENTINEL_32 - 1)
             or max(compressed) >= SENTINEL_32
             or max(offsets) >= SENTINEL_32
+            or (self._location.disks.is_split and max(offsets) >= self._location.disks.stop(0))
         ):
             return None
         if METHOD_STORED in methods:

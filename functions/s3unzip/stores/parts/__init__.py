@@ -1,0 +1,1 @@
+"""Archives of several parts, read as one."""

@@ -1,0 +1,1 @@
+"""Split archives (APPNOTE 8): their disks, and what an archive says of them."""
