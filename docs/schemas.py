@@ -72,14 +72,18 @@ def _declared(name: str, homes: Mapping[str, type]) -> dict[str, str]:
     return {field: found.comment for field, found in read_declarations(homes[name]).items()}
 
 
-def _structs(kind: object) -> Iterator[tuple[str, type]]:
-    """Yield the names and the types of the structs that values of `kind` consist of."""
+def _structs(kind: object, home: type | None = None) -> Iterator[tuple[str, type]]:
+    """Yield the names and the types of the structs that values of `kind` consist of.
+
+    A field of `home` may have values of `home`, which are not told again.
+    """
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind.__name__, kind
         for field in msgspec.structs.fields(kind):
-            yield from _structs(field.type)
+            yield from _structs(field.type, kind)
     for part in get_args(kind):
-        yield from _structs(part)
+        if part is not home:
+            yield from _structs(part, home)
 
 
 def _detail(pin: Pin | None) -> dict[str, Any]:
