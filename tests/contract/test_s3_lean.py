@@ -16,7 +16,7 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location
 from s3unzip.stores.ports import ListedObject
 from s3unzip.stores.s3.access import S3Access
-from s3unzip.stores.s3.signing import UNSIGNED, Signer, Target, encode_path, encode_query
+from s3unzip.stores.s3.lean.signing import UNSIGNED, Signer, Target, encode_path, encode_query
 from s3unzip.stores.s3.stores import S3Stores
 from tests.servers import HOST, Asked, HttpServer, Reply
 

@@ -111,6 +111,19 @@ class AimdLimiter:
             if self._waiting:
                 self._changed.notify(2)  # the place given back, and maybe one more
 
+    def add_successes(self, count: int) -> None:
+        """Note calls that succeeded without `run`, several in one."""
+        with self._lock:
+            self._successes += count
+            while self._successes and self._limit < self._max_concurrency:
+                step = 1 if self._starting else self._limit
+                if self._successes < step:
+                    break
+                self._successes -= step
+                self._limit += 1
+            if self._waiting:
+                self._changed.notify_all()
+
 
 class Calls:
     """Runs calls for one step."""
@@ -181,9 +194,10 @@ class Calls:
                     raise
                 attempt += 1
 
-    def count(self, kind: Kind) -> None:
-        """Count a request that is made without `run`."""
-        self._count(kind)
+    def count(self, kind: Kind, times: int = 1) -> None:
+        """Count requests that are made without `run`."""
+        with self._lock:
+            self._counts[kind] += times
 
     @property
     def requests(self) -> Requests:

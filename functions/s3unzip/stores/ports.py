@@ -15,7 +15,7 @@ turn every fault into the tree of `errors`:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -98,6 +98,22 @@ class ListedObject(NamedTuple):
     key: str
     size: int
     etag: str | None = None  # without its quotes; None: the store keeps none (a folder)
+
+
+@runtime_checkable
+class AsksMany(Protocol):
+    """A destination that asks for many objects at once with less CPU."""
+
+    def heads(self, keys: Sequence[str], at_once: int) -> Sequence[StoredObject | None]:
+        """Return what is stored under each key; None: only `Destination.head` can tell.
+
+        No request is tried again, and no fault is raised.
+
+        Args:
+            keys: of the objects.
+            at_once: requests in flight.
+        """
+        ...
 
 
 class Upload(NamedTuple):

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.objects.stored import GzipCrc, PlainCrc
-from s3unzip.stores.ports import StoredObject
+from s3unzip.stores.ports import AsksMany, StoredObject
 from s3unzip.verification.findings import Equal
 from s3unzip.verification.listing import size_difference
 from s3unzip.verification.results import Difference, Kind, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Destination
     from s3unzip.verification.findings import Expected, Findings
 
 HANDFUL = 16  # objects that a thread takes at a time
+BATCH = 256  # objects that one thread asks for at once
+CONNECTIONS = 32  # requests in flight of one thread
 
 
 class Look(NamedTuple):
@@ -42,6 +44,10 @@ class Looker(Protocol):
         """Look at one object with one request; None if it does not exist."""
         ...
 
+    def look_many(self, keys: Sequence[str], at_once: int) -> Sequence[Look | None]:
+        """Look at objects where that is cheaper together; None: only `look` can tell."""
+        ...
+
 
 class HeadLooker:
     """Uses HEAD: the store's own checksum, or the writer's metadata without one.
@@ -60,8 +66,16 @@ class HeadLooker:
     def look(self, key: str) -> Look | None:
         """Return the size and the CRC-32 of an object, None if it does not exist."""
         stored = self._destination.head(key)
-        if stored is None:
-            return None
+        return None if stored is None else self._judge(stored)
+
+    def look_many(self, keys: Sequence[str], at_once: int) -> Sequence[Look | None]:
+        """Return sizes and CRC-32s of objects, None where only `look` can tell."""
+        if not isinstance(self._destination, AsksMany):
+            return [None] * len(keys)
+        found = self._destination.heads(keys, at_once)
+        return [None if stored is None else self._judge(stored) for stored in found]
+
+    def _judge(self, stored: StoredObject) -> Look:
         if stored.checksum is not None and not self._is_gzip:
             return Look(stored._replace(crc32=stored.checksum), Witness.CHECKSUM)
         return Look(stored, self._witness)
@@ -90,6 +104,10 @@ class ByteLooker:
         self._found.add_bytes(size)
         return Look(StoredObject(key, size, content.crc32), Witness.READ)
 
+    def look_many(self, keys: Sequence[str], at_once: int) -> Sequence[Look | None]:  # noqa: ARG002 - the protocol's
+        """Return nothing: each object has a request of its own."""
+        return [None] * len(keys)
+
 
 def compare_contents(
     suspects: Sequence[Expected], looker: Looker, calls: Calls, found: Findings, threads: int
@@ -101,29 +119,56 @@ def compare_contents(
     """
     if not suspects:
         return
-    starts = iter(range(0, len(suspects), HANDFUL))  # shared: `next` on it is atomic
+    together = max(1, threads // CONNECTIONS)
+    left: list[Expected] = []  # `extend` is atomic
 
-    def compare_some() -> None:
-        for start in starts:
-            judged = [
-                _judge(member, calls.paced(looker.call, partial(looker.look, member.key)))
-                for member in suspects[start : start + HANDFUL]
-            ]
-            found.add(
-                [one for one in judged if isinstance(one, Difference)],
-                [one for one in judged if isinstance(one, Equal)],
-            )
+    def compare_batch(start: int) -> None:
+        some = suspects[start : start + BATCH]
+        looks = looker.look_many(
+            [member.key for member in some], min(calls.pace.limit, CONNECTIONS)
+        )
+        known = [(one, look) for one, look in zip(some, looks, strict=True) if look is not None]
+        calls.count(looker.call, len(known))
+        calls.pace.add_successes(len(known))
+        _add(found, [_judge(member, look) for member, look in known])
+        left.extend(one for one, look in zip(some, looks, strict=True) if look is None)
+
+    def compare_some(start: int) -> None:
+        judged = [
+            _judge(member, calls.paced(looker.call, partial(looker.look, member.key)))
+            for member in left[start : start + HANDFUL]
+        ]
+        _add(found, judged)
+
+    _share(compare_batch, range(0, len(suspects), BATCH), together, calls)
+    _share(compare_some, range(0, len(left), HANDFUL), threads, calls)
+
+
+def _share(work: Callable[[int], None], places: Sequence[int], threads: int, calls: Calls) -> None:
+    """Call `work` with each place, by so many threads."""
+    coming = iter(places)  # shared: `next` on it is atomic
+
+    def work_on() -> None:
+        for place in coming:
+            work(place)
 
     with ThreadPoolExecutor(threads, thread_name_prefix="look") as pool:
-        working = [pool.submit(compare_some) for _ in range(min(threads, len(suspects)))]
+        working = [pool.submit(work_on) for _ in range(min(threads, len(places)))]
         try:
             for one in working:
                 one.result()
         except S3UnzipError:
             calls.end()
-            for _ in starts:  # no thread begins another
+            for _ in coming:  # no thread begins another
                 pass
             raise
+
+
+def _add(found: Findings, judged: Sequence[Difference | Equal]) -> None:
+    found.add(
+        [one for one in judged if isinstance(one, Difference)],
+        [one for one in judged if isinstance(one, Equal)],
+    )
 
 
 def _judge(member: Expected, look: Look | None) -> Difference | Equal:

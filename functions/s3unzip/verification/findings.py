@@ -69,6 +69,16 @@ class Findings:
         if self._progress is not None:
             self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
+    def add_equal(self, keys: Sequence[str], witness: Witness) -> None:
+        """Add objects that are as they should be, all by the same witness."""
+        with self._lock:
+            self.witnesses[witness] += len(keys)
+            if self._each is not None:
+                for key in keys:
+                    self._each(Judged(key, witness=witness))
+        if self._progress is not None:
+            self._progress.finished({"extracted": len(keys)})
+
     def add_bytes(self, size: int) -> None:
         """Add bytes that were read."""
         with self._lock:

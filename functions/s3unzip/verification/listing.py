@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from operator import attrgetter, eq
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.verification.findings import Equal, Expected
 from s3unzip.verification.results import Difference, Kind, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.runs.written import WrittenObjects
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Destination, ListedObject
-    from s3unzip.verification.findings import Findings
+    from s3unzip.verification.findings import Expected, Findings
 
 PAGE = 1_000  # keys of one LIST response
 LISTS = 16  # ranges of keys that are listed concurrently
+_KEY = attrgetter("key")
 BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 
 
@@ -73,8 +75,8 @@ def compare_listing(
 
     def compare(place: int) -> Suspects:
         members, first, stop = ranges[place]
-        objects = _list(destination, ranges.prefix, first, stop, calls)
-        return _merge(members, objects, written, found)
+        pages = _list_pages(destination, ranges.prefix, first, stop, calls)
+        return _merge(members, pages, written, found)
 
     with ThreadPoolExecutor(LISTS, thread_name_prefix="list") as pool:
         try:
@@ -96,41 +98,68 @@ def size_difference(member: Expected, size: int | None) -> Difference:
     return Difference(member.key, Kind.SIZE, f"{member.size} bytes", f"{size} bytes")
 
 
-def _list(
+def _list_pages(
     destination: Destination, prefix: str, first: str, stop: str, calls: Calls
-) -> Iterator[ListedObject]:
-    """Yield the objects from `first` to before `stop`; each page is a separate call."""
+) -> Iterator[list[ListedObject]]:
+    """Yield the objects from `first` to before `stop` by pages; each page is a separate call."""
 
     def read_page(begin: str) -> list[ListedObject]:
         return list(itertools.islice(destination.list_objects(prefix, begin, stop), PAGE))
 
     while True:
         page = calls.paced("list", partial(read_page, first))
-        yield from (entry for entry in page if entry.key < stop)
-        if len(page) < PAGE:
+        is_last = len(page) < PAGE
+        while page and page[-1].key >= stop:
+            del page[-1]
+            is_last = True
+        if page:
+            yield page
+        if is_last:
             return
         first = page[-1].key + "\0"  # the smallest key after it
 
 
 def _merge(
     members: Sequence[Expected],
-    objects: Iterator[ListedObject],
+    pages: Iterator[list[ListedObject]],
     written: WrittenObjects,
     found: Findings,
 ) -> Suspects:
     """Compare members and objects by the listing; return those that need more requests."""
     suspects = Suspects([], [])
-    differences: list[Difference] = []
-    equal: list[Equal] = []
-    for member, listed in _pair(members, objects):
-        judged = _judge(member, listed, written, suspects)
-        if isinstance(judged, Difference):
-            differences.append(judged)
-        elif judged is not None:
-            equal.append(judged)
-    if differences or equal:
-        found.add(differences, equal)
+    start = 0
+    for page in pages:
+        stop = bisect_right(members, page[-1].key, start, key=_KEY)
+        _merge_page(members[start:stop], page, written, suspects, found)
+        start = stop
+    _merge_page(members[start:], [], written, suspects, found)
     return suspects
+
+
+def _merge_page(
+    members: Sequence[Expected],
+    page: Sequence[ListedObject],
+    written: WrittenObjects,
+    suspects: Suspects,
+    found: Findings,
+) -> None:
+    """Compare the objects of one page with the members up to the page's last key."""
+    pairs: Iterable[tuple[Expected | None, ListedObject | None]] = zip(members, page, strict=False)
+    if len(members) != len(page) or not all(map(eq, map(_KEY, members), map(_KEY, page))):
+        pairs = _pair(members, iter(page))
+    differences: list[Difference] = []
+    proven: list[str] = []
+    for member, listed in pairs:
+        if member is None or listed is None or listed.size != member.size or not member.wanted:
+            differences += _differences(member, listed)
+        elif match := written.match(member.key, member.size, member.crc32, listed.etag):
+            proven.append(member.key)
+        else:
+            (suspects.unrecorded if match is None else suspects.replaced).append(member)
+    if differences:
+        found.add(differences)
+    if proven:
+        found.add_equal(proven, Witness.RECORD)
 
 
 def _pair(
@@ -152,24 +181,13 @@ def _pair(
         entry = next(objects, None)
 
 
-def _judge(
-    member: Expected | None,
-    listed: ListedObject | None,
-    written: WrittenObjects,
-    suspects: Suspects,
-) -> Difference | Equal | None:
-    """Return the result that the listing proves; None for a suspect or an uncounted object."""
+def _differences(member: Expected | None, listed: ListedObject | None) -> list[Difference]:
+    """Return the difference that the listing shows; none for a member that is not selected."""
     if member is None:
-        return None if listed is None else _extra(listed)
+        return [] if listed is None else [_extra(listed)]
     if not member.wanted:
-        return None
-    if listed is None or listed.size != member.size:
-        return size_difference(member, None if listed is None else listed.size)
-    match = written.match(member.key, member.size, member.crc32, listed.etag)
-    if match:
-        return Equal(member.key, Witness.RECORD)
-    (suspects.unrecorded if match is None else suspects.replaced).append(member)
-    return None
+        return []
+    return [size_difference(member, None if listed is None else listed.size)]
 
 
 def _extra(entry: ListedObject) -> Difference:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import obstore
 
-from s3unzip.errors import NotFoundError, StorageError
+from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError, StorageError
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import ListedObject, StoredObject
 from s3unzip.stores.s3 import boto_fallback as odd_keys
 from s3unzip.stores.s3.errors import S3_ERRORS
-from s3unzip.stores.s3.lean import read_headers
+from s3unzip.stores.s3.lean.client import read_headers
+from s3unzip.stores.s3.lean.head_batch import HeadBatch
 from s3unzip.stores.s3.uploads import S3Uploads, unquoted
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from obstore import Attributes
 
     from s3unzip.stores.ports import Buffer, ObjectFacts
-    from s3unzip.stores.s3.lean import LeanClient
+    from s3unzip.stores.s3.lean.client import LeanClient
 
 PIECE = 1024**2
 DELETE_BATCH = 1_000
@@ -76,6 +77,17 @@ class S3Destination(S3Uploads):
             raise refusal from None
         return read_headers(key, headers)
 
+    def heads(self, keys: Sequence[str], at_once: int) -> list[StoredObject | None]:
+        """Return what is stored under each key, None if only `head` can tell."""
+        try:
+            asker = self._asker()
+        except (S3UnzipError, *S3_ERRORS):  # no credentials: `head` says so
+            asker = None
+        if asker is None:
+            return [None] * len(keys)
+        answers = zip(keys, HeadBatch(asker, keys).run(at_once), strict=True)
+        return [None if found is None else _try_headers(key, found) for key, found in answers]
+
     def _asker(self) -> LeanClient | None:
         return self._session.asker(self._bucket, self._writing.owner)
 
@@ -93,6 +105,9 @@ class S3Destination(S3Uploads):
             asker = self._asker()
             pages = self._pages(prefix, after) if asker is None else asker.pages(prefix, after)
             for page in pages:
+                if page and first <= page[0].key and page[-1].key <= last:
+                    yield from page
+                    continue
                 for entry in page:
                     if entry.key > last:
                         return
@@ -160,6 +175,13 @@ def _attributes(facts: ObjectFacts) -> Attributes:
     if facts.storage_class is not None:
         attributes["Storage-Class"] = facts.storage_class
     return attributes
+
+
+def _try_headers(key: str, headers: Mapping[str, str]) -> StoredObject | None:
+    try:
+        return read_headers(key, headers)
+    except ServiceFaultError:
+        return None
 
 
 def _just_before(key: str) -> str:

@@ -36,9 +36,9 @@ from s3unzip.stores.s3.errors import (
     read_answer,
     translate_error,
 )
-from s3unzip.stores.s3.lean import LeanClient, Wait
+from s3unzip.stores.s3.lean.client import LeanClient, Wait
+from s3unzip.stores.s3.lean.signing import Anonymous, Signer
 from s3unzip.stores.s3.reachability import is_proxied, why_unreachable
-from s3unzip.stores.s3.signing import Anonymous, Signer
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials

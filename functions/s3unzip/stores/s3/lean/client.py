@@ -17,21 +17,23 @@ from base64 import b64decode
 from collections import deque
 from contextlib import closing
 from http.client import HTTPException, HTTPResponse, IncompleteRead
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote_plus, urlsplit
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from urllib.parse import urlsplit
 from weakref import finalize
-from xml.etree import ElementTree as ET
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.ports import ListedObject, StoredObject
+from s3unzip.stores.ports import StoredObject
 from s3unzip.stores.s3.errors import UNTRUSTED, Answer, RefusedError, read_body
-from s3unzip.stores.s3.signing import Target, encode_path, encode_query
+from s3unzip.stores.s3.lean.list_page import read_page
+from s3unzip.stores.s3.lean.signing import Target, encode_path, encode_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from s3unzip.stores.s3.signing import AnySigner
+    from s3unzip.stores.ports import ListedObject
+    from s3unzip.stores.s3.lean.list_page import Page
+    from s3unzip.stores.s3.lean.signing import AnySigner
 
 HEAD_BYTES = 64 * 1024  # of an answer's head
 PAGE_BYTES = 16 * 1024**2  # of a page of LIST: 1,000 keys of 1,024 bytes, each byte as "%xx"
@@ -48,13 +50,6 @@ class Wait(NamedTuple):
 
     connect: float
     stall: float  # without a byte
-
-
-class Page(NamedTuple):
-    """One answer of LIST."""
-
-    objects: list[ListedObject]
-    next_token: str | None  # None: it was the last
 
 
 class LeanClient:
@@ -94,11 +89,20 @@ class LeanClient:
         Raises:
             RefusedError: there is no such object, or S3 did not answer with it.
         """
-        target = Target("HEAD", self._host, encode_path(f"{self._path}/{key}"))
-        status, headers, _ = self._ask(target, CHECKSUM_MODE)
+        status, headers, _ = self._ask("head", self.head_request(key))
         if status != 200:
             raise RefusedError(self._misplaced(headers) or Answer(status, "", ""))
         return headers
+
+    def head_request(self, key: str) -> bytes:
+        """Return the request for the headers of an object."""
+        target = Target("HEAD", self._host, encode_path(f"{self._path}/{key}"))
+        return self._request(target, CHECKSUM_MODE)
+
+    @property
+    def stall_seconds(self) -> float:
+        """How long a server may send nothing."""
+        return self._wait.stall
 
     def pages(self, prefix: str, start_after: str) -> Iterator[list[ListedObject]]:
         """Yield the objects below `prefix` after a key, a page of at most 1,000 at a time.
@@ -124,10 +128,10 @@ class LeanClient:
             query["start-after"] = start_after
         path = encode_path(self._path) or "/"
         target = Target("GET", self._host, path, encode_query(query))
-        status, headers, body = self._ask(target, {})
+        status, headers, body = self._ask("list", self._request(target, {}))
         if status != 200:
             raise RefusedError(self._misplaced(headers) or read_body(status, body))
-        return _read_page(body)
+        return read_page(body)
 
     def _misplaced(self, headers: Mapping[str, str]) -> Answer | None:
         """Return what a bucket in another region answers; a HEAD has no body that says so."""
@@ -136,34 +140,42 @@ class LeanClient:
             return None
         return Answer(301, "PermanentRedirect", f"the bucket is in {region}")
 
-    def _ask(self, target: Target, more: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body of the answer to one request."""
+    def _request(self, target: Target, more: Mapping[str, str]) -> bytes:
         headers = self._signer.sign(target, {**self._headers, **more})
         where = f"{target.path}?{target.query}" if target.query else target.path
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        request = f"{target.method} {where} HTTP/1.1\r\n{lines}\r\n".encode()
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return f"{target.method} {where} HTTP/1.1\r\n{lines}\r\n".encode()
+
+    def _ask(
+        self, kind: Literal["head", "list"], request: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Return status, headers and body of the answer to one request."""
         try:
             while True:
-                sock, kept = self._take()
+                sock, kept = self.take()
                 try:
                     sock.sendall(request)
-                    answer, keeps = _read_head(sock) if target.method == "HEAD" else _read(sock)
+                    answer, keeps = read_head(sock) if kind == "head" else _read(sock)
                 except BaseException as error:
                     sock.close()
                     if kept and isinstance(error, ConnectionError):
                         # The server closed it just now, or the answer was lost: count it.
-                        count_request("head" if target.method == "HEAD" else "list")
+                        count_request(kind)
                         continue
                     raise
                 if keeps:
-                    self._idle.append((sock, time.monotonic()))
+                    self.keep(sock)
                 else:
                     sock.close()
                 return answer
         except (OSError, HTTPException) as error:
             raise RefusedError(_unanswered(error, self._wait)) from error
 
-    def _take(self) -> tuple[socket.socket, bool]:
+    def keep(self, sock: socket.socket) -> None:
+        """Keep a connection for a later request."""
+        self._idle.append((sock, time.monotonic()))
+
+    def take(self) -> tuple[socket.socket, bool]:
         """Return a connection, and whether it was kept from an earlier request."""
         while self._idle:
             try:
@@ -193,7 +205,7 @@ def _close_all(idle: deque[tuple[socket.socket, float]]) -> None:
         idle.pop()[0].close()
 
 
-def _read_head(sock: socket.socket) -> tuple[tuple[int, Mapping[str, str], bytes], bool]:
+def read_head(sock: socket.socket) -> tuple[tuple[int, Mapping[str, str], bytes], bool]:
     """Return the answer to a HEAD, which ends with its head, and whether the connection lasts."""
     data = sock.recv(HEAD_BYTES)
     while (end := data.find(b"\r\n\r\n")) < 0:
@@ -264,33 +276,3 @@ def read_headers(key: str, headers: Mapping[str, str]) -> StoredObject:
         # Of parts it is "...-3", a checksum of checksums.
         int.from_bytes(b64decode(checksum), "big") if _CHECKSUM.fullmatch(checksum) else None,
     )
-
-
-def _read_page(body: bytes) -> Page:
-    """Return what an answer of LIST says.
-
-    Raises:
-        RefusedError: it is no such answer.
-    """
-    try:
-        # botocore reads the same answers with the same parser; expat bounds what entities do.
-        root = ET.fromstring(body)  # noqa: S314
-    except ET.ParseError as error:
-        raise RefusedError(Answer(None, "", f"not an answer of LIST: {error}")) from error
-    space = root.tag.rpartition("}")[0]
-    space = space + "}" if space else ""
-    encoded = root.findtext(f"{space}EncodingType") == "url"
-    found: list[ListedObject] = []
-    for entry in root.iterfind(f"{space}Contents"):
-        fields = {field.tag: field.text or "" for field in entry}
-        try:
-            key, size = fields[f"{space}Key"], int(fields[f"{space}Size"])
-        except (KeyError, ValueError) as error:
-            raise RefusedError(Answer(None, "", f"an entry of LIST without {error}")) from error
-        etag = fields.get(f"{space}ETag", "").strip('"')
-        found.append(ListedObject(unquote_plus(key) if encoded else key, size, etag or None))
-    truncated = root.findtext(f"{space}IsTruncated") == "true"
-    token = root.findtext(f"{space}NextContinuationToken") if truncated else None
-    if truncated and not token:
-        raise RefusedError(Answer(None, "", "a page of LIST that is not the last names no next"))
-    return Page(found, token)

@@ -55,12 +55,23 @@ class Anonymous:
         return {**headers, "host": target.host}
 
 
+class _Common(NamedTuple):
+    """The parts of a signature that depend on the second and the headers, not on the target."""
+
+    signed: dict[str, str]  # headers
+    lines: str  # of the canonical request after method, path and query
+    text: str  # to sign, before the digest of the canonical request
+    authorization: str  # before the signature
+    key: bytes
+
+
 class Signer:
     """Signs for one region with the credentials of the moment; threads may share it."""
 
     def __init__(self, credentials: Callable[[], ReadOnlyCredentials], region: str) -> None:
         self._credentials = credentials
         self.region = region
+        self._last: tuple[object, _Common | None] = (None, None)
         self._key: tuple[tuple[str, str], bytes] = (("", ""), b"")  # of a secret and a day
 
     def sign(self, target: Target, headers: Mapping[str, str]) -> dict[str, str]:
@@ -70,11 +81,27 @@ class Signer:
             target: what is asked for.
             headers: more headers; names in lower case. All are signed.
         """
+        common = self._common(target.host, headers)
+        request = f"{target.method}\n{target.path}\n{target.query}\n{common.lines}"
+        digest = hashlib.sha256(request.encode()).hexdigest()
+        signature = hmac.digest(common.key, f"{common.text}{digest}".encode(), "sha256").hex()
+        return {**common.signed, "authorization": common.authorization + signature}
+
+    def _common(self, host: str, headers: Mapping[str, str]) -> _Common:
+        """Return what all requests with these headers share for a second."""
         now = self._credentials()
+        moment = (int(time.time()), host, tuple(headers.items()), now)
+        known, common = self._last
+        if known != moment or common is None:
+            common = self._make(host, headers, now)
+            self._last = (moment, common)
+        return common
+
+    def _make(self, host: str, headers: Mapping[str, str], now: ReadOnlyCredentials) -> _Common:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         signed = {
             **headers,
-            "host": target.host,
+            "host": host,
             "x-amz-content-sha256": UNSIGNED,
             "x-amz-date": stamp,
         }
@@ -83,17 +110,15 @@ class Signer:
         names = sorted(signed)
         listed = ";".join(names)
         lines = "".join(f"{name}:{signed[name]}\n" for name in names)
-        request = f"{target.method}\n{target.path}\n{target.query}\n{lines}\n{listed}\n{UNSIGNED}"
         scope = f"{stamp[:8]}/{self.region}/s3/aws4_request"
-        digest = hashlib.sha256(request.encode()).hexdigest()
-        text = f"{ALGORITHM}\n{stamp}\n{scope}\n{digest}"
-        key = self._key_of(now.secret_key or "", stamp[:8])
-        signature = hmac.digest(key, text.encode(), "sha256").hex()
-        signed["authorization"] = (
-            f"{ALGORITHM} Credential={now.access_key}/{scope},"
-            f"SignedHeaders={listed},Signature={signature}"
+        return _Common(
+            signed=signed,
+            lines=f"{lines}\n{listed}\n{UNSIGNED}",
+            text=f"{ALGORITHM}\n{stamp}\n{scope}\n",
+            authorization=f"{ALGORITHM} Credential={now.access_key}/{scope},"
+            f"SignedHeaders={listed},Signature=",
+            key=self._key_of(now.secret_key or "", stamp[:8]),
         )
-        return signed
 
     def _key_of(self, secret: str, day: str) -> bytes:
         known, key = self._key

@@ -1,0 +1,1 @@
+"""HEAD and LIST with little CPU. A verify consists of them."""
