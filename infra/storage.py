@@ -14,12 +14,16 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.reasons import acknowledge
+from infra.workflow import RUN_DAYS
 
 if TYPE_CHECKING:
     from infra.environment import Environment
     from infra.sections import BucketSection
 
-ABANDONED_DAYS = 7  # uploads of runs that never ended; a redrive is possible for 14 days
+# https://docs.aws.amazon.com/step-functions/latest/dg/redrive-executions.html
+REDRIVE_DAYS = 14  # after a failure
+# Until incomplete uploads are aborted: a redriven run may still need parts of its first day.
+ABANDONED_DAYS = RUN_DAYS + REDRIVE_DAYS + RUN_DAYS
 
 
 class Storage(Construct):

@@ -198,6 +198,14 @@ def test_ingest_bucket(dev: Synthesized) -> None:
     assert days == [1]
 
 
+def test_uploads_are_kept_for_a_redrive(dev: Synthesized) -> None:
+    """Parts outlive a run of seven days, the 14 days of its redrive, and the redriven run."""
+    destination = dev.properties("AWS::S3::Bucket", "StorageDestination")
+    (rule,) = destination["LifecycleConfiguration"]["Rules"]
+    assert rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] == 28
+    assert dev.definition()["TimeoutSeconds"] == 7 * 24 * 3600
+
+
 def test_retention(prod: Synthesized) -> None:
     """Runs, logs and dead letters are kept as long as the environment says, and no longer."""
     work = prod.properties("AWS::S3::Bucket", "StorageWork")
