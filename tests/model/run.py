@@ -15,6 +15,8 @@ OVERWRITE, SKIP_UNCHANGED, NEVER = "overwrite", "skip-unchanged", "never"
 EXTRACTED, UNCHANGED, FAILED = "extracted", "unchanged", "failed"
 COMPLETED, WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
 REJECTED, CHANGED, RUN_FAILED = "REJECTED", "SOURCE_CHANGED", "FAILED"
+STOPS_RUN = frozenset({"AccessDeniedError", "NotFoundError", "StoreFullError", "StoreRefusesError"})
+MAX_IDLE_ROUNDS = 20  # without progress; no fault here lasts as long
 ENDED_WELL = frozenset({COMPLETED, WITH_ERRORS})
 TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
 TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys((CHANGED, RUN_FAILED), "Archive Failed")
@@ -50,7 +52,9 @@ class Written(NamedTuple):
 class Attempt(NamedTuple):
     """One invocation that works on a task, and what was on record when it began."""
 
+    run: str
     finished: frozenset[str]  # keys with an outcome then
+    stops: int  # stops that were deleted before
     stopped: int | None  # the number of the stop that was on record; None: there was none
 
 
@@ -63,6 +67,7 @@ class RunState:
     written: Counter[str] = field(default_factory=Counter)  # how often each key became visible
     reports: list[Json] = field(default_factory=list)
     announced: list[str] = field(default_factory=list)  # verdicts
+    idle_rounds: int = 0  # reports in a row with as many missing members as the one before
     stops: int = 0  # how often stop.json was deleted
     stopped: bool = False  # it is there
 
@@ -107,7 +112,14 @@ class Model:
         """An invocation began to work on a task."""
         state = self.runs[run]
         finished = frozenset(state.outcomes.get(task, ()))
-        return Attempt(finished, state.stops if state.stopped else None)
+        return Attempt(run, finished, state.stops, state.stops if state.stopped else None)
+
+    def task_failed(self, attempt: Attempt, error: str) -> None:
+        """An invocation that worked on a task ended with an error."""
+        state = self.runs[attempt.run]
+        told = state.stopped or state.stops > attempt.stops
+        what = "reliability.md: the run ends at the first such fault: the task writes stop.json"
+        self.must(told or error not in STOPS_RUN, what, error)
 
     def object_visible(self, key: str, body: bytes, run: str, attempt: Attempt | None) -> None:
         """An object became visible at the destination, with the run that it names."""
@@ -174,6 +186,7 @@ class Model:
             self._check_whole(state, run, report)
         elif verdict == CHANGED:
             self.must(self.replaced, "SOURCE_CHANGED: the archive is overwritten", run)
+        self._check_progress(state, report)
         state.reports.append(report)
 
     def announced(self, title: str, detail: Json) -> None:
@@ -271,6 +284,13 @@ class Model:
         else:
             wrong = WITH_ERRORS if report.get(FAILED, 0) else COMPLETED
             self.must(report["verdict"] == wrong, "the verdict follows from the outcomes", report)
+
+    def _check_progress(self, state: RunState, report: Json) -> None:
+        missing = report.get("missing", 0)
+        before = state.reports[-1].get("missing", 0) if state.reports else 0
+        state.idle_rounds = state.idle_rounds + 1 if missing and missing == before else 0
+        goes_on = state.idle_rounds <= MAX_IDLE_ROUNDS
+        self.must(goes_on, "reliability.md: further rounds do the tasks that are left", report)
 
     def _check_whole(self, state: RunState, run: str, report: Json) -> None:
         for member in state.facts.members:

@@ -121,6 +121,17 @@ def _never_done(model: Model) -> None:
     model.all_quiet({}, {}, calm=False)
 
 
+def _stop_not_told(model: Model) -> None:
+    attempt = model.task_begun(RUN, "batch-0")
+    model.task_failed(attempt, "ServiceFaultError")  # the task is tried again
+    model.task_failed(attempt, "AccessDeniedError")
+
+
+def _no_progress(model: Model) -> None:
+    for _ in range(30):
+        model.report_written(RUN, _report("FAILED", missing=1))
+
+
 def _two_pins(model: Model) -> None:
     model.archive_put("v2", ArchiveFacts((GOOD,)))
     model.run_planned(RUN, "v2")
@@ -143,6 +154,8 @@ def _two_pins(model: Model) -> None:
         (_said_twice, "one event a run"),
         (_upload_left, "settling a run aborts every upload on record"),
         (_never_done, "written last"),
+        (_stop_not_told, "the task writes stop.json"),
+        (_no_progress, "further rounds do the tasks that are left"),
         (_two_pins, "the same request has the same run id"),
     ],
 )

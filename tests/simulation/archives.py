@@ -49,7 +49,7 @@ def choose_recipe(rng: random.Random, version: int) -> Recipe:
     """Return a recipe by the rng."""
     return Recipe(
         version,
-        small=rng.choice((0, 1, 3, 8)),
+        small=rng.choice((0, 1, 3, 8, 14)),
         streams=rng.choice((0, 0, 1)),
         copies=rng.choice((0, 0, 1)),
         split_copies=rng.choice((0, 0, 1)),

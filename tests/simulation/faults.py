@@ -23,9 +23,9 @@ class Fault(StrEnum):
     DELAY = "delay"  # it takes long
     CRASH = "crash"  # the process dies before the call does anything
     CRASH_AFTER = "crash-after"  # it is done, then the process dies
-    OUTAGE = "outage"  # every call is refused for a while
+    OUTAGE = "outage"  # every call, or every call of one kind, is refused for a while
     OVERWRITE = "overwrite"  # somebody puts another archive under the key
-    DENY = "deny"  # somebody takes a right away
+    DENY = "deny"  # a right is missing, for some calls or until an operator gives it back
     BUSY = "busy"  # no worker is free for an invocation
     TWICE = "twice"  # a message or an event is delivered twice
 
@@ -38,13 +38,14 @@ AMOUNTS = {
     Fault.DELAY: (0.4, 6),
     Fault.CRASH: (0.4, 4),
     Fault.CRASH_AFTER: (0.4, 4),
-    Fault.OUTAGE: (0.25, 2),
+    Fault.OUTAGE: (0.3, 2),
     Fault.OVERWRITE: (0.15, 2),
-    Fault.DENY: (0.15, 1),
+    Fault.DENY: (0.25, 2),
     Fault.BUSY: (0.2, 5),
     Fault.TWICE: (0.4, 3),
 }
-OUTAGE_SECONDS = 75.0  # longer than a call is tried again
+OUTAGES = (75.0, 75.0, 400.0, 1_000.0)  # seconds: longer than a call, or a task, is tried again
+REFUSALS = (1, 1, 3, 10, 1 << 30)  # calls that a missing right refuses
 RATES = (0.005, 0.02, 0.1, 0.3)  # of the calls
 DELAYS = (0.1, 5.0, 40.0, 130.0, 400.0)  # seconds
 
@@ -93,6 +94,20 @@ class FaultPlan:
     def delay(self) -> float:
         """Return how long a slow call takes, in seconds."""
         return self.rng.choice(DELAYS)
+
+    def outage(self, kind: str) -> tuple[str, float]:
+        """Return what an outage refuses that begins at a call of `kind`, and for how many seconds.
+
+        It refuses each call ("") or those of one kind, as a store may accept reads only.
+        """
+        return self.rng.choice(("", kind)), self.rng.choice(OUTAGES)
+
+    def refusals(self) -> int:
+        """Return how many calls a missing right refuses.
+
+        A few only, where a change of rights has not reached all servers of a store yet.
+        """
+        return self.rng.choice(REFUSALS)
 
     def clear(self) -> None:
         """Let nothing go wrong any more."""

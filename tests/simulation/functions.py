@@ -103,6 +103,8 @@ class Invoked:
         except Exception as error:  # noqa: BLE001 - as Lambda's runtime does
             self._error = type(error).__name__
             self._world.note(f"ends with {error!r}")
+            if self.process.attempt is not None:
+                self._world.model.task_failed(self.process.attempt, self._error)
             self._scheduler.ended = isinstance(error, ViolationError)
         finally:
             self._ended.set()

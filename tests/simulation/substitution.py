@@ -13,10 +13,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
 from tests.simulation import threads
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler
 
 PACKAGE = "s3unzip"
-_MISSING = object()
 
 
 class _Real:
@@ -43,23 +42,44 @@ class _Real:
         return id(self.value)
 
 
+# In the order of the substitutes in `_exchanges`.
+_REAL = {
+    _Real(value): None
+    for value in (threading, time, random, uuid4, SimpleQueue, ThreadPoolExecutor)
+}
+
+
+class _Place(NamedTuple):
+    """A name of a module of the package that holds what is exchanged."""
+
+    names: dict[str, Any]  # of the module
+    name: str
+    real: object
+
+
 @contextmanager
 def substituted(scheduler: Scheduler) -> Iterator[None]:
     """Let the product run on the threads, the clock and the rng of `scheduler`."""
     exchanged = _exchanges(scheduler)
-    undo: list[tuple[dict[str, Any], str, object]] = []
+    places = _find_places(len(sys.modules))
     try:
-        for module in _modules():
-            names = vars(module)
-            for name in list(names):
-                new = exchanged.get(_Real(names[name]), _MISSING)
-                if new is not _MISSING:
-                    undo.append((names, name, names[name]))
-                    names[name] = new
+        for place in places:
+            place.names[place.name] = exchanged[_Real(place.real)]
         yield
     finally:
-        for names, name, value in undo:
-            names[name] = value
+        for place in places:
+            place.names[place.name] = place.real
+
+
+@lru_cache(maxsize=1)
+def _find_places(modules: int) -> list[_Place]:
+    """Return where the package holds what is exchanged; it is the same until `modules` grows."""
+    return [
+        _Place(vars(module), name, value)
+        for module in _modules()
+        for name, value in vars(module).items()
+        if _Real(value) in _REAL
+    ]
 
 
 def _modules() -> list[Any]:
@@ -92,12 +112,12 @@ def _exchanges(scheduler: Scheduler) -> dict[_Real, object]:
         Condition=partial(threads.Condition, scheduler),
         Event=partial(threads.Event, scheduler),
     )
-    pairs: list[tuple[object, object]] = [
-        (threading, threading_),
-        (time, clock),
-        (random, chance),
-        (uuid4, make_uuid),
-        (SimpleQueue, threads.SimpleQueueOf(scheduler)),
-        (ThreadPoolExecutor, partial(threads.ThreadPoolExecutor, scheduler)),
+    substitutes: list[object] = [
+        threading_,
+        clock,
+        chance,
+        make_uuid,
+        threads.SimpleQueueOf(scheduler),
+        partial(threads.ThreadPoolExecutor, scheduler),
     ]
-    return {_Real(old): new for old, new in pairs}
+    return dict(zip(_REAL, substitutes, strict=True))

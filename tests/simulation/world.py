@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from tests.memory import MemoryBucket
-from tests.simulation.faults import OUTAGE_SECONDS, Fault
+from tests.simulation.faults import Fault
 from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class World:
     members: MemoryBucket = field(default_factory=lambda: MemoryBucket(part_checksums=True))
     records: dict[str, dict[str, bytes]] = field(default_factory=dict)  # by run, by name
     modified: float | None = None  # when the archive was put; None: the store does not say
-    outage: float = 0.0  # until when every call is refused
-    denied: set[str] = field(default_factory=set)  # rights that are missing now
+    outages: dict[str, float] = field(default_factory=dict)  # until when, by right; "": each call
+    denied: dict[str, int] = field(default_factory=dict)  # calls that a missing right still refuses
     overwrite: Callable[[], None] | None = None  # puts another archive, where one is left
     trace: list[str] = field(default_factory=list)
 
@@ -52,15 +52,16 @@ class World:
         if faults.injects(Fault.DELAY, name):
             scheduler.sleep(faults.delay())
         self._crash(Fault.CRASH, name)
-        if right in self.denied:
+        if self.denied and self._is_denied(right):
             self.note(f"{name}: denied")
             raise AccessDeniedError(f"{name}: not allowed, s3:{right} is missing")
         if faults.injects(Fault.THROTTLE, name):
             self.note(f"{name}: slow down")
             raise ThrottledError(f"{name}: slow down")
         if faults.injects(Fault.OUTAGE, name):
-            self.outage = scheduler.now + OUTAGE_SECONDS
-        if scheduler.now < self.outage or faults.injects(Fault.REFUSE, name):
+            kind, seconds = faults.outage(right)
+            self.outages[kind] = scheduler.now + seconds
+        if self._is_out(right) or faults.injects(Fault.REFUSE, name):
             self.note(f"{name}: refused")
             raise ServiceFaultError(f"{name}: internal error")
         try:
@@ -81,7 +82,8 @@ class World:
         if self.overwrite is not None and self.faults.injects(Fault.OVERWRITE, "the archive"):
             self.overwrite()
         if self.faults.injects(Fault.DENY, "a right"):
-            self.denied.add(self.faults.rng.choice(("GetObject", "PutObject")))
+            right = self.faults.rng.choice(("GetObject", "PutObject"))
+            self.denied[right] = self.faults.refusals()
 
     def note(self, what: str) -> None:
         """Write down what happened, for whoever reads a failure."""
@@ -96,6 +98,16 @@ class World:
         """Return what the invocation that calls works on, where it is a task."""
         function = self.function()
         return None if function is None else function.attempt
+
+    def _is_out(self, right: str) -> bool:
+        now = self.scheduler.now
+        return any(now < self.outages.get(kind, 0.0) for kind in ("", right))
+
+    def _is_denied(self, right: str) -> bool:
+        left = self.denied.get(right, 0)
+        if left:
+            self.denied[right] = left - 1
+        return left > 0
 
     def _crash(self, fault: Fault, name: str) -> None:
         if self.faults.injects(fault, name):
