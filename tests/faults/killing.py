@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from s3unzip.model import Location, OnConflict, Options, Request, encode
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
-from tests.faults.processes import await_end, descendants
+from tests.faults.processes import await_end, descendants, is_ending
 from tests.faults.program import Order
 from tests.faults.stores import DESTINATION, SOURCE
 from tests.faults.world import KEY, Listing, expected_listing, list_folder
@@ -57,7 +57,8 @@ class Sequence:
         self._dice = dice
         self.kills: Counter[str] = Counter()  # by what was killed
         self.programs = 0
-        self.orphans = 0  # processes that ran a second after their program
+        self.orphans = 0  # processes that ran a second after their program, and were not killed
+        self.late = 0  # those that were killed, and waited for a processor to end
         self.survivors = 0  # processes that never ended
         self.codes: Counter[int] = Counter()  # exit codes; a killed program has -9
 
@@ -86,6 +87,7 @@ class Sequence:
             "uploads_left": self._world.uploads(),
             "files_left": sum(1 for _ in (self._folder / "out").rglob(".s3unzip-*")),
             "orphans": self.orphans,
+            "late": self.late,
             "survivors": self.survivors,
         }
 
@@ -105,7 +107,9 @@ class Sequence:
             kills -= self._kill(program, children)
         code = program.wait(LAST_SECONDS)
         late = await_end(sorted(known), ORPHAN_SECONDS)
-        self.orphans += len(late)
+        ending = [pid for pid in late if is_ending(pid)]
+        self.late += len(ending)
+        self.orphans += len(late) - len(ending)
         self.survivors += len(await_end(late, LAST_SECONDS))
         return code
 
