@@ -1,4 +1,4 @@
-"""A mutation fuzzer for the ZIP core, deterministic by seed and case number.
+"""A mutation fuzzer, deterministic by seed and case number.
 
 A crash is any exception but the refusals of our own error tree; a hang is an
 input that takes longer than `HANG_SECONDS`. Inputs found are kept in `found/`
@@ -20,8 +20,12 @@ from s3unzip.errors import ArchiveError, RejectedError
 from s3unzip.zipformat import Limits, Member, MemberDecoder, Policy, decode_whole
 from tests.corpus.core import Cut, extract_member, read_index
 from tests.corpus.runner import CORPUS
+from tests.fuzz.answers import run_answers
 from tests.fuzz.boundary import run_boundary
 from tests.fuzz.mutations import mutate
+from tests.fuzz.names import run_names
+from tests.fuzz.placing import run_placing
+from tests.fuzz.runs import run_runs
 from tests.zips import (
     DESCRIPTORS,
     LZMA,
@@ -157,6 +161,10 @@ TARGETS = {
     "local": run_local,
     "codecs": run_codecs,
     "boundary": run_boundary,
+    "placing": run_placing,
+    "answers": run_answers,
+    "names": run_names,
+    "runs": run_runs,
 }
 
 

@@ -1,0 +1,170 @@
+"""Target `answers`: HTTP answers of web servers and of S3, mutated.
+
+A server on this machine gives each request the same bytes and hangs up. What is read of them is
+right in form, or refused in our own words.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING
+
+from s3unzip.errors import S3UnzipError
+from s3unzip.model import Location, Pin
+from s3unzip.stores.ports import AsksMany
+from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.web.access import WebAccess
+from s3unzip.stores.web.source import WebSource
+from s3unzip.zipformat.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from random import Random
+
+HOST = "127.0.0.1"
+STALL_SECONDS = 0.3
+LENGTH = 20  # bytes that are asked for
+SIZE = 1_000  # of the archive on the web
+
+_HEAD = (
+    b'HTTP/1.1 200 OK\r\nContent-Length: 300\r\nETag: "0123456789abcdef0123456789abcdef"\r\n'
+    b"x-amz-checksum-crc32: y/Q5Jg==\r\nx-amz-meta-zip-crc32: cbf43926\r\nConnection: close\r\n\r\n"
+)
+_RANGE = (
+    b"HTTP/1.1 206 Partial Content\r\nContent-Length: 20\r\nContent-Range: bytes 980-999/1000\r\n"
+    b'ETag: "e"\r\nLast-Modified: Sun, 22 Nov 2026 00:00:00 GMT\r\n\r\n01234567890123456789'
+)
+_CHUNKED = (
+    b"HTTP/1.1 206 Partial Content\r\nTransfer-Encoding: chunked\r\n"
+    b'Content-Range: bytes 980-999/1000\r\nETag: "e"\r\n\r\n'
+    b"a\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n"
+)
+_ENTRY = (
+    b"<Contents><Key>a%2Bb</Key><LastModified>2026-11-22T00:00:00Z</LastModified>"
+    b"<ETag>&quot;e&quot;</ETag><Size>7</Size></Contents>"
+)
+_LIST = (
+    b'<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult '
+    b'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><EncodingType>url</EncodingType>'
+    b"<IsTruncated>false</IsTruncated>" + _ENTRY * 3 + b"</ListBucketResult>"
+)
+_LISTING = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(_LIST), _LIST)
+_ERROR = b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"
+_REFUSED = b"HTTP/1.1 503 Slow Down\r\nContent-Length: %d\r\n\r\n%s" % (len(_ERROR), _ERROR)
+_MOVED = b"HTTP/1.1 302 Found\r\nLocation: /other?x=1\r\nContent-Length: 0\r\n\r\n"
+ANSWERS = (_HEAD, _RANGE, _RANGE, _CHUNKED, _LISTING, _LISTING, _REFUSED, _MOVED)
+TOKENS = (
+    b"0", b"-1", b"99999999999999999999", b"9" * 5_000, b"\xb2", b"\xff\xfe", b"\r\n", b"\n",
+    b"\0", b": ", b",", b"/", b"-", b"chunked", b"gzip", b"200", b"206", b"416", b"304", b"100",
+    b"//host.invalid/", b"https://", b"..", b"Content-Length: 3\r\n",
+    b"Transfer-Encoding: chunked\r\n", b"Location: http://127.0.0.1:1/\r\n",
+    b"Content-Encoding: gzip\r\n", b"Connection: close\r\n",
+    b"x-amz-bucket-region: eu-west-9\r\n", b"<", b"&", b"&lt;", b"<!DOCTYPE a [<!ENTITY b 'c'>]>",
+    b"<IsTruncated>true</IsTruncated>", b"<Key></Key>", b"%0A", b"%", b"x" * 70_000,
+)  # fmt: skip
+
+
+class OneAnswer:
+    """Gives every request `answer`, then hangs up."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self._listener = socket.create_server((HOST, 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            opened, _ = self._listener.accept()
+            with opened, suppress(OSError):
+                opened.settimeout(5)
+                asked = b""
+                while b"\r\n\r\n" not in asked:
+                    piece = opened.recv(65_536)
+                    if not piece:
+                        break
+                    asked += piece
+                if asked:
+                    opened.sendall(self.answer)
+                opened.shutdown(socket.SHUT_WR)
+
+
+@cache
+def _server() -> OneAnswer:
+    return OneAnswer()
+
+
+def _stores() -> tuple[WebSource, S3Stores]:
+    """Return what asks the server; made anew, so that no case leaves anything to the next."""
+    url = f"http://{HOST}:{_server().port}"
+    web = WebSource(WebAccess(connect_seconds=2.0, stall_seconds=STALL_SECONDS))
+    access = S3Access(url, connect_seconds=2.0, stall_seconds=STALL_SECONDS)
+    return web, S3Stores(Location("s3", "work", ""), access=access)
+
+
+def run_answers(data: bytes, chance: Random) -> bool:
+    """Ask for something, and read a mutated answer; return whether it was refused.
+
+    Args:
+        data: foreign bytes, given as the answer now and then.
+        chance: chooses the answer and its mutations.
+    """
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ.setdefault(name, "fuzz")
+    os.environ.setdefault("AWS_DEFAULT_REGION", "eu-west-1")
+    os.environ["no_proxy"] = HOST
+    _server().answer = data if chance.random() < 0.02 else _mutated(chance)
+    web, stores = _stores()
+    try:
+        if chance.random() < 0.5:
+            _ask_web(web, chance)
+        else:
+            _ask_s3(stores, chance)
+    except S3UnzipError:
+        return True
+    return False
+
+
+def _mutated(chance: Random) -> bytes:
+    answer = bytearray(chance.choice(ANSWERS))
+    for _ in range(chance.choice((0, 1, 1, 2, 4))):
+        at = chance.randrange(len(answer) + 1)
+        if chance.random() < 0.5:  # at a line
+            at = answer.rfind(b"\n", 0, at) + 1
+        answer[at : at + chance.choice((0, 0, 1, 3))] = chance.choice(TOKENS)
+    if chance.random() < 0.1:
+        del answer[chance.randrange(len(answer) + 1) :]
+    return bytes(answer)
+
+
+def _ask_web(web: WebSource, chance: Random) -> None:
+    location = Location("http", f"{HOST}:{_server().port}", "a.zip?token=x")
+    match chance.choice(("tail", "head", "read")):
+        case "tail":
+            tail = web.tail(location, LENGTH)
+            assert len(tail.data) == min(LENGTH, tail.pin.size)
+        case "head":
+            assert web.head(location).size >= 0
+        case "read":
+            archive = web.pinned(location, Pin(SIZE, chance.choice(('"e"', None, "W/x"))))
+            assert len(archive.read(ByteRange(SIZE - LENGTH, SIZE))) == LENGTH
+
+
+def _ask_s3(stores: S3Stores, chance: Random) -> None:
+    target = stores.destination(Location("s3", "bucket", ""))
+    match chance.choice(("head", "heads", "list", "list")):
+        case "head":
+            found = target.head("a")
+            assert found is None or found.size >= 0
+        case "heads":
+            assert isinstance(target, AsksMany)
+            for stored in target.heads(["a", "b", "c"], 2):
+                assert stored is None or stored.size >= 0
+        case "list":
+            for entry in target.list_objects("", "", "\U0010ffff"):
+                assert isinstance(entry.key, str)
+                assert entry.size >= 0

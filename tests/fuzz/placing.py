@@ -1,0 +1,129 @@
+"""Target `placing`: odd keys and operations of a folder destination, in a folder with traps.
+
+The oracle is the file system: what lies outside of the folder stays as it is, and a file that is
+said to be written is there, under its own name, with its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from s3unzip.errors import ConflictError, S3UnzipError
+from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.ports import ObjectFacts, Upload
+
+if TYPE_CHECKING:
+    from random import Random
+
+PARTS = (
+    "a", "b", "c", "d", "file", "link", "out", "loop", "fifo", "..", ".", "", " ", "...", "\\",
+    "a\\b", "~", "-", "*", "\n", "\x00", "\x7f", "e\u0301", "\u00e9", "\u202e",
+    "\U0001f4e6", "a" * 255, "a" * 256, "\u00e4" * 130, ".s3unzip-x", ".s3unzip-0123456789abcdef",
+    ".s3unzip-x.note", "C:",
+)  # fmt: skip
+MTIMES = ("0", "-11644473600", "1833029933770")  # to the ends of what an NTFS field can say
+OPERATIONS = 6  # on one folder
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A folder, and beside it what nobody may touch."""
+
+    inside: Path
+    outside: Path
+
+    @staticmethod
+    def lay(parent: Path) -> Ground:
+        """Make both, with links out of the folder and files where folders are wanted."""
+        ground = Ground(parent / "in", parent / "out")
+        for folder in (ground.inside / "a" / "b", ground.outside / "d"):
+            folder.mkdir(parents=True)
+        (ground.outside / "file").write_bytes(b"outside")
+        (ground.outside / "d" / "file").write_bytes(b"outside, too")
+        (ground.inside / "file").write_bytes(b"a file")
+        (ground.inside / "link").symlink_to("../out/file")
+        (ground.inside / "out").symlink_to(ground.outside)
+        (ground.inside / "a" / "out").symlink_to("../../out/d")
+        (ground.inside / "a" / "loop").symlink_to("loop")
+        os.mkfifo(ground.inside / "a" / "fifo")
+        return ground
+
+    def around(self) -> list[tuple[str, bytes, int]]:
+        """Return all files outside, with their contents and modes."""
+        paths = (path for path in sorted(self.inside.parent.rglob("*")) if path.is_file())
+        return [
+            (str(path), path.read_bytes(), path.stat().st_mode)
+            for path in paths
+            if not path.is_relative_to(self.inside)
+        ]
+
+
+def run_placing(data: bytes, chance: Random) -> bool:
+    """Do some operations with odd keys; return whether any was refused.
+
+    Args:
+        data: the content of what is written.
+        chance: chooses the keys and the operations.
+    """
+    parent = Path(tempfile.mkdtemp(prefix="s3unzip-fuzz-"))
+    try:
+        ground = Ground.lay(parent)
+        before = ground.around()
+        target = FolderDestination(str(ground.inside), private=chance.random() < 0.2)
+        refused = False
+        for _ in range(OPERATIONS):
+            refused |= _operate(target, ground.inside, data[: chance.choice((0, 1, 300))], chance)
+            assert ground.around() == before
+        return refused
+    finally:
+        shutil.rmtree(parent)
+
+
+def _operate(target: FolderDestination, root: Path, body: bytes, chance: Random) -> bool:
+    """Do one operation; return whether it was refused."""
+    key = _odd_key(root, chance)
+    facts = ObjectFacts("text/plain", {"mtime": chance.choice(MTIMES)})
+    if_absent = chance.random() < 0.5
+    try:
+        match chance.choice(("put", "put", "upload", "look", "delete", "abort")):
+            case "put":
+                target.put(key, body, facts, if_absent=if_absent)
+                _check_written(root, key, body)
+            case "upload":
+                upload = Upload(key, target.create_upload(key, facts))
+                part = target.upload_part(upload, 1, 0, body, crc32(body))
+                target.complete_upload(upload, [part], if_absent=if_absent)
+                _check_written(root, key, body)
+            case "look":
+                found = target.head(key)
+                assert found is None or found.size == sum(map(len, target.read(key)))
+            case "delete":
+                target.delete([key])
+            case "abort":
+                target.abort_upload(Upload(key, chance.choice(PARTS)))
+    except ConflictError:
+        assert if_absent
+        return True
+    except S3UnzipError:
+        return True
+    return False
+
+
+def _odd_key(root: Path, chance: Random) -> str:
+    parts = chance.choices(PARTS, k=chance.randint(1, 4))
+    return chance.choice((f"{root}/", f"{root}/", f"{root}/", f"{root}", "", "/")) + "/".join(parts)
+
+
+def _check_written(root: Path, key: str, body: bytes) -> None:
+    """Compare a file with what was written; no link may be on its way."""
+    path = Path(key)
+    assert ".." not in path.parts
+    assert path.resolve() == path
+    assert path.is_relative_to(root.resolve())
+    assert path.read_bytes() == body
