@@ -14,7 +14,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
-from botocore.config import Config
 from msgspec import Struct
 
 from s3unzip.aws_lambda.invocation import LambdaClock
@@ -124,11 +123,9 @@ def _session() -> AwsSession:
 @cache
 def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
     """Return the process's client of `service`, which retries; thread-safe."""
-    config = Config(
-        connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 6, "mode": "standard"}
-    )
+    retries = {"total_max_attempts": 6, "mode": "standard"}
     with _CREATING:
-        return _session().client(service, config)
+        return _session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
 
 
 @cache

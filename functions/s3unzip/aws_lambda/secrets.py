@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip.clients import AwsSession
@@ -40,10 +39,10 @@ _KINDS: dict[str, type[S3UnzipError]] = {
 
 def open_secrets() -> SecretsManagerClient:
     """Return a client of Secrets Manager, which retries."""
-    config = Config(
-        connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 5, "mode": "standard"}
+    retries = {"total_max_attempts": 5, "mode": "standard"}
+    client: SecretsManagerClient = AwsSession().client(
+        "secretsmanager", connect_timeout=5, read_timeout=10, retries=retries
     )
-    client: SecretsManagerClient = AwsSession().client("secretsmanager", config)
     return client
 
 

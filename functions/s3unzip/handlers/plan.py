@@ -14,6 +14,7 @@ from s3unzip.aws_lambda.intake.claims import Message
 from s3unzip.aws_lambda.lease import hold, retry_wait
 from s3unzip.aws_lambda.telemetry import logger, publish
 from s3unzip.aws_lambda.tracing import trace
+from s3unzip.clients import preload
 from s3unzip.errors import ClaimedError
 from s3unzip.platforms import one_function
 from s3unzip.settings import Variable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from s3unzip.aws_lambda.lease import Lease
+
+preload()
 
 
 def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: Lease) -> bool:

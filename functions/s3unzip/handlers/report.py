@@ -12,6 +12,7 @@ from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
+from s3unzip.clients import preload
 from s3unzip.errors import RunStoppedError
 from s3unzip.model import Run, Verdict
 from s3unzip.reporting.nested import nested_requests
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.model import Settled
+
+preload()
 
 
 @logger.inject_lambda_context(clear_state=True)

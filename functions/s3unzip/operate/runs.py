@@ -13,7 +13,6 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip.aws_lambda.errors import read_fault
@@ -70,12 +69,13 @@ class DeployedRuns:
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""
-        config = Config(
+        return self._session.client(
+            service,
+            endpoint_url=self._endpoint_url,
             connect_timeout=5,
             read_timeout=20,
             retries={"total_max_attempts": 6, "mode": "standard"},
         )
-        return self._session.client(service, config, endpoint_url=self._endpoint_url)
 
     def planner_variables(self) -> dict[str, str]:
         """Return the environment variables of the plan function.

@@ -13,6 +13,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlencode
 
+from botocore.exceptions import HTTPClientError
+
 from s3unzip.stores.s3.pins import date_of
 
 if TYPE_CHECKING:
@@ -62,10 +64,19 @@ def get_range(
 
 
 def pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
-    """Yield a body."""
-    with closing(answer["Body"]) as body:
-        while piece := body.read(PIECE):
-            yield piece
+    """Yield a body.
+
+    Raises:
+        HTTPClientError: the body broke.
+    """
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - 0.1 s; boto3 has imported it by now
+
+    try:
+        with closing(answer["Body"]) as body:
+            while piece := body.read(PIECE):
+                yield piece
+    except HTTPError as error:  # botocore translates most, not all of them
+        raise HTTPClientError(error=error) from error
 
 
 def put(  # noqa: PLR0913 - one PUT, all of it

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore import UNSIGNED
-from botocore.config import Config
 from obstore.store import S3Store
 
 if TYPE_CHECKING:
-    from botocore.credentials import Credentials
+    from collections.abc import Callable
+
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config, S3Credential
 
+    from s3unzip.clients.aws_session import Frozen
     from s3unzip.stores.s3.access import S3Access
 
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/ObjectsinRequesterPaysBuckets.html
@@ -33,15 +34,15 @@ class BucketEndpoint(NamedTuple):
     ca_bundle: str | None = None  # file of certificates to trust; None: the system's
 
 
-class BotoCredentials:
-    """boto3's credentials chain for obstore."""
+class ObstoreCredentials:
+    """A session's credentials in obstore's form."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Callable[[], Frozen]) -> None:
         self._credentials = credentials
 
     def __call__(self) -> S3Credential:
         """Return the current credentials; obstore asks again before they expire."""
-        now = self._credentials.get_frozen_credentials()
+        now = self._credentials()
         return {
             "access_key_id": now.access_key or "",
             "secret_access_key": now.secret_key or "",
@@ -50,22 +51,22 @@ class BotoCredentials:
         }
 
 
-def boto_config(access: S3Access, read_seconds: float) -> Config:
+def boto_config(access: S3Access, read_seconds: float) -> dict[str, object]:
     """Return the settings of a boto3 client that waits `read_seconds` for a byte."""
-    return Config(
-        connect_timeout=access.connect_seconds,
-        read_timeout=read_seconds,
-        max_pool_connections=access.connections,
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        tcp_keepalive=True,
-        signature_version=UNSIGNED if access.unsigned else "s3v4",
-        s3={
+    return {
+        "connect_timeout": access.connect_seconds,
+        "read_timeout": read_seconds,
+        "max_pool_connections": access.connections,
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+        "tcp_keepalive": True,
+        "signature_version": UNSIGNED if access.unsigned else "s3v4",
+        "s3": {
             "addressing_style": "path" if access.endpoint_url else "auto",
             "payload_signing_enabled": False,  # each part goes with its CRC-32
             # Otherwise botocore sends requests for us-east-1 to the global endpoint.
             "us_east_1_regional_endpoint": "regional",
         },
-    )
+    }
 
 
 def let_requester_pay(client: S3Client) -> None:
@@ -81,7 +82,7 @@ def open_store(
     bucket: str,
     endpoint: BucketEndpoint,
     access: S3Access,
-    credentials: BotoCredentials | None,
+    credentials: ObstoreCredentials | None,
     config: S3Config,
     limits: ClientConfig,
 ) -> S3Store:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import botocore
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.httpsession import where as where_certificates_are
 
 from s3unzip.clients import AwsSession
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, StorageError
@@ -22,8 +23,8 @@ from s3unzip.stores.calls import count_request
 from s3unzip.stores.s3.client_settings import (
     PAYER_HEADER,
     REQUESTER,
-    BotoCredentials,
     BucketEndpoint,
+    ObstoreCredentials,
     boto_config,
     let_requester_pay,
     open_store,
@@ -41,14 +42,17 @@ from s3unzip.stores.s3.lean.signing import Anonymous, Signer
 from s3unzip.stores.s3.reachability import is_proxied, why_unreachable
 
 if TYPE_CHECKING:
-    from botocore.credentials import Credentials
+    from collections.abc import Callable
+
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config, S3Store
 
+    from s3unzip.clients.aws_session import Frozen
     from s3unzip.errors import S3UnzipError
     from s3unzip.stores.s3.access import S3Access, Writing
 
 DEFAULT_REGION = "us-east-1"
+CERTIFICATES = str(Path(botocore.__file__).with_name("cacert.pem"))  # as boto3 trusts
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
 REACH_SECONDS = 4.0
@@ -61,7 +65,6 @@ class Session:
         self.access = access
         self._lock = threading.RLock()
         self._aws = AwsSession(access.profile, access.region)
-        self._core = self._aws.core
         self._clients: dict[str, S3Client] = {}
         self._readers: dict[str, S3Store] = {}
         self._askers: dict[tuple[str, str | None], LeanClient | None] = {}
@@ -130,16 +133,13 @@ class Session:
         if is_proxied(url):
             return None
         found, region = self._credentials(bucket), self._region_of(bucket)
-        signer = (
-            Anonymous(region) if found is None else Signer(found.get_frozen_credentials, region)
-        )
+        signer = Anonymous(region) if found is None else Signer(found, region)
         wait = Wait(self.access.connect_seconds, self.access.stall_seconds)
         headers = {} if owner is None else {"x-amz-expected-bucket-owner": owner}
         if self.access.request_payer:
             headers[PAYER_HEADER] = REQUESTER
         where = url if in_host else f"{url}/{bucket}"
-        bundle = self._ca_bundle or where_certificates_are()
-        return LeanClient(where, signer, wait, bundle, headers)
+        return LeanClient(where, signer, wait, self._aws.ca_bundle or CERTIFICATES, headers)
 
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
         """Check that the account `owner` owns `bucket`, once in five minutes.
@@ -182,7 +182,7 @@ class Session:
         if not self.access.check_reachable or time.monotonic() - self._began > BEGINNING:
             return None
         url = self._endpoint(call.bucket)[0]
-        cause = why_unreachable(url, REACH_SECONDS, self._ca_bundle)
+        cause = why_unreachable(url, REACH_SECONDS, self._aws.ca_bundle)
         if cause is None:
             return None
         advice = self.access.advice
@@ -210,14 +210,8 @@ class Session:
                     del self._writers[key]
 
     @property
-    def _ca_bundle(self) -> str | None:
-        """The file of certificates to trust, if one is named (AWS_CA_BUNDLE)."""
-        bundle = self._core.get_config_variable("ca_bundle")
-        return bundle if isinstance(bundle, str) and bundle else None
-
-    @property
     def _region(self) -> str:
-        return self._core.get_config_variable("region") or DEFAULT_REGION
+        return self._aws.region or DEFAULT_REGION
 
     def _region_of(self, bucket: str) -> str:
         return self._regions.get(bucket) or self._region
@@ -230,9 +224,9 @@ class Session:
             if name not in self._clients:
                 client: S3Client = self._aws.client(
                     "s3",
-                    boto_config(self.access, read_seconds),
                     region=region or self._region,
                     endpoint_url=self.access.endpoint_url,
+                    **boto_config(self.access, read_seconds),
                 )
                 if self.access.request_payer:
                     let_requester_pay(client)
@@ -250,18 +244,21 @@ class Session:
         return f"{parts.scheme}://{bucket}.{parts.netloc}", True
 
     def _endpoint_in(self, region: str | None) -> str:
+        known = self._aws.s3_endpoint(region or self._region)
+        if known is not None:
+            return known
         # A client takes 80 ms to make, but only botocore knows all partitions and settings.
         name = f"control in {region}" if region else "control"
         return self._client(name, self.access.stall_seconds, region).meta.endpoint_url
 
     def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
         url, in_host = self._endpoint(bucket)
-        endpoint = BucketEndpoint(url, in_host, self._region_of(bucket), self._ca_bundle)
+        endpoint = BucketEndpoint(url, in_host, self._region_of(bucket), self._aws.ca_bundle)
         found = self._credentials(bucket)
-        credentials = None if found is None else BotoCredentials(found)
+        credentials = None if found is None else ObstoreCredentials(found)
         return open_store(bucket, endpoint, self.access, credentials, config, limits)
 
-    def _credentials(self, bucket: str) -> Credentials | None:
+    def _credentials(self, bucket: str) -> Callable[[], Frozen] | None:
         """Return what requests are signed with; None: they are not signed.
 
         Raises:
@@ -269,7 +266,7 @@ class Session:
         """
         if self.access.unsigned:
             return None
-        found = self._core.get_credentials()
+        found = self._aws.credentials()
         if found is None:
             raise AccessDeniedError(
                 f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or "

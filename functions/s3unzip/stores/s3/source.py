@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import obstore
-from urllib3.exceptions import HTTPError
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.stores.calls import count_request
@@ -134,7 +133,7 @@ class S3Archive:
             for piece in self._pieces(want):
                 came += len(piece)
                 yield piece
-        except (*S3_ERRORS, HTTPError) as error:
+        except S3_ERRORS as error:
             if came:
                 raise ServiceFaultError(
                     f"{self._call}: the body broke after {came:,} of {want.length:,} bytes"

@@ -15,7 +15,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from botocore.credentials import ReadOnlyCredentials
+    from s3unzip.clients.aws_session import Frozen
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED = "UNSIGNED-PAYLOAD"
@@ -68,7 +68,7 @@ class _Common(NamedTuple):
 class Signer:
     """Signs for one region with the credentials of the moment; threads may share it."""
 
-    def __init__(self, credentials: Callable[[], ReadOnlyCredentials], region: str) -> None:
+    def __init__(self, credentials: Callable[[], Frozen], region: str) -> None:
         self._credentials = credentials
         self.region = region
         self._last: tuple[object, _Common | None] = (None, None)
