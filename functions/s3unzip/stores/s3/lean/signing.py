@@ -97,7 +97,7 @@ class Signer:
             self._last = (moment, common)
         return common
 
-    def _make(self, host: str, headers: Mapping[str, str], now: ReadOnlyCredentials) -> _Common:
+    def _make(self, host: str, headers: Mapping[str, str], now: Frozen) -> _Common:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         signed = {
             **headers,
