@@ -1,47 +1,46 @@
-"""The definition of the state machine: scan, link, extract, report, and again what is left.
+"""The definition of the state machine: extract, beside it scan and link; report; what is left.
 
 ::
 
     planned? -no-> Plan -> refused? -> Done
       |              |
       v  <-----------+
-    scans? -> Scan (Map) -> Link -> all scanned? -------------------+-> Extract (Map)
-      |                      ^        |                             |       |
-      |                      |        +-> wait -> Rescan (Map)      |       v
-      |                      |              ^      |      | failed  |     Report
-      |                      |              |      v      v         |       |
-      |                      |              +- Link again | Link anyway     |
-      +-> split members? ----+                                              |
-      +-> tasks? -> Extract, else Report                                    v
-                                     Done <- left? <- Report again <- Redo (Map)
-                                               |                        ^
-                                               +-> wait ----------------+
+    Work (Parallel) ---------------------------------------------+
+      | members of one task:  Extract (Map)                      |
+      | split members:        Scan (Map) -> Link -> all scanned? |--> Report
+      |                          ^           +-> wait -> Rescan  |      |
+      |                          +- Link again, or Link anyway   |      v
+      |                       -> Extract slices (Map)            |    left? -> Done
+      +----------------------------------------------------------+      |
+                                                                        v
+                            Done <- left? <- Report again <------- Redo (Map)
+                                      |                                 ^
+                                      +-> wait -------------------------+
+
+Extract and the scans of split members run at the same time, so small members do not wait until a
+huge one is scanned and linked. Each has its share of the run's workers. No worker waits for another
+one, so no number of free workers makes a deadlock.
+
+Extract, Scan and Extract slices are each a Distributed Map, or for a short list an inline Map
+(`infra.maps`); `s3unzip.planning.lists` chooses.
 
 A child that finds no free worker ends without a failure, and its task stays on the list of
 unfinished tasks. So a throttled run continues until all tasks are done, at most for the seven days
-of an execution. Scan and Extract tolerate every failure, so one failed task does not stop the
+of an execution. All Maps of Work tolerate every failure, so one failed task does not stop the
 others. Redo tolerates none: a run that cannot continue fails there, in a Map, because a redrive of
 a Fail state only fails again (developer guide of Step Functions, "Restarting executions with
 redrive").
-
-No state carries the results of children. A child returns ``{}``, and a ResultWriter writes a Map's
-result to the work bucket. Without a ResultWriter the result is one array of all children, and above
-256 KiB the execution fails with States.DataLimitExceeded, even if ResultPath is null
-(aws/aws-cdk#24799).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import jsii
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 
-from infra.retries import retry_step, retry_worker
-from s3unzip import run_files
+from infra.maps import WRITER_FLAG, Items, make_inline_map, make_map
+from infra.retries import retry_step
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -50,33 +49,9 @@ if TYPE_CHECKING:
     from infra.environment import Environment
     from infra.functions import Functions
 
-# Without this flag CDK silently drops result_writer_v2.
-WRITER_FLAG = "@aws-cdk/aws-stepfunctions:useDistributedMapResultWriterV2"
-LINES = ("scan", "rescan", "plan", "redo")  # objects that a Map reads
 # Fields of a step's result: how many tasks are left, and how long to wait before the next round.
 LINKED = ("left", "wait", "rounds")
 SETTLED = ("verdict", *LINKED)
-
-
-class ResultWriter(sfn.ResultWriterV2):
-    """A result writer without CDK's own rights, which are on ``*`` if the bucket is a path."""
-
-    @jsii.member(jsii_name="providePolicyStatements")
-    def provide_policy_statements(self) -> list[iam.PolicyStatement]:
-        """Return nothing: `infra.workflow` allows the exact prefix."""
-        return []
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """The items that a Map reads and passes to workers."""
-
-    lines: str  # the name of the object, one of LINES
-    item: str  # the field of a line in the worker's event
-    worker: lambda_.Function
-    timeout: int  # time limit of the worker, in seconds
-    concurrency: str  # the path of the number of concurrent children
-    tolerated: int  # tolerated percentage of failed children
 
 
 class Definition:
@@ -89,23 +64,10 @@ class Definition:
         enabled: bool = True
         scope.node.set_context(WRITER_FLAG, enabled)  # before the first construct in the scope
         self._done = sfn.Succeed(scope, "Done")
-        report = self._report_until_done()
-        extract = self._map("Extract", self._extraction("plan", tolerated=100))
-        extract.next(report)
-        link = self._link_until_scanned(extract)
-        scan = self._map("Scan", self._scanning("scan", tolerated=100))
-        scan.next(link)
-        planned = (
-            sfn.Choice(scope, "Anything to scan?")
-            .when(sfn.Condition.number_greater_than("$.scans", 0), scan)
-            .when(sfn.Condition.number_greater_than("$.split_members", 0), link)
-            .otherwise(
-                sfn.Choice(scope, "Anything to extract?")
-                .when(sfn.Condition.number_greater_than("$.tasks", 0), extract)
-                .otherwise(report)
-            )
-        )
-        self.start: sfn.IChainable = self._plan_first(planned)
+        work = sfn.Parallel(scope, "Work", result_path=sfn.JsonPath.DISCARD)
+        work.branch(self._extract_whole(), self._extract_split())
+        work.next(self._report_until_done())
+        self.start: sfn.IChainable = self._plan_first(work)
 
     def _plan_first(self, planned: sfn.IChainable) -> sfn.IChainable:
         """Return what plans an archive that was started without a plan.
@@ -139,7 +101,8 @@ class Definition:
         """Return Report and the states that repeat the unfinished tasks."""
         function = self._functions.report
         report = self._step("Report", function, "settled", {})
-        redo = self._map("Redo", self._extraction("redo", tolerated=0))
+        items = self._extraction("redo", "$.concurrency", tolerated=0)
+        redo = make_map(self._scope, "Redo", items)
         again = self._step("Report again", function, "settled", {"earlier.$": "$.settled"})
         wait = self._wait("Wait for workers", "settled")
         report.next(self._nothing_left("Anything left?", "settled", self._done, redo))
@@ -157,7 +120,7 @@ class Definition:
         function = self._functions.link
         link = self._step("Link", function, "linked", {})
         wait = self._wait("Wait for scanners", "linked")
-        rescan = self._map("Rescan", self._scanning("rescan", tolerated=0))
+        rescan = make_map(self._scope, "Rescan", self._scanning("rescan", tolerated=0))
         again = self._step("Link again", function, "linked", {"earlier.$": "$.linked"})
         anyway = self._step("Link anyway", function, "linked", {"anyway": True})
         link.next(self._nothing_left("All scanned?", "linked", extract, wait))
@@ -168,61 +131,43 @@ class Definition:
         anyway.next(extract)
         return link
 
-    def _extraction(self, lines: str, *, tolerated: int) -> Items:
-        timeout = self._timeouts.extract.timeout
-        return Items(lines, "task", self._functions.extract, timeout, "$.concurrency", tolerated)
+    def _extract_whole(self) -> sfn.IChainable:
+        """Return what extracts the members that are one task or part of one."""
+        items = self._extraction("whole", "$.whole_at_once")
+        return self._map_of_either_kind("Extract", items, sfn.Succeed(self._scope, "Extracted"))
 
-    def _scanning(self, lines: str, *, tolerated: int) -> Items:
+    def _extract_split(self) -> sfn.IChainable:
+        """Return what scans, links and extracts the members that are split over several tasks."""
+        end = sfn.Succeed(self._scope, "Slices extracted")
+        slices = self._extraction("slices", "$.slices_at_once")
+        extract = self._map_of_either_kind("Extract slices", slices, end)
+        scans = self._scanning("scan")
+        scan = self._map_of_either_kind("Scan", scans, self._link_until_scanned(extract))
+        return (
+            sfn.Choice(self._scope, "Any split members?")
+            .when(sfn.Condition.number_greater_than("$.split_members", 0), scan)
+            .otherwise(sfn.Succeed(self._scope, "No split members"))
+        )
+
+    def _map_of_either_kind(self, name: str, items: Items, after: sfn.IChainable) -> sfn.Choice:
+        """Return the choice between an inline and a Distributed Map; both go on with `after`."""
+        inline = make_inline_map(self._scope, f"{name} inline", items)
+        distributed = make_map(self._scope, name, items)
+        inline.next(after)
+        distributed.next(after)
+        return (
+            sfn.Choice(self._scope, f"{name}: a short list?")
+            .when(sfn.Condition.is_present(f"$.inline.{items.lines}"), inline)
+            .otherwise(distributed)
+        )
+
+    def _extraction(self, lines: str, concurrency: str, *, tolerated: int = 100) -> Items:
+        timeout = self._timeouts.extract.timeout
+        return Items(lines, "task", self._functions.extract, timeout, concurrency, tolerated)
+
+    def _scanning(self, lines: str, *, tolerated: int = 100) -> Items:
         timeout = self._timeouts.scan.timeout
         return Items(lines, "scan", self._functions.scan, timeout, "$.scans_at_once", tolerated)
-
-    def _map(self, name: str, items: Items) -> sfn.DistributedMap:
-        """Return a Distributed Map that passes each line of an object to a worker."""
-        state = sfn.DistributedMap(
-            self._scope,
-            name,
-            label=name,
-            map_execution_type=sfn.StateMachineType.EXPRESS,
-            item_reader=sfn.S3JsonLItemReader(
-                bucket_name_path=sfn.JsonPath.string_at("$.work.bucket"),
-                key=sfn.JsonPath.string_at(f"$.work.{items.lines}"),
-            ),
-            item_selector={"run.$": "$.run", f"{items.item}.$": "$$.Map.Item.Value"},
-            max_concurrency_path=items.concurrency,
-            tolerated_failure_percentage=items.tolerated,
-            # COMPACT: only the outputs of children, so `{}` for each task that succeeded.
-            result_writer_v2=ResultWriter(
-                bucket_name_path=sfn.JsonPath.string_at("$.work.bucket"),
-                prefix=sfn.JsonPath.string_at(f"$.work.{run_files.MAPS}"),
-                writer_config=sfn.WriterConfig(
-                    output_type=sfn.OutputType.JSONL, transformation=sfn.Transformation.COMPACT
-                ),
-            ),
-            result_path=sfn.JsonPath.DISCARD,
-        )
-        state.item_processor(self._work(f"{name} one", items))
-        return state
-
-    def _work(self, name: str, items: Items) -> tasks.LambdaInvoke:
-        """Return the task of a child; its result is in the work bucket, its output is ``{}``."""
-        task = tasks.LambdaInvoke(
-            self._scope,
-            name,
-            lambda_function=items.worker,
-            payload=sfn.TaskInput.from_object(
-                {
-                    "run.$": "$.run",
-                    f"{items.item}.$": f"$.{items.item}",
-                    "entered.$": "$$.State.EnteredTime",  # the start time of the child
-                }
-            ),
-            result_path=sfn.JsonPath.DISCARD,
-            output_path=sfn.JsonPath.DISCARD,
-            retry_on_service_exceptions=False,
-        )
-        nobody = sfn.Pass(self._scope, f"{name}: no free worker", output_path=sfn.JsonPath.DISCARD)
-        retry_worker(task, items.timeout, nobody)
-        return task
 
     def _step(
         self, name: str, function: lambda_.Function, result: str, more: dict[str, object]

@@ -29,7 +29,7 @@ WILDCARDS = (
     Wildcard(
         r"s3:(GetObject|GetObjectVersion|PutObject|PutObjectTagging|AbortMultipartUpload"
         r"|DeleteObject|ListMultipartUploadParts)",
-        r"(?!\*).+/\*|(?!\*).+/runs/\*(/(scan|rescan|plan|redo)\.jsonl)?",
+        r"(?!\*).+/\*|(?!\*).+/runs/\*(/(scan|rescan|plan|whole|slices|redo)\.jsonl)?",
         "Keys below a prefix have no ARNs of their own before they exist; the bucket and the "
         "prefix are exact.",
     ),

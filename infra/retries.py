@@ -1,7 +1,8 @@
 """The retries of the state machine.
 
-There are two kinds of tasks. A worker runs in an Express child workflow, which lives at most 300 s.
-The steps of the Standard workflow (link, report) may wait for days.
+There are three kinds of tasks. A worker of a Distributed Map runs in an Express child workflow,
+which lives at most 300 s. A worker of an inline Map runs in the Standard workflow itself, with the
+same retries. The steps of the Standard workflow (link, report) may wait for days.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ def retry_worker(task: tasks.LambdaInvoke, timeout: int, no_worker: sfn.IChainab
     Later attempts see the remaining time (`s3unzip.aws_lambda.invocation.LambdaClock`). A worker
     that runs out of time is not retried in the same child.
     """
-    task.add_retry(errors=_names(*FINAL, DeadlineError), max_attempts=0)
-    patience = EXPRESS_SECONDS - EXPRESS_END - timeout
-    _retry_throttles(task, attempts_within(patience), POLL_SECONDS)
-    _retry_faults(task)
+    _retry_work(task, timeout)
     task.add_catch(no_worker, errors=[THROTTLED], result_path=sfn.JsonPath.DISCARD)
+
+
+def retry_inline_worker(task: tasks.LambdaInvoke, timeout: int, left: sfn.IChainable) -> None:
+    """Retry a task of an inline Map as that of an Express child; after any error go to `left`."""
+    _retry_work(task, timeout)
+    task.add_catch(left, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
 
 
 def retry_step(task: tasks.LambdaInvoke) -> None:
@@ -61,6 +65,13 @@ def attempts_within(seconds: int) -> int:
         attempts += 1
         wait *= 1.6
     return max(1, attempts)
+
+
+def _retry_work(task: tasks.LambdaInvoke, timeout: int) -> None:
+    task.add_retry(errors=_names(*FINAL, DeadlineError), max_attempts=0)
+    patience = EXPRESS_SECONDS - EXPRESS_END - timeout
+    _retry_throttles(task, attempts_within(patience), POLL_SECONDS)
+    _retry_faults(task)
 
 
 def _retry_throttles(task: tasks.LambdaInvoke, attempts: int, max_delay: int) -> None:

@@ -15,7 +15,8 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from infra.definition import LINES, Definition
+from infra.definition import Definition
+from infra.maps import LINES
 from s3unzip import run_files
 from s3unzip.settings import Variable
 

@@ -77,6 +77,10 @@ class Platform(Struct, frozen=True):
     event_seconds: float = 0.0
     start_seconds: float = 0.0  # from the plan's end to the first task's dispatch
     end_seconds: float = 0.0  # from the last task's end to the next step
+    inline_at_once: int = 0  # tasks of an inline Map at once; 0: no state machine
+    inline_rate: float = math.inf  # tasks that an inline Map starts a second
+    inline_start_seconds: float = 0.0  # as `start_seconds` and `end_seconds`
+    inline_end_seconds: float = 0.0
     plan_member_seconds: float = rates.PLAN_MEMBER_SECONDS
     member_seconds: float | None = None  # CPU of one small member; None: the tuning's
     inflate_rate: float = rates.INFLATE_RATE
@@ -125,6 +129,11 @@ def aws(
         event_seconds=rates.EVENT_SECONDS,
         start_seconds=rates.EXECUTION_START_SECONDS + rates.MAP_START_SECONDS,
         end_seconds=rates.MAP_END_SECONDS,
+        inline_at_once=rates.MAP_INLINE_AT_ONCE,
+        inline_rate=rates.STATE_TRANSITIONS / 2,
+        inline_start_seconds=rates.EXECUTION_START_SECONDS
+        + rates.INLINE_START_STATES * rates.STATE_SECONDS,
+        inline_end_seconds=rates.INLINE_END_STATES * rates.STATE_SECONDS,
         memory_gb=memory_mb / 1024,
         priced_requests=True,
         express=express,
@@ -216,6 +225,8 @@ def _scale(platform: Platform, factor: float) -> Platform:
         event_seconds=platform.event_seconds * factor,
         start_seconds=platform.start_seconds * factor,
         end_seconds=platform.end_seconds * factor,
+        inline_start_seconds=platform.inline_start_seconds * factor,
+        inline_end_seconds=platform.inline_end_seconds * factor,
         plan_member_seconds=platform.plan_member_seconds * factor,
         member_seconds=member * factor if member is not None else None,
     )

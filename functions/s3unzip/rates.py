@@ -24,6 +24,14 @@ MAP_EXPRESS_STARTS = 1_000.0
 MAP_STANDARD_STARTS = 100.0
 EXPRESS_SECONDS = 300.0  # the longest Express execution
 
+# "In this mode, the Map state supports up to 40 concurrent iterations."
+# https://docs.aws.amazon.com/step-functions/latest/dg/state-map-inline.html
+MAP_INLINE_AT_ONCE = 40
+# State transitions a second of all Standard executions in most Regions; 5,000 in three of them. An
+# iteration of an inline Map is two: the iteration and its task.
+# https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
+STATE_TRANSITIONS = 800.0
+
 # 1,000 environments every 10 seconds for each function, refilled continuously.
 # https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html
 LAMBDA_BURST = 1_000.0
@@ -98,6 +106,13 @@ S3_REQUEST_COPY = 50.0 * MB
 MAP_START_SECONDS = 1.0
 MAP_END_SECONDS = 6.0
 
+# Assumption: to leave one state of a Standard execution and to enter the next. Before the tasks of
+# an inline Map there are five (the first choice, the branches, the choice of the Map, the Map and
+# the task), after them three (task, Map, branches).
+STATE_SECONDS = 0.05
+INLINE_START_STATES = 5
+INLINE_END_STATES = 3
+
 # Assumptions: S3 event -> EventBridge -> SQS -> planner, and StartExecution to its first state.
 EVENT_SECONDS = 1.5
 EXECUTION_START_SECONDS = 0.2
@@ -109,9 +124,10 @@ COLD_START_P99 = 2.0
 # Assumption: START, END, REPORT and one structured line of the function.
 LOG_BYTES = 1_500  # an invocation
 
-# Assumption: states a Standard execution enters, without and with scan and link.
-TRANSITIONS = 4
-TRANSITIONS_SPLIT = 8
+# States that a Standard execution enters by `infra.definition`, without and with split members; the
+# tasks of inline Maps come on top.
+TRANSITIONS = 10
+TRANSITIONS_SPLIT = 16
 
 # Memory of the plan function in the environments that are shipped: a direct run is priced by it.
 DIRECT_MEMORY_MB = 704

@@ -62,7 +62,9 @@ class Variable(StrEnum):
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
 
 
-MAY_BE_ZERO = frozenset({"max_direct_members"})  # settings that zero switches off
+MAY_BE_ZERO = frozenset(
+    {"max_direct_members", "max_inline_tasks"}
+)  # settings that zero switches off
 
 
 class Tuning(Struct, frozen=True):
@@ -90,6 +92,7 @@ class Tuning(Struct, frozen=True):
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
     rate_headroom: float = 2.0  # ask for so many times the rate: partitions grow, calls pace
     max_workers: int = 1_000  # tasks of one run at once
+    max_inline_tasks: int = 80  # with more tasks and scans a run needs a Distributed Map; 0: always
     # direct runs: what the function that takes the event may do itself
     max_direct_members: int = 2_500  # 0: every archive is done by the state machine
     max_direct_bytes: int = 256 * MIB  # read, and likewise written

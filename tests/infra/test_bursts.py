@@ -10,6 +10,7 @@ import pytest
 from msgspec import convert
 from msgspec.structs import asdict
 
+from s3unzip import rates
 from s3unzip.runs.rounds import Round, next_round
 from tests.infra.walker import FailedExecutionError, NamedError, Walker
 
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
 
 THROTTLED = NamedError("Lambda.TooManyRequestsException")
 FAILED = NamedError("ServiceFaultError")
-KEYS = {name: f"{name}.jsonl" for name in ("scan", "rescan", "plan", "redo")}
+KEYS = {name: f"{name}.jsonl" for name in ("scan", "rescan", "whole", "slices", "redo")}
 
 
 @dataclass(slots=True)
 class Run:
     """A run's records, and an account where an invocation finds a worker now and then."""
 
-    tasks: int
+    tasks: int  # of whole members, and one slice for each scan
     scans: int = 0
+    inline: bool = False  # whether the input has the lists
     chance: float = 1.0  # of an invocation to find a worker
     broken: set[int] = field(default_factory=set)  # tasks and scans that fail
     done: set[int] = field(default_factory=set)
@@ -39,7 +41,7 @@ class Run:
 
     def walker(self, made: Synthesized) -> Walker:
         """Return a walker whose functions are this run's."""
-        self.lines |= {"plan.jsonl": list(range(self.tasks)), "scan.jsonl": list(range(self.scans))}
+        self.lines |= {KEYS[name]: numbers for name, numbers in self._lists.items()}
         functions: dict[str, Callable[[Payload], Payload]] = {
             "FunctionsScan.Arn": lambda event: self._work(event["scan"], self.scanned),
             "FunctionsExtract.Arn": lambda event: self._work(event["task"], self.done),
@@ -54,9 +56,16 @@ class Run:
         return {
             "run": {},
             "work": KEYS,
-            "tasks": self.tasks,
-            "scans": self.scans,
+            "inline": self._lists if self.inline else {},
             "split_members": self.scans,
+        }
+
+    @property
+    def _lists(self) -> dict[str, list[int]]:
+        return {
+            "whole": list(range(self.tasks)),
+            "scan": list(range(-self.scans, 0)),
+            "slices": list(range(self.tasks, self.tasks + self.scans)),
         }
 
     def _work(self, number: int, done: set[int]) -> Payload:
@@ -68,12 +77,12 @@ class Run:
         return {}
 
     def _link(self, event: Payload) -> Payload:
-        left = [] if event.get("anyway") else sorted(set(range(self.scans)) - self.scanned)
+        left = [] if event.get("anyway") else sorted(set(range(-self.scans, 0)) - self.scanned)
         self.lines["rescan.jsonl"] = left
         return _round(left, event)
 
     def _report(self, event: Payload) -> Payload:
-        left = sorted(set(range(self.tasks)) - self.done)
+        left = sorted(set(range(self.tasks + self.scans)) - self.done)
         self.lines["redo.jsonl"] = left
         return {"verdict": "FAILED" if left else "COMPLETED", **_round(left, event)}
 
@@ -83,21 +92,26 @@ def _round(left: list[int], event: Payload) -> Payload:
     return asdict(next_round(len(left), earlier))
 
 
+@pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("chance", [1.0, 0.3, 0.02])
-def test_no_task_is_given_up_for_want_of_a_worker(dev: Synthesized, chance: float) -> None:
+def test_no_task_is_given_up_for_want_of_a_worker(
+    dev: Synthesized, chance: float, *, inline: bool
+) -> None:
     """However few workers there are, the run ends when all its tasks are done."""
-    run = Run(tasks=100, scans=40, chance=chance)
+    run = Run(tasks=60, scans=40, chance=chance, inline=inline)
     walker = run.walker(dev)
     walker.run(run.input)
     assert walker.visited[-1] == "Done"
     assert (len(run.done), len(run.scanned)) == (100, 40)
+    assert (f"Extract{' inline' * inline}" in walker.visited) is True
     assert ("Redo" in walker.visited) == ("Rescan" in walker.visited) == (chance < 1.0)
     assert (walker.waited > 0) == (chance < 1.0)
 
 
-def test_a_redrive_repeats_what_failed(dev: Synthesized) -> None:
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_redrive_repeats_what_failed(dev: Synthesized, *, inline: bool) -> None:
     """A task that fails twice fails the run in a Map; after the mend a redrive completes it."""
-    run = Run(tasks=9, broken={4})
+    run = Run(tasks=9, broken={4}, inline=inline)
     walker = run.walker(dev)
     with pytest.raises(FailedExecutionError) as caught:
         walker.run(run.input)
@@ -111,9 +125,18 @@ def test_a_redrive_repeats_what_failed(dev: Synthesized) -> None:
 
 def test_a_scan_that_fails_is_not_waited_for(dev: Synthesized) -> None:
     """Its member is streamed, and the run continues with the other scans."""
-    run = Run(tasks=3, scans=5, broken={4})
+    run = Run(tasks=3, scans=5, broken={-1})
     walker = run.walker(dev)
     walker.run(run.input)
     assert walker.visited.count("Rescan") == 1
     assert "Link anyway" in walker.visited
-    assert len(run.done) == 3
+    assert len(run.done) == 8
+
+
+def test_the_forecast_counts_the_states(dev: Synthesized) -> None:
+    """What a forecast prices is what an execution enters; tasks of inline Maps come on top."""
+    for scans, states in ((0, rates.TRANSITIONS), (2, rates.TRANSITIONS_SPLIT)):
+        run = Run(tasks=3, scans=scans, inline=True)
+        walker = run.walker(dev)
+        walker.run(run.input)
+        assert len(walker.visited) == states

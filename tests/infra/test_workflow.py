@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from infra.maps import LINES
 from infra.reasons import resources_of
 from infra.workflow import RUN_DAYS
 from s3unzip import errors
 from s3unzip.aws_lambda.executions import MAX_INPUT
 from s3unzip.runs.rounds import MAX_WAIT, next_round
-from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
+from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, Tuning
 from tests.infra.templates import listed
 
 if TYPE_CHECKING:
@@ -27,20 +28,40 @@ ROUND_EVENTS = 4 + 5 + 2 + 2
 SNAPSHOT = Path(__file__).with_name("workflow.json")
 THROTTLED = "Lambda.TooManyRequestsException"
 SERVICE_ERRORS = {"States.TaskFailed", "States.ALL", THROTTLED}
-WORKERS = {"Scan": "scan", "Rescan": "scan", "Extract": "extract", "Redo": "extract"}
+WORKERS = {
+    "Scan": "scan",
+    "Rescan": "scan",
+    "Extract": "extract",
+    "Extract slices": "extract",
+    "Redo": "extract",
+}
+INLINE = {"Scan inline", "Extract inline", "Extract slices inline"}
+# An iteration of an inline Map: started, task entered, task exited, the state for what is left
+# entered and exited, succeeded; an attempt: scheduled, started, ended.
+ITEM_EVENTS, ATTEMPT_EVENTS = 6, 3
 
 
 def each_state(definition: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and state of a definition, those of Maps too."""
+    """Yield name and state of a definition, those of branches and Maps too."""
     for name, state in definition["States"].items():
         yield name, state
-        if "ItemProcessor" in state:
-            yield from each_state(state["ItemProcessor"])
+        inner = state.get("Branches", [])
+        for one in [*inner, state["ItemProcessor"]] if "ItemProcessor" in state else inner:
+            yield from each_state(one)
 
 
-def maps_of(made: Synthesized) -> dict[str, dict[str, Any]]:
-    """Return the Maps of the state machine by their names."""
-    return {name: s for name, s in each_state(made.definition()) if s["Type"] == "Map"}
+def states_of(made: Synthesized) -> dict[str, dict[str, Any]]:
+    """Return all states of the state machine by their names."""
+    return dict(each_state(made.definition()))
+
+
+def maps_of(made: Synthesized, *, inline: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the Distributed or the inline Maps of the state machine by their names."""
+    return {
+        name: state
+        for name, state in each_state(made.definition())
+        if state["Type"] == "Map" and ("ItemReader" in state) is not inline
+    }
 
 
 def test_definition_is_the_one_on_record(dev: Synthesized) -> None:
@@ -69,7 +90,7 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
 def test_retries_back_off_with_jitter(dev: Synthesized) -> None:
     """Every task that is tried again waits longer each time, and not in step with others."""
     tasks = [(name, s) for name, s in each_state(dev.definition()) if s["Type"] == "Task"]
-    assert len(tasks) == 10
+    assert len(tasks) == 14
     for _, task in tasks:
         for retry in task["Retry"]:
             if retry["MaxAttempts"]:
@@ -88,9 +109,40 @@ def test_maps_read_lines_and_keep_nothing(dev: Synthesized) -> None:
         assert state["ResultPath"] is None
         assert "MaxConcurrencyPath" in state
     tolerated = {name: state.get("ToleratedFailurePercentage") for name, state in maps.items()}
-    assert tolerated["Extract"] == tolerated["Scan"] == 100
+    assert tolerated["Extract"] == tolerated["Extract slices"] == tolerated["Scan"] == 100
     assert not tolerated["Redo"]
     assert not tolerated["Rescan"]
+
+
+def test_short_lists_go_through_inline_maps(dev: Synthesized) -> None:
+    """Each list of the first round has an inline Map, which the input's list chooses."""
+    maps = maps_of(dev, inline=True)
+    assert set(maps) == INLINE
+    for name, state in maps.items():
+        assert state["ItemProcessor"]["ProcessorConfig"] == {"Mode": "INLINE"}
+        assert "MaxConcurrencyPath" in state
+        assert state["ResultPath"] is None
+        other = name.removesuffix(" inline")
+        choice = states_of(dev)[f"{other}: a short list?"]
+        (short,) = choice["Choices"]
+        assert (short["Variable"], short["IsPresent"]) == (state["ItemsPath"], True)
+        assert (short["Next"], choice["Default"]) == (name, other)
+        assert state["Next"] == maps_of(dev)[other]["Next"]
+
+
+def test_an_inline_map_tolerates_every_failure(dev: Synthesized) -> None:
+    """Each iteration ends without a failure; its worker is retried as that of a child is."""
+    for name, state in maps_of(dev, inline=True).items():
+        iteration = state["ItemProcessor"]
+        task = iteration["States"][iteration["StartAt"]]
+        (caught,) = task["Catch"]
+        assert caught["ErrorEquals"] == ["States.ALL"]
+        assert iteration["States"][caught["Next"]]["Type"] == "Pass"
+        child = maps_of(dev)[name.removesuffix(" inline")]["ItemProcessor"]
+        assert task["Retry"] == child["States"][child["StartAt"]]["Retry"]
+        assert "entered.$" not in task["Parameters"]["Payload"]  # no child, no end of it
+        for end in (one for one in iteration["States"].values() if one.get("End")):
+            assert end["OutputPath"] is None
 
 
 def test_no_result_is_too_large_for_a_state(dev: Synthesized) -> None:
@@ -140,7 +192,7 @@ def test_a_worker_knows_when_its_child_ends(dev: Synthesized) -> None:
 def test_steps_wait_long_for_a_worker(dev: Synthesized) -> None:
     """Link and report of a throttled account are tried again for more than a day."""
     for name in ("Link", "Link again", "Link anyway", "Report", "Report again"):
-        state = dev.definition()["States"][name]
+        state = states_of(dev)[name]
         (retry,) = (one for one in state["Retry"] if one["ErrorEquals"] == [THROTTLED])
         assert retry["MaxAttempts"] * retry["MaxDelaySeconds"] / 2 > 86_400  # half: full jitter
         assert retry["MaxAttempts"] * 3 < HISTORY / 4
@@ -166,7 +218,7 @@ def test_what_is_left_is_repeated_until_nothing_is(dev: Synthesized) -> None:
 
 def test_scans_without_a_worker_are_repeated(dev: Synthesized) -> None:
     """Scans are repeated like tasks; after one that fails, the members are linked without it."""
-    states = dev.definition()["States"]
+    states = states_of(dev)
     walked = ["Scan"]
     for _ in range(7):
         state = states[walked[-1]]
@@ -176,7 +228,7 @@ def test_scans_without_a_worker_are_repeated(dev: Synthesized) -> None:
     (caught,) = states["Rescan"]["Catch"]
     assert (caught["ErrorEquals"], caught["Next"]) == (["States.ALL"], "Link anyway")
     assert states["Link anyway"]["Parameters"]["Payload"]["anyway"] is True
-    assert states["Link anyway"]["Next"] == "Extract"
+    assert states["Link anyway"]["Next"] == "Extract slices: a short list?"
 
 
 def test_a_redrive_repeats_what_failed(dev: Synthesized) -> None:
@@ -186,18 +238,33 @@ def test_a_redrive_repeats_what_failed(dev: Synthesized) -> None:
     "Restarting executions with redrive").
     """
     kinds = {state["Type"] for _, state in each_state(dev.definition())}
-    assert kinds == {"Choice", "Map", "Pass", "Succeed", "Task", "Wait"}
+    assert kinds == {"Choice", "Map", "Parallel", "Pass", "Succeed", "Task", "Wait"}
 
 
-def test_rounds_fit_into_the_history() -> None:
-    """Of seven days full of rounds, with progress in each or in none, the history has room."""
+def test_small_members_do_not_wait_for_huge_ones(dev: Synthesized) -> None:
+    """One branch extracts whole members, the other one scans, links and extracts slices."""
+    work = states_of(dev)["Work"]
+    whole, split = (set(dict(each_state(branch))) for branch in work["Branches"])
+    assert {"Extract", "Extract inline"} <= whole
+    assert {"Scan", "Scan inline", "Link", "Rescan", "Extract slices"} <= split
+    assert work["Next"] == "Report"
+
+
+def test_rounds_fit_into_the_history(dev: Synthesized) -> None:
+    """Of seven days full of rounds the history has room, after inline Maps with every retry."""
+    attempts = max(
+        1 + sum(retry["MaxAttempts"] for retry in state["Retry"])
+        for name, state in each_state(dev.definition())
+        if name.endswith(" inline one")
+    )
+    inline = Tuning().max_inline_tasks * (ITEM_EVENTS + attempts * ATTEMPT_EVENTS)
     for progress in (0, 1):
         seconds, rounds, round_ = 0, 0, next_round(10**9, None)
         while seconds < RUN_DAYS * 86_400:
             seconds += round_.wait
             rounds += 1
             round_ = next_round(round_.left - progress, round_)
-        assert rounds * ROUND_EVENTS < HISTORY * 3 / 4
+        assert inline + rounds * ROUND_EVENTS < HISTORY * 0.95
         assert round_.wait == MAX_WAIT
 
 
@@ -209,7 +276,7 @@ def test_children_outlive_their_function(dev: Synthesized) -> None:
 
 
 def test_state_machine_has_exact_rights_in_the_work_bucket(dev: Synthesized) -> None:
-    """It reads the four objects that Maps need, and writes results below a run's folder."""
+    """It reads the six objects that Maps need, and writes results below a run's folder."""
     rights = {
         (action, resource)
         for statement in dev.statements("WorkflowRunsRole")
@@ -220,7 +287,7 @@ def test_state_machine_has_exact_rights_in_the_work_bucket(dev: Synthesized) -> 
     work = next(name for name in dev.resources("AWS::S3::Bucket") if name.startswith("StorageWork"))
     runs = f"<{work}.Arn>/runs/*"
     assert rights == {
-        *(("s3:GetObject", f"{runs}/{name}.jsonl") for name in ("scan", "rescan", "plan", "redo")),
+        *(("s3:GetObject", f"{runs}/{name}.jsonl") for name in LINES),
         ("s3:GetObject", f"{runs}/maps/*"),
         ("s3:PutObject", f"{runs}/maps/*"),
         ("s3:ListMultipartUploadParts", f"{runs}/maps/*"),
@@ -233,7 +300,7 @@ def test_state_machine_may_redrive_its_maps(dev: Synthesized) -> None:
     statements = dev.statements("WorkflowRunsDistributedMapPolicy")
     (redrive,) = (one for one in statements if one["Action"] == "states:RedriveExecution")
     redriven = json.dumps(redrive["Resource"])
-    assert all(f"/{name}:*" in redriven for name in WORKERS)
+    assert all(f"/{name.replace(' ', '')}:*" in redriven for name in WORKERS)
 
 
 def test_input_is_bounded() -> None:

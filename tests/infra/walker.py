@@ -44,8 +44,12 @@ class Walker:
 
     def run(self, data: Payload, state: str | None = None) -> None:
         """Walk to the end, from the first state or from the one that a redrive enters."""
-        name = state or str(self.definition["StartAt"])
-        states = self.definition["States"]
+        self._walk(self.definition, data, state)
+
+    def _walk(self, machine: Payload, data: Payload, state: str | None = None) -> None:
+        """Walk through a machine, or a branch of one, to its end."""
+        name = state or str(machine["StartAt"])
+        states = machine["States"]
         while True:
             self.visited.append(name)
             one = states[name]
@@ -67,6 +71,9 @@ class Walker:
                 self.waited += _look(state["SecondsPath"], data)
             case "Map":
                 self._map(state, data)
+            case "Parallel":  # one branch after the other
+                for branch in state["Branches"]:
+                    self._walk(branch, data)
             case "Task" if state.get("OutputPath") == "$.Payload":
                 return str(state["Next"]), self._invoke(state, data)
             case "Task":
@@ -79,7 +86,10 @@ class Walker:
         return str(state["Next"]), data
 
     def _map(self, state: Payload, data: Payload) -> None:
-        items = self.lines[_look(state["ItemReader"]["Parameters"]["Key.$"], data)]
+        if "ItemsPath" in state:
+            items = _look(state["ItemsPath"], data)
+        else:
+            items = self.lines[_look(state["ItemReader"]["Parameters"]["Key.$"], data)]
         child = state["ItemProcessor"]
         task = child["States"][child["StartAt"]]
         failed = 0
@@ -108,24 +118,26 @@ def _catch(state: Payload, error: NamedError) -> str | None:
 
 def _choose(state: Payload, data: Payload) -> str:
     for rule in state["Choices"]:
-        if "And" in rule:
-            if all(_is_true(one, data) for one in rule["And"]):
-                return str(rule["Next"])
-            continue
-        if "BooleanEquals" in rule:
-            if _look(rule["Variable"], data) is rule["BooleanEquals"]:
-                return str(rule["Next"])
-            continue
-        value = _look(rule["Variable"], data)
-        if value == rule.get("NumericEquals") or value > rule.get("NumericGreaterThan", value):
+        if all(_is_true(one, data) for one in rule.get("And", (rule,))):
             return str(rule["Next"])
     return str(state["Default"])
 
 
 def _is_true(rule: Payload, data: Payload) -> bool:
-    if rule.get("IsPresent"):
-        return rule["Variable"].removeprefix("$.") in data
-    return bool(_look(rule["Variable"], data) == rule["BooleanEquals"])
+    if "IsPresent" in rule:
+        return _is_present(rule["Variable"], data) is rule["IsPresent"]
+    value = _look(rule["Variable"], data)
+    if "BooleanEquals" in rule:
+        return value is rule["BooleanEquals"]
+    return bool(value == rule.get("NumericEquals") or value > rule.get("NumericGreaterThan", value))
+
+
+def _is_present(path: str, data: Payload) -> bool:
+    try:
+        _look(path, data)
+    except KeyError:
+        return False
+    return True
 
 
 def _fill(template: Payload, data: Payload) -> Payload:

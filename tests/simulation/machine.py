@@ -1,15 +1,17 @@
 """Step Functions: executions of the real definition, as `infra.definition` makes it.
 
-It knows the kinds of states, retries, catches and Distributed Maps that the definition uses. An
-execution that failed can be redriven: of a Map only the children that did not succeed run again.
+It knows the kinds of states, retries, catches and Maps that the definition uses. An execution that
+failed can be redriven: of a Map only the children that did not succeed run again, of a Parallel
+state only the branches that did not, each from its own state that failed or was stopped.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 DEFINITION = Path(__file__).parents[1] / "infra/workflow.json"
 CHILD_SECONDS = 300.0  # the life of an Express child
+INLINE_AT_ONCE = 40  # iterations of an inline Map
 NOT_TASK_FAILED = frozenset({"States.Timeout"})  # what States.TaskFailed does not match
 
 
@@ -35,11 +38,23 @@ def read_definition() -> Json:
 
 @dataclass(slots=True)
 class Children:
-    """The children of one Map run."""
+    """The children of one Map run, or the iterations of an inline Map."""
 
     items: list[Any]
     succeeded: set[int] = field(default_factory=set)
     failed: int = 0  # in this attempt
+
+
+@dataclass(slots=True)
+class Branch:
+    """Where a walk through the states of a machine or of a branch is; a redrive goes on there."""
+
+    states: Json
+    state: str
+    data: Json
+    children: Children | None = None  # of the Map that failed
+    branches: list[Branch] = field(default_factory=list)  # of the Parallel state that failed
+    ended: bool = False
 
 
 class Execution:
@@ -49,12 +64,11 @@ class Execution:
         self.name = name
         self.status = "RUNNING"
         self.over = Event(world.scheduler)  # set while it does not run
-        self.state = str(read_definition()["StartAt"])
         self._world = world
         self.told = data  # the input
-        self._data = data
-        self._children: Children | None = None  # of the Map that failed
+        self._main = _begin(read_definition(), data)
         self._process = Process(f"execution {name}")
+        self._inner: dict[Process, list[Process]] = {}  # Maps and branches, by what is around them
 
     def start(self) -> None:
         """Begin, or go on after a failure."""
@@ -64,38 +78,49 @@ class Execution:
         self._world.scheduler.spawn(self._process, self._run)
 
     def _run(self) -> None:
-        self.status = self._walk()
+        try:
+            self._walk(self._main, self._process)
+            self.status = "SUCCEEDED"
+        except NamedError:
+            self._world.model.execution_failed(self.name)
+            self.status = "FAILED"
         self._world.note(self.status)
         self.over.set()
 
-    def _walk(self) -> str:
-        """Go from state to state; return the status at the end."""
-        states = read_definition()["States"]
-        while True:
-            self._world.note(self.state)
-            one = states[self.state]
+    def _walk(self, branch: Branch, process: Process) -> None:
+        """Go from state to state, to the end.
+
+        Raises:
+            NamedError: a state failed.
+        """
+        while not branch.ended:
+            self._world.note(branch.state)
+            one = branch.states[branch.state]
             if one["Type"] == "Succeed":
-                return "SUCCEEDED"
+                branch.ended = True
+                return
             try:
-                self.state, self._data = self._step(one)
+                branch.state, branch.data = self._step(one, branch, process)
             except NamedError as error:
                 caught = _catch(one, error)
                 if caught is None:
-                    self._world.note(f"{self.state} failed: {error.name}")
-                    self._world.model.execution_failed(self.name)
-                    return "FAILED"
-                self.state = caught
-            self._children = None
+                    self._world.note(f"{branch.state} failed: {error.name}")
+                    raise
+                branch.state = caught
+            branch.children = None
+            branch.branches = []
 
-    def _step(self, state: Json) -> tuple[str, Json]:
-        data = self._data
+    def _step(self, state: Json, branch: Branch, process: Process) -> tuple[str, Json]:
+        data = branch.data
         match state["Type"]:
             case "Choice":
                 return _choose(state, data), data
             case "Wait":
                 self._world.scheduler.sleep(look(state["SecondsPath"], data))
             case "Map":
-                self._map(state)
+                self._map(state, branch, process)
+            case "Parallel":
+                self._parallel(state, branch, process)
             case "Task":
                 context = {"Execution.Name": self.name}
                 answer = self._attempts(state, data, context, float("inf"))
@@ -108,26 +133,64 @@ class Execution:
                 data = {**data, state["ResultPath"].removeprefix("$."): selected}
         return str(state["Next"]), data
 
-    def _map(self, state: Json) -> None:
+    def _inside(self, process: Process) -> Process:
+        """Return a process for a Map or for branches; it dies with `process`."""
+        inner = Process(process.name)
+        self._inner.setdefault(process, []).append(inner)
+        return inner
+
+    def _kill(self, process: Process) -> None:
+        for inner in self._inner.pop(process, []):
+            self._kill(inner)
+        self._world.scheduler.kill(process)
+
+    def _parallel(self, state: Json, around: Branch, process: Process) -> None:
+        """Run the branches at the same time; of a state that failed before, those without an end.
+
+        Raises:
+            NamedError: a branch failed; the others are stopped.
+        """
+        if not around.branches:
+            around.branches = [_begin(one, around.data) for one in state["Branches"]]
+        waiting = [one for one in around.branches if not one.ended]
+        inner, over = self._inside(process), Event(self._world.scheduler)
+        errors: list[NamedError] = []
+
+        def work(branch: Branch) -> None:
+            try:
+                self._walk(branch, inner)
+            except NamedError as error:
+                errors.append(error)
+            if errors or all(one.ended for one in around.branches):
+                over.set()
+
+        for branch in waiting:
+            self._world.scheduler.spawn(inner, partial(work, branch))
+        over.wait()
+        if errors:
+            self._kill(inner)
+            raise errors[0]
+
+    def _map(self, state: Json, branch: Branch, process: Process) -> None:
         """Run the children of a Map; of one that failed before, those that did not succeed.
 
         Raises:
             NamedError: more children failed than the Map tolerates.
         """
-        children = self._children = self._children or self._read_items(state)
+        children = branch.children = branch.children or self._read_items(state, branch.data)
         children.failed = 0
         tolerated = state.get("ToleratedFailurePercentage", 0) * len(children.items) / 100
         # The children of a Map that fails are stopped; what they have invoked goes on.
-        process, over = Process(self._process.name), Event(self._world.scheduler)
+        inner, over = self._inside(process), Event(self._world.scheduler)
         waiting = [n for n in range(len(children.items)) if n not in children.succeeded]
-        at_once = max(1, int(look(state["MaxConcurrencyPath"], self._data)))
-        active = min(at_once, len(waiting))
+        at_once = int(look(state["MaxConcurrencyPath"], branch.data))
+        active = min(at_once, len(waiting), INLINE_AT_ONCE if "ItemsPath" in state else at_once)
 
         def work() -> None:
             nonlocal active
             while waiting and children.failed <= tolerated:
                 number = waiting.pop(0)
-                if self._child(state, children.items[number]):
+                if self._child(state, branch.data, children.items[number]):
                     children.succeeded.add(number)
                 else:
                     children.failed += 1
@@ -136,31 +199,34 @@ class Execution:
                 over.set()
 
         for _ in range(active):
-            self._world.scheduler.spawn(process, work)
+            self._world.scheduler.spawn(inner, work)
         if waiting:
             over.wait()
         if children.failed > tolerated:
-            self._world.scheduler.kill(process)
+            self._kill(inner)
             raise NamedError("States.ExceedToleratedFailureThreshold")
 
-    def _read_items(self, state: Json) -> Children:
-        key = look(state["ItemReader"]["Parameters"]["Key.$"], self._data)
+    def _read_items(self, state: Json, data: Json) -> Children:
+        if "ItemsPath" in state:
+            return Children(list(look(state["ItemsPath"], data)))
+        key = look(state["ItemReader"]["Parameters"]["Key.$"], data)
         _, run, name = key.split("/")
         lines = self._world.records[run].get(name)
         if lines is None:
             raise NamedError("States.ItemReaderFailed")
         return Children([json.loads(line) for line in lines.splitlines()])
 
-    def _child(self, state: Json, item: Any) -> bool:
-        """Run one child workflow; return whether it succeeded."""
-        values = fill(state["ItemSelector"], self._data, {"Map.Item.Value": item})
+    def _child(self, state: Json, data: Json, item: Any) -> bool:
+        """Run one child workflow or iteration; return whether it succeeded."""
+        values = fill(state["ItemSelector"], data, {"Map.Item.Value": item})
         processor = state["ItemProcessor"]
         task = processor["States"][processor["StartAt"]]
         now = self._world.scheduler.now
         entered = datetime.fromtimestamp(now, UTC).isoformat()
         context = {"State.EnteredTime": entered}
+        until = math.inf if "ItemsPath" in state else now + CHILD_SECONDS
         try:
-            self._attempts(task, values, context, now + CHILD_SECONDS)
+            self._attempts(task, values, context, until)
         except NamedError as error:
             self._world.note(f"child failed: {error.name}")
             return _catch(task, error) is not None
@@ -200,6 +266,11 @@ class StateMachine:
         return True
 
 
+def _begin(machine: Json, data: Json) -> Branch:
+    """Return the walk through a machine, or a branch of one, before its first state."""
+    return Branch(machine["States"], str(machine["StartAt"]), data)
+
+
 def look(path: str, data: Json, context: Json | None = None) -> Any:
     """Return the value at a path of the data or of the context object."""
     if path.startswith("$$."):
@@ -227,14 +298,22 @@ def _choose(state: Json, data: Json) -> str:
 
 def _holds(rule: Json, data: Json) -> bool:
     """Say whether a comparison of a Choice rule holds."""
-    if rule.get("IsPresent"):
-        return rule["Variable"].removeprefix("$.") in data
+    if "IsPresent" in rule:
+        return _is_present(rule["Variable"], data) is rule["IsPresent"]
     value = look(rule["Variable"], data)
     if "BooleanEquals" in rule:
         return value is rule["BooleanEquals"]
     if "NumericEquals" in rule:
         return bool(value == rule["NumericEquals"])
     return bool(value > rule["NumericGreaterThan"])
+
+
+def _is_present(path: str, data: Json) -> bool:
+    try:
+        look(path, data)
+    except KeyError:
+        return False
+    return True
 
 
 def _matches(names: list[str], error: NamedError) -> bool:

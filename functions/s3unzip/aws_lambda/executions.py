@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from s3unzip import run_files
-from s3unzip.model import encode
+from s3unzip.model import ScanTask, Task, encode
+from s3unzip.planning.lists import Shares, WorkList, choose_inline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mypy_boto3_stepfunctions import SFNClient
 
     from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.model import Location, PlanSummary, Request
+    from s3unzip.runs.records import RunRecords
+    from s3unzip.settings import Tuning
 
 MAX_INPUT = 32 * 1024  # bytes; the limit of Step Functions is 262,144
+InlineLists = Mapping[WorkList, Sequence[Task | ScanTask]]
 
 
 def start_execution(
@@ -42,16 +45,36 @@ def unplanned_input(request: Request) -> dict[str, Any]:
     return {"planned": False, "request": msgspec.to_builtins(request)}
 
 
-def planned_input(work: Location, plan: PlanSummary, max_workers: int = 1) -> dict[str, Any]:
-    """Return the input of the state machine of `infra.workflow`; small for every archive.
+def read_inline_lists(plan: PlanSummary, records: RunRecords, tuning: Tuning) -> InlineLists:
+    """Return the items of the lists that inline Maps do; the plan's other lists stay in objects.
+
+    Args:
+        plan: of the run.
+        records: of the run; read only if one of the lists is short.
+        tuning: has the limit of items.
+    """
+    if not any(0 < count <= tuning.max_inline_tasks for count in _count_items(plan).values()):
+        return {}
+    shares = Shares(plan.whole_at_once, plan.split_at_once)
+    chosen = choose_inline(records.tasks(), shares, tuning)
+    return {
+        name: list(records.scans()) if name is WorkList.SCAN and plan.scans else tasks
+        for name, tasks in chosen.items()
+    }
+
+
+def planned_input(work: Location, plan: PlanSummary, inline: InlineLists) -> dict[str, Any]:
+    """Return the input of the state machine of `infra.definition`; small for every archive.
 
     Args:
         work: the prefix of all runs.
         plan: of the run.
-        max_workers: limit of concurrent scans.
+        inline: the items of inline Maps; left out if the input would exceed `MAX_INPUT`.
     """
     run = f"{work.key}runs/{plan.run.id}"
-    return {
+    counts = _count_items(plan)
+    empty: dict[str, list[Any]] = {name.value: [] for name in counts if not counts[name]}
+    given: dict[str, Any] = {
         "planned": True,
         "refused": False,
         "run": msgspec.to_builtins(plan.run),
@@ -59,13 +82,26 @@ def planned_input(work: Location, plan: PlanSummary, max_workers: int = 1) -> di
             "bucket": work.bucket,
             "scan": f"{run}/{run_files.SCAN}",
             "rescan": f"{run}/{run_files.RESCAN}",
-            "plan": f"{run}/{run_files.PLAN}",
+            "whole": f"{run}/{run_files.WHOLE if plan.slices else run_files.PLAN}",
+            "slices": f"{run}/{run_files.SLICES}",
             "redo": f"{run}/{run_files.REDO}",
             "maps": f"{run}/{run_files.MAPS}",
         },
-        "tasks": plan.tasks,
-        "scans": plan.scans,
+        "inline": empty | {name.value: msgspec.to_builtins(inline[name]) for name in inline},
         "split_members": plan.split_members,
         "concurrency": max(1, plan.concurrency),
-        "scans_at_once": max(1, min(plan.scans, max_workers)),
+        "whole_at_once": max(1, plan.whole_at_once),
+        "scans_at_once": max(1, min(plan.scans, plan.split_at_once)),
+        "slices_at_once": max(1, plan.split_at_once),
+    }
+    if len(encode(given)) > MAX_INPUT:
+        given["inline"] = empty
+    return given
+
+
+def _count_items(plan: PlanSummary) -> dict[WorkList, int]:
+    return {
+        WorkList.WHOLE: plan.tasks - plan.slices,
+        WorkList.SCAN: plan.scans,
+        WorkList.SLICES: plan.slices,
     }

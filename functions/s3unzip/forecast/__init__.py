@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from s3unzip.forecast.bounds import Bound
 from s3unzip.forecast.cost import Cost, CostLine
-from s3unzip.forecast.course import Step
 from s3unzip.forecast.estimate import Forecast, Range, check_budget, forecast_run, make_forecast
 from s3unzip.forecast.fixtures import (
     FIXTURES,
@@ -18,6 +17,7 @@ from s3unzip.forecast.fixtures import (
     make_fixture,
     make_tasks,
 )
+from s3unzip.forecast.steps import Step
 from s3unzip.forecast.ways import forecast_archive, merge_tasks
 from s3unzip.forecast.workload import Bin, Workload, count_sizes, make_workload
 from s3unzip.platforms import Latency, Platform, aws, local, one_function

@@ -1,7 +1,7 @@
 """One simulated run from the event to the report: its steps and its critical path.
 
-`simulate_orchestrated` runs the Maps and returns a `SimulatedRun`. The forecast combines several
-simulated runs: usual days, a good day and a bad day.
+`simulate_orchestrated` runs the sides of the work and returns a `SimulatedRun`. The forecast
+combines several simulated runs: usual days, a good day and a bad day.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from s3unzip import rates
 from s3unzip.forecast.cost import Usage, express_seconds
-from s3unzip.forecast.demand import Demand, requests_of
-from s3unzip.forecast.simulation import simulate
+from s3unzip.forecast.demand import requests_of
+from s3unzip.forecast.sides import Sides
+from s3unzip.forecast.steps import Step, draw_cold_start
 from s3unzip.model import Requests, TaskKind
 
 if TYPE_CHECKING:
@@ -22,18 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s3unzip.forecast.demand import Job
-    from s3unzip.forecast.simulation import Timeline
+    from s3unzip.forecast.sides import MapRun
     from s3unzip.forecast.workload import Workload
     from s3unzip.platforms import Platform
     from s3unzip.settings import Tuning
-
-
-class Step(Struct, frozen=True):
-    """One stretch of the critical path, in seconds."""
-
-    name: str
-    seconds: float
-    detail: str = ""
 
 
 class SimulatedRun(Struct, frozen=True):
@@ -45,7 +38,8 @@ class SimulatedRun(Struct, frozen=True):
     chain: tuple[str, ...]  # the chain of tasks that ends last
     usage: Usage
     jobs: tuple[Job, ...]
-    timeline: Timeline
+    tasks_seconds: float  # from the dispatch of the first task of a Map to the end of its last
+    throttled_seconds: float  # of them, in which the demand exceeds the prefix's rate
     longest: float  # task, from dispatch to end
 
 
@@ -53,43 +47,28 @@ def simulate_orchestrated(
     workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
 ) -> SimulatedRun:
     """Return one run of `workload` on `platform`; equal states of `rng` give equal runs."""
-    at_once = max(1, min(workload.at_once, platform.workers, len(workload.tasks)))
-    demand = Demand(platform, tuning, at_once)
-    split = sum(task.parts > 1 for task in workload.tasks)
-    scans = [demand.scan_of(task) for task in workload.tasks if task.kind is TaskKind.SEGMENT]
-    jobs = tuple(demand.job_of(task) for task in workload.tasks)
-    plan = _plan_step(workload, platform, tuning, rng)
-    steps = [Step("event", platform.event_seconds, "until the planner is invoked")]
-    steps += [plan]
-    lines: list[Timeline] = []
-    if scans:
-        scanned = simulate(scans, platform, min(platform.workers, len(scans)), rng)
-        lines.append(scanned)
-        steps += [
-            Step("start scans", platform.start_seconds),
-            Step("scan", scanned.end, f"{len(scans):,} segments"),
-            Step("end scans", platform.end_seconds),
-        ]
-    if split:
-        steps.append(_link_step(split, platform, rng))
-    steps.append(Step("start tasks", platform.start_seconds))
-    before = sum(step.seconds for step in steps)
-    timeline = simulate(jobs, platform, at_once, rng)
-    lines.append(timeline)
-    path, chain = _last_chain(jobs, timeline)
-    steps += path
-    steps.append(Step("end tasks", platform.end_seconds))
-    steps.append(_report_step(workload, platform, rng))
+    before = [
+        Step("event", platform.event_seconds, "until the planner is invoked"),
+        _plan_step(workload, platform, tuning, rng),
+    ]
+    planned = sum(step.seconds for step in before)
+    sides = Sides(workload, platform, tuning, rng).simulate()
+    longest = max(sides, key=lambda side: side.seconds)
+    steps = [*before, *longest.steps, _report_step(workload, platform, rng)]
     seconds = sum(step.seconds for step in steps)
+    maps = [one for side in sides for one in side.maps]
+    links = [step for side in sides for step in side.steps if step.name == "link"]
+    lines = [one.timeline for one in maps if any(job.kind != "scan" for job in one.jobs)]
     return SimulatedRun(
         seconds=seconds,
-        first_object=min(seconds, before + _first_object(jobs, timeline, platform)),
+        first_object=min(seconds, planned + min(side.first_object for side in sides)),
         steps=tuple(step for step in steps if step.seconds > 0),
-        chain=chain,
-        usage=_usage(workload, tuning, (*scans, *jobs), lines, steps),
-        jobs=jobs,
-        timeline=timeline,
-        longest=max((end - start for line in lines for start, end in _spans(line)), default=0.0),
+        chain=longest.chain,
+        usage=_usage(workload, tuning, maps, [before[-1], *links, steps[-1]]),
+        jobs=tuple(job for one in maps for job in one.jobs if job.kind != "scan"),
+        tasks_seconds=max((line.end for line in lines), default=0.0),
+        throttled_seconds=max((line.throttled_seconds for line in lines), default=0.0),
+        longest=max((one for run in maps for one in _seconds_of(run)), default=0.0),
     )
 
 
@@ -97,7 +76,8 @@ def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
     """Return the requests of plan and report, without those of the tasks.
 
     The plan reads the tail and the rest of the directory, probes the destination (it begins and
-    aborts an upload) and writes seven objects, the large ones in parts. The report reads six
+    aborts an upload) and writes seven objects, the large ones in parts, and the divided list of
+    tasks if a member is split. The report reads six
     records besides the outcomes, two of them after a HEAD, lists retries, outcomes and uploads,
     and writes two objects.
     """
@@ -109,7 +89,7 @@ def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
     map_reads = 1 + bool(scans)
     return Requests(
         get=1 + math.ceil(beyond / tuning.directory_piece) + map_reads + 6 + tasks + 2 * scans,
-        put=7 + 2 + bool(scans) + scans + split,
+        put=7 + 2 + bool(scans) + 2 * bool(split) + scans + split,
         head=2,
         create=1 + (rows > 1),
         part=rows if rows > 1 else 0,
@@ -129,12 +109,6 @@ def _plan_step(workload: Workload, platform: Platform, tuning: Tuning, rng: rand
     return Step("plan", seconds + draw_cold_start(platform, rng), f"members: {workload.members:,}")
 
 
-def _link_step(segments: int, platform: Platform, rng: random.Random) -> Step:
-    calls = math.ceil(2 * segments / rates.SMALL_CALLS_AT_ONCE) * platform.get.mean
-    seconds = segments * rates.LINK_SEGMENT_SECONDS + calls + 4 * platform.put.mean
-    return Step("link", seconds + draw_cold_start(platform, rng))
-
-
 def _report_step(workload: Workload, platform: Platform, rng: random.Random) -> Step:
     calls = math.ceil(len(workload.tasks) / rates.SMALL_CALLS_AT_ONCE) * platform.get.mean
     cpu = workload.members * rates.REPORT_MEMBER_SECONDS
@@ -142,74 +116,28 @@ def _report_step(workload: Workload, platform: Platform, rng: random.Random) -> 
     return Step("report", seconds + draw_cold_start(platform, rng))
 
 
-def draw_cold_start(platform: Platform, rng: random.Random) -> float:
-    """Return the seconds of one cold start, 0 if the platform has none."""
-    if platform.cold_start is None:
-        return 0.0
-    return platform.cold_start.quantile(rng.random() * 0.98 + 0.01)
-
-
-def _last_chain(jobs: Sequence[Job], line: Timeline) -> tuple[list[Step], tuple[str, ...]]:
-    """Return the steps of the chain of jobs that ended last; each took its predecessor's place."""
-    if not jobs:
-        return [], ()
-    index = max(range(len(jobs)), key=line.ended.__getitem__)
-    chain: list[int] = []
-    while index >= 0:
-        chain.append(index)
-        index = line.freed_by[index]
-    chain.reverse()
-    cold = sum(line.cold[i] for i in chain)
-    reading = sum(line.working[i] - line.dispatched[i] - line.cold[i] for i in chain)
-    slowed = sum(line.ended[i] - line.working[i] - line.alone[i] for i in chain)
-    work = sum(line.alone[i] for i in chain)
-    waiting = line.end - cold - reading - slowed - work
-    last = jobs[chain[-1]].id
-    return [
-        Step("wait for dispatch", max(0.0, waiting), "the Map's rate, Lambda's scaling"),
-        Step("cold start", cold),
-        Step("first bytes", reading),
-        Step("work", work, _told(chain, last)),
-        Step("throttled", max(0.0, slowed), "waiting for the rate of the destination's prefix"),
-    ], tuple(jobs[i].id for i in chain)
-
-
-def _told(chain: Sequence[int], last: str) -> str:
-    return last if len(chain) == 1 else f"{len(chain)} tasks in a row; the last is {last}"
-
-
-def _first_object(jobs: Sequence[Job], line: Timeline, platform: Platform) -> float:
-    """Return when the first member becomes visible; infinite if only the report does that."""
-    return min(
-        (
-            working + platform.put.p50 + job.body_seconds if job.members else ended
-            for job, working, ended in zip(jobs, line.working, line.ended, strict=True)
-            if not job.shared
-        ),
-        default=math.inf,
-    )
-
-
 def _usage(
-    workload: Workload,
-    tuning: Tuning,
-    jobs: Sequence[Job],
-    lines: Sequence[Timeline],
-    steps: Sequence[Step],
+    workload: Workload, tuning: Tuning, maps: Sequence[MapRun], steps: Sequence[Step]
 ) -> Usage:
-    seconds = [end - start for line in lines for start, end in _spans(line)]
-    own = [step.seconds for step in steps if step.name in {"plan", "link", "report"}]
+    """Return what is billed of the jobs of `maps` and of the functions' own `steps`."""
+    jobs = [job for one in maps for job in one.jobs]
+    seconds = [each for one in maps for each in _seconds_of(one)]
+    children = [each for one in maps if not one.inline for each in _seconds_of(one)]
+    own = [step.seconds for step in steps]
     split = any(job.shared for job in jobs)
+    states = rates.TRANSITIONS_SPLIT if split else rates.TRANSITIONS
     return Usage(
         members=workload.members,
         requests=requests_of(jobs) + plan_requests(workload, tuning),
         invocations=len(seconds) + len(own),
         lambda_seconds=sum(seconds) + sum(own),
-        children=len(seconds),
-        express_seconds=express_seconds(seconds),
-        transitions=rates.TRANSITIONS_SPLIT if split else rates.TRANSITIONS,
+        children=len(children),
+        express_seconds=express_seconds(children),
+        transitions=states + len(seconds) - len(children),
     )
 
 
-def _spans(line: Timeline) -> list[tuple[float, float]]:
-    return list(zip(line.dispatched, line.ended, strict=True))
+def _seconds_of(run: MapRun) -> list[float]:
+    """Return the seconds of each job, from its dispatch to its end."""
+    line = run.timeline
+    return [end - start for start, end in zip(line.dispatched, line.ended, strict=True)]

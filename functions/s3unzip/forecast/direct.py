@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.forecast.cost import Usage
-from s3unzip.forecast.course import SimulatedRun, Step, draw_cold_start, simulate_orchestrated
+from s3unzip.forecast.course import SimulatedRun, simulate_orchestrated
 from s3unzip.forecast.demand import Demand, requests_of
 from s3unzip.forecast.simulation import simulate
+from s3unzip.forecast.steps import Step, draw_cold_start
 from s3unzip.model import Requests
 from s3unzip.platforms import Latency
 
@@ -38,8 +39,8 @@ def simulate_run(
 
 def min_orchestrated_seconds(platform: Platform) -> float:
     """Return the minimum seconds of a run by the state machine, from its event to its report."""
-    around = platform.event_seconds + platform.start_seconds + platform.end_seconds
-    return around + rates.PLAN_SECONDS + rates.REPORT_SECONDS
+    around = platform.inline_start_seconds + platform.inline_end_seconds
+    return platform.event_seconds + around + rates.PLAN_SECONDS + rates.REPORT_SECONDS
 
 
 def _simulate_direct(
@@ -86,6 +87,7 @@ def _simulate_direct(
             transitions=0,
         ),
         jobs=jobs,
-        timeline=timeline,
+        tasks_seconds=timeline.end,
+        throttled_seconds=timeline.throttled_seconds,
         longest=seconds - platform.event_seconds,
     )

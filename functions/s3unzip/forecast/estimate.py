@@ -16,7 +16,7 @@ from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.forecast.bounds import Bound, list_bounds
 from s3unzip.forecast.cost import Cost, price
-from s3unzip.forecast.course import Step  # noqa: TC001 - msgspec reads it
+from s3unzip.forecast.steps import Step  # noqa: TC001 - msgspec reads it
 from s3unzip.forecast.direct import simulate_run
 from s3unzip.forecast.workload import Bin, make_workload
 from s3unzip.model import Requests  # noqa: TC001 - likewise
@@ -104,8 +104,8 @@ def make_forecast(
         steps=typical.steps,
         chain=typical.chain,
         bounds=list_bounds(typical.jobs, platform, at_once),
-        tasks_seconds=typical.timeline.end,
-        throttled_seconds=typical.timeline.throttled_seconds,
+        tasks_seconds=typical.tasks_seconds,
+        throttled_seconds=typical.throttled_seconds,
         longest_task=longest,
         requests=typical.usage.requests,
         cost=cost,

@@ -16,6 +16,8 @@ from s3unzip.planning.cutting import DEFLATED, STORED, TaskCutter, Totals, order
 from s3unzip.zipformat.member import Member
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from s3unzip.forecast.workload import Workload
     from s3unzip.model import Task
     from s3unzip.settings import Tuning
@@ -34,7 +36,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Fixture:
-    """An archive of equal members; sizes in bytes."""
+    """An archive of equal members, and of `more`, which are equal, too; sizes in bytes."""
 
     name: str
     title: str
@@ -43,6 +45,12 @@ class Fixture:
     compressed: int
     stored: bool = False
     published: Published | None = None
+    more: Fixture | None = None  # its members come after these
+
+    @property
+    def groups(self) -> tuple[Fixture, ...]:
+        """All groups of equal members."""
+        return (self, *(self.more.groups if self.more else ()))
 
 
 UNSPOOL = "s3-unspool 0.1.0-beta.6, one Lambda"
@@ -85,6 +93,14 @@ FIXTURES: dict[str, Fixture] = {
             100 * rates.GB,
             stored=True,
         ),
+        Fixture(
+            "symbols",
+            "1,000 members of 20 KB and two of 1.1 GB, deflated to 400 MB",
+            1_000,
+            20_000,
+            7_000,
+            more=Fixture("", "", 2, 1_143 * rates.MB, 400 * rates.MB),
+        ),
         Fixture("10m", "10,000,000 members of 4 KB", 10_000_000, 4_000, 1_600),
     )
 }
@@ -108,40 +124,54 @@ def find_fixture(name: str) -> Fixture:
 
 def make_tasks(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> list[Task]:
     """Return the tasks of `fixture` in the order they start; for `copies` see `TaskCutter`."""
-    count, size, compressed = fixture.members, fixture.size, fixture.compressed
-    cutter = TaskCutter(
-        tuning, Totals(count, count * compressed, count * size), copies=copies, inflates=True
+    groups = fixture.groups
+    totals = Totals(
+        members=sum(one.members for one in groups),
+        bytes_in=sum(one.members * one.compressed for one in groups),
+        bytes_out=sum(one.members * one.size for one in groups),
     )
-    method = STORED if fixture.stored else DEFLATED
-    pitch, row = HEADER + compressed, rates.MEMBER_ROW
-    for first in range(0, count, ROWS_PIECE):
-        last = min(first + ROWS_PIECE, count)
-        rows = [
+    cutter = TaskCutter(tuning, totals, copies=copies, inflates=True)
+    index = offset = 0
+    for group in groups:
+        for piece in _list_members(group, index, offset):
+            row = rates.MEMBER_ROW
+            cutter.add(piece, range(index * row, (index + len(piece) + 1) * row, row))
+            index += len(piece)
+            offset = piece[-1].stop
+    cutter.finish(index * rates.MEMBER_ROW)
+    return order_tasks(cutter.tasks)
+
+
+def _list_members(group: Fixture, index: int, offset: int) -> Iterator[list[Member]]:
+    """Yield the members of a group in pieces; the first one has this index and this offset."""
+    method = STORED if group.stored else DEFLATED
+    pitch = HEADER + group.compressed
+    for first in range(0, group.members, ROWS_PIECE):
+        yield [
             Member(
-                index,
+                index + number,
                 "",
                 None,
-                index * pitch,
-                (index + 1) * pitch,
-                compressed,
-                size,
+                offset + number * pitch,
+                offset + (number + 1) * pitch,
+                group.compressed,
+                group.size,
                 0,
                 method,
                 0,
                 None,
                 None,
             )
-            for index in range(first, last)
+            for number in range(first, min(first + ROWS_PIECE, group.members))
         ]
-        cutter.add(rows, range(first * row, (last + 1) * row, row))
-    cutter.finish(count * row)
-    return order_tasks(cutter.tasks)
 
 
 def make_fixture(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> Workload:
     """Return the workload of `fixture`."""
     tasks = make_tasks(fixture, tuning, copies=copies)
     sizes = tuple(
-        type(one)(one.start, one.stop, fixture.members) for one in count_sizes([fixture.size])
+        type(one)(one.start, one.stop, group.members)
+        for group in fixture.groups
+        for one in count_sizes([group.size])
     )
     return make_workload(tasks, tuning, title=fixture.title, sizes=sizes)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import connection as connections
@@ -22,7 +23,7 @@ from s3unzip.local.waiting import Waiting
 from s3unzip.local.worker import Counts, Done, Failed, FailedMembers, PipeProgress, do_job, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
@@ -58,6 +59,14 @@ class PoolResult:
     lost_workers: int = 0
 
 
+# Called with each job that ended or was given up; returns the jobs to do next.
+Follow = Callable[[Done | Failed], "Sequence[Job]"]
+
+
+def _nothing_follows(_: Done | Failed) -> Sequence[Job]:
+    return ()
+
+
 class WorkerPool:
     """Worker processes that do the jobs of one run.
 
@@ -88,6 +97,7 @@ class WorkerPool:
         self._server = server
         self._own_server: ForkServer | None = None
         self._workers: list[_Worker] = []
+        self._ended: deque[Done | Failed] = deque()  # jobs that nobody was told of
         self._retry_delay = retry_delay
         self._random = random.Random()  # noqa: S311 - jitter
 
@@ -102,8 +112,13 @@ class WorkerPool:
         workers = [(worker.child.pid, worker.job) for worker in self._workers]
         return {pid: job.id if job else "" for pid, job in workers}
 
-    def work(self, jobs: Iterable[Job]) -> PoolResult:
-        """Do `jobs`; return when all have ended or were given up.
+    @property
+    def processes(self) -> int:
+        """The number of workers."""
+        return self._processes
+
+    def work(self, jobs: Iterable[Job], follow: Follow = _nothing_follows) -> PoolResult:
+        """Do `jobs` and what follows them; return when all have ended or were given up.
 
         An error that stops the run ends the work: jobs that have not begun stay undone. On Ctrl-C,
         the workers stop and write their outcomes, and KeyboardInterrupt propagates.
@@ -118,6 +133,8 @@ class WorkerPool:
                 self._hand_out(waiting)
                 for worker, message in self._receive(waiting.seconds):
                     self._handle(worker, message, waiting, result)
+                while self._ended:
+                    waiting.put_first(follow(self._ended.popleft()))
         except BaseException:
             self.stop()
             raise
@@ -213,8 +230,9 @@ class WorkerPool:
                 lost = ServiceFaultError(f"{job.id}: its worker process died")
                 self._retry(job, Failed(job.id, lost), waiting, result, LOST_ATTEMPTS)
         elif isinstance(message, Done):
-            _log.info("%s ended after %.1f s", message.job, message.report.seconds)
+            _log.info("%s ended", message.job)
             result.done.append(message)
+            self._ended.append(message)
             worker.done += 1
             if worker.done >= JOBS_A_WORKER:
                 self._retire(worker)
@@ -243,6 +261,7 @@ class WorkerPool:
         attempt = waiting.attempts.get(job.id, 1)
         if attempt >= max_attempts:
             result.failed.append(failed)
+            self._ended.append(failed)
             return
         _log.info("%s is tried again: %s", job.id, failed.error)
         waiting.attempts[job.id] = attempt + 1
@@ -257,14 +276,24 @@ class SerialPool:
         self._run = run
         self._context = context
 
-    def work(self, jobs: Iterable[Job]) -> PoolResult:
-        """Do `jobs`."""
+    @property
+    def processes(self) -> int:
+        """One: this process."""
+        return 1
+
+    def work(self, jobs: Iterable[Job], follow: Follow = _nothing_follows) -> PoolResult:
+        """Do `jobs` and what follows them."""
         result = PoolResult()
-        for job in jobs:
+        waiting = Waiting(jobs)
+        while waiting.ready:
+            job = waiting.take()
             try:
-                result.done.append(Done(job.id, do_job(self._run, job, self._context)))
+                done = Done(job.id, do_job(self._run, job, self._context))
+                result.done.append(done)
+                waiting.put_first(follow(done))
             except ServiceFaultError as error:
                 result.failed.append(Failed(job.id, error))
+                waiting.put_first(follow(result.failed[-1]))
             except S3UnzipError as error:
                 result.failed.append(Failed(job.id, error))
                 break

@@ -1,29 +1,30 @@
-"""A whole run on one machine: plan, scan, link, extract, settle."""
+"""A whole run on one machine: plan; extract, and beside it scan and link split members; settle."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Protocol
 
-from s3unzip.errors import InterruptedRunError, RunStoppedError
-from s3unzip.extraction.split.link import link_members, linked_sizes
+from s3unzip.errors import InterruptedRunError
+from s3unzip.extraction.split.link import linked_sizes
 from s3unzip.local.folders import make_folders
+from s3unzip.local.worker import LINK, Done, LinkJob
 from s3unzip.model import Report, Stop, Verdict
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
+from s3unzip.planning.lists import divide_tasks, mix
 from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import plan_retry
 from s3unzip.reporting.settle import TASKS_FAILED, settle
 from s3unzip.runs.records import RunRecords
-from s3unzip.runs.stop import RUN_FAULTS, STOPPED
+from s3unzip.runs.stop import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from s3unzip.context import Context
-    from s3unzip.local.pool import PoolResult
-    from s3unzip.local.worker import Job
-    from s3unzip.model import PlanSummary, Request, Run, Settled, Task
+    from s3unzip.local.pool import Follow, PoolResult
+    from s3unzip.local.worker import Failed, Job
+    from s3unzip.model import PlanSummary, Request, Run, ScanTask, Settled, Task
     from s3unzip.planning.reading import Reading
     from s3unzip.runs.written import WrittenObjects
 
@@ -31,8 +32,13 @@ if TYPE_CHECKING:
 class Pool(Protocol):
     """Does jobs."""
 
-    def work(self, jobs: Iterable[Job]) -> PoolResult:
-        """Do `jobs`."""
+    @property
+    def processes(self) -> int:
+        """The number of workers."""
+        ...
+
+    def work(self, jobs: Iterable[Job], follow: Follow = ...) -> PoolResult:
+        """Do `jobs` and what follows them."""
         ...
 
     def close(self) -> None:
@@ -98,15 +104,16 @@ def work_off(
         records.delete_stop()
     pool = make_pool(run)
     try:
-        tasks = _scan_and_link(summary, context, records, pool, fresh=fresh)
-        _begin("extract", context)
-        pool.work(tasks)
+        scans = records.scans() if fresh else records.list_unscanned()
+        tasks = records.tasks() if fresh else records.undone(records.tasks())
+        _do_tasks(summary, context, pool, tasks, list(scans))
         make_folders(run, records, context)
         _begin("report", context)
         settled = settle(run, context, calls)
         if _worth_another_pass(settled):
             calls = context.calls()
-            pool.work(RunRecords.open(context.stores, run.id, calls).redo())
+            left = RunRecords.open(context.stores, run.id, calls).redo()
+            _do_tasks(summary, context, pool, left, [])
             settled = settle(run, context, calls)
     except KeyboardInterrupt as interrupt:
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
@@ -163,23 +170,73 @@ def _begin(phase: str, context: Context) -> None:
         context.progress.phase(phase)
 
 
-def _scan_and_link(
-    summary: PlanSummary, context: Context, records: RunRecords, pool: Pool, *, fresh: bool
-) -> Iterable[Task]:
-    """Scan and link split members; return the tasks to do.
+def _do_tasks(
+    summary: PlanSummary,
+    context: Context,
+    pool: Pool,
+    tasks: Iterable[Task],
+    scans: Sequence[ScanTask],
+) -> None:
+    """Do `tasks`; scan and link split members beside those of the others.
 
     An error that stops the run is on record, and the report names it.
     """
-    if summary.scans:
-        _begin("scan", context)
-        pool.work(records.scans() if fresh else records.list_unscanned())
-    tasks = records.tasks() if fresh else records.undone(records.tasks())
     if not summary.split_members:
-        return tasks
-    _begin("link", context)
-    with contextlib.suppress(RunStoppedError, *RUN_FAULTS):
-        link_members(summary.run, context)
-    return longest_first(tasks, linked_sizes(records))
+        _begin("extract", context)
+        pool.work(tasks)
+        return
+    whole, slices = divide_tasks(tasks)
+    records = RunRecords.open(context.stores, summary.run.id, context.calls())
+    split = _SplitMembers(context, records, slices, scans, shown=not whole)
+    _begin("extract" if whole or not scans else "scan", context)
+    pool.work(mix([*scans, *split.start()], whole, pool.processes), split.follow)
+
+
+class _SplitMembers:
+    """What follows the scans: one job links the members when no scan is left, then their slices.
+
+    Args:
+        context: of this process.
+        records: of the run.
+        slices: the tasks of split members.
+        scans: that come before linking.
+        shown: whether to show each phase, because nothing else is done meanwhile.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        records: RunRecords,
+        slices: Sequence[Task],
+        scans: Sequence[ScanTask],
+        *,
+        shown: bool,
+    ) -> None:
+        self._context = context
+        self._records = records
+        self._slices = slices
+        self._scans = {scan.id for scan in scans}
+        self._shown = shown
+
+    def start(self) -> Sequence[Job]:
+        """Return what is to do if there is no scan to wait for."""
+        return [] if self._scans or not self._slices else [LinkJob()]
+
+    def follow(self, ended: Done | Failed) -> Sequence[Job]:
+        """Return what is to do after a job that ended or was given up."""
+        if ended.job == LINK and isinstance(ended, Done):
+            self._show("extract")
+            return longest_first(self._slices, linked_sizes(self._records))
+        if ended.job in self._scans:
+            self._scans.remove(ended.job)
+            if not self._scans:
+                self._show("link")
+                return [LinkJob()]
+        return []
+
+    def _show(self, phase: str) -> None:
+        if self._shown:
+            _begin(phase, self._context)
 
 
 def longest_first(tasks: Iterable[Task], sizes: Mapping[str, int]) -> list[Task]:

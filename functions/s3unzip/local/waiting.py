@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from s3unzip.local.worker import Job
 
@@ -55,6 +55,10 @@ class Waiting:
         job = self._next.popleft()
         self._refill()
         return job
+
+    def put_first(self, jobs: Sequence[Job]) -> None:
+        """Do `jobs` next, in this order."""
+        self._next.extendleft(reversed(jobs))
 
     def put_off(self, job: Job, seconds: float) -> None:
         """Retry a job later."""

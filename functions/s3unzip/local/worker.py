@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.extraction.split.link import link_members
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
 from s3unzip.local.clock import LocalClock
@@ -23,9 +24,21 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from s3unzip.context import Context
+    from s3unzip.extraction.split.link import LinkReport
     from s3unzip.model import Outcome, Run, ScanReport
 
-Job = Task | ScanTask
+
+LINK = "link"  # the id of the job that links
+
+
+@dataclass(frozen=True, slots=True)
+class LinkJob:
+    """Fits the scanned segments of all split members together."""
+
+    id: str = LINK
+
+
+Job = Task | ScanTask | LinkJob
 NO_MEMORY = (
     "its worker has no memory left: use fewer --workers or --puts, or raise the limit (ulimit -v)"
 )
@@ -36,7 +49,7 @@ class Done:
     """A job that ended."""
 
     job: str
-    report: TaskReport | ScanReport
+    report: TaskReport | ScanReport | LinkReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +101,10 @@ class PipeProgress:
             self._connection.send(message)
 
 
-def do_job(run: Run, job: Job, context: Context) -> TaskReport | ScanReport:
+def do_job(run: Run, job: Job, context: Context) -> TaskReport | ScanReport | LinkReport:
     """Do one job in this process."""
+    if isinstance(job, LinkJob):
+        return link_members(run, context)
     if isinstance(job, ScanTask):
         return run_scan(run, job, context)
     return run_task(run, job, context)

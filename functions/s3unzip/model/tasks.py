@@ -90,7 +90,10 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     scans: int = 0  # lines of scan.jsonl
     bytes_in: int = 0  # compressed, selected
     bytes_out: int = 0  # uncompressed, selected
+    slices: int = 0  # tasks of split members
     concurrency: int = 1  # concurrent tasks
+    whole_at_once: int = 1  # concurrent tasks of whole members, beside those of split members
+    split_at_once: int = 1  # concurrent scans or slices
     seconds: float = 0.0  # forecast of the run
     longest_task: float = 0.0  # forecast
     warnings: dict[str, int] = {}

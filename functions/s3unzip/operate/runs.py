@@ -222,10 +222,10 @@ class DeployedRuns:
         store.unpack_records()
         records.write_redo(listed)  # the list that the state machine may read
         tasks = len(listed)
-        payload = planned_input(self.work_location, records.read_summary())
-        payload["work"]["plan"] = payload["work"]["redo"]
-        payload |= {"tasks": tasks, "scans": 0, "split_members": 0}
-        payload["concurrency"] = max(1, min(tasks, payload["concurrency"]))
+        payload = planned_input(self.work_location, records.read_summary(), {})
+        payload["work"]["whole"] = payload["work"]["redo"]
+        payload |= {"inline": {}, "split_members": 0}
+        payload["whole_at_once"] = max(1, min(tasks, payload["concurrency"]))
         try:
             self._states.start_execution(
                 stateMachineArn=self._machine,

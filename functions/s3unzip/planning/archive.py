@@ -1,8 +1,9 @@
 """Plan: read one archive's directory, refuse what must be refused, cut the work.
 
 `planning.reading` reads the directory. The plan writes the workers' input: ``members.jsonl``,
-``plan.jsonl``, ``scan.jsonl`` and, last, ``summary.json``. For a rejected archive it writes only
-``run.json`` and returns the report, which `reporting.refusal` writes.
+``plan.jsonl``, ``scan.jsonl`` and, last, ``summary.json``. If a member is split, ``whole.jsonl``
+and ``slices.jsonl`` have the same tasks as ``plan.jsonl``, divided. For a rejected archive it
+writes only ``run.json`` and returns the report, which `reporting.refusal` writes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.planning.cutting import TaskCutter, choose_concurrency, order_tasks
 from s3unzip.planning.folders import folder_keys
 from s3unzip.planning.keys import parse_template
+from s3unzip.planning.lists import divide_tasks, share_workers
 from s3unzip.planning.reading import read_archive, read_directory, read_tail
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import Step
@@ -165,12 +167,16 @@ def _write_tasks(
     records.write_rows(member_lines(reading, cutter, step.run.options, written))
     tasks = order_tasks(cutter.tasks)
     records.write_tasks(tasks)
+    whole, slices = divide_tasks(tasks)
+    if slices:
+        records.write_divided_tasks(whole, slices)
     if cutter.scans:
         records.write_scans(cutter.scans)
     records.write_index_outcomes(*_index_outcomes(reading))
     if run.destination.scheme == "file":
         records.write_folders(folder_keys(reading, run.options))
     concurrency = choose_concurrency(tasks, context.tuning)
+    shares = share_workers(tasks, context.tuning)
     longest = max((task.seconds for task in tasks), default=0.0)
     seconds = round(context.clock.now() - started, 6)
     summary = PlanSummary(
@@ -186,7 +192,10 @@ def _write_tasks(
         scans=len(cutter.scans),
         bytes_in=reading.amount.bytes_in,
         bytes_out=reading.amount.bytes_out,
+        slices=len(slices),
         concurrency=concurrency,
+        whole_at_once=shares.whole,
+        split_at_once=shares.split,
         seconds=round(max(longest, sum(task.seconds for task in tasks) / concurrency), 3),
         longest_task=longest,
         warnings=dict(index.warnings.counts),

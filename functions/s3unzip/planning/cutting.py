@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from s3unzip import rates
 from s3unzip.model import ScanTask, Task, TaskKind
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ STORED, DEFLATED = 0, 8
 ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
 MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
+INLINE_SPARE = 1.05  # batches end at whole members, so some stay below the share
 
 
 class Totals(Struct, frozen=True):
@@ -43,6 +45,18 @@ def small_seconds(members: int, bytes_in: int, bytes_out: int, tuning: Tuning) -
         bytes_in / tuning.worker_bandwidth,
         bytes_out / tuning.worker_bandwidth,
     )
+
+
+def _inline_share(seconds: float, tuning: Tuning) -> float:
+    """Return the seconds of a batch by which an inline Map does all batches at once.
+
+    0 if there are fewer workers, or if a Distributed Map would do smaller batches sooner.
+    """
+    at_once = rates.MAP_INLINE_AT_ONCE
+    share = INLINE_SPARE * seconds / at_once
+    around = rates.MAP_START_SECONDS + rates.MAP_END_SECONDS
+    fits = at_once <= min(tuning.max_inline_tasks, tuning.max_workers)
+    return share if fits and share <= tuning.batch_min_seconds + around else 0.0
 
 
 def large_seconds(bytes_in: int, bytes_out: int, tuning: Tuning) -> float:
@@ -72,7 +86,7 @@ class TaskCutter:
         self._copies = copies
         self._inflates = inflates
         whole = small_seconds(work.members, work.bytes_in, work.bytes_out, tuning)
-        share = whole / (4 * tuning.max_workers)
+        share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
         self._seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
         # One member adds to each of the four sums; each sum has its own bound.
         self._max_members = max(

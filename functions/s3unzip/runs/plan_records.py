@@ -109,6 +109,11 @@ class PlanRecords(ObjectRecords):
         """Write the tasks of the plan."""
         self._store.write(run_files.PLAN, join_lines(tasks))
 
+    def write_divided_tasks(self, whole: Iterable[Task], slices: Iterable[Task]) -> None:
+        """Write the tasks of whole members and those of split members, each as a list."""
+        self._store.write(run_files.WHOLE, join_lines(whole))
+        self._store.write(run_files.SLICES, join_lines(slices))
+
     def split_tasks(self) -> Iterator[Task]:
         """Yield the first task of each member that is split over several."""
         return (task for task in self.tasks() if task.parts > 1 and task.part == 0)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from s3unzip.deflate import ScannedSegment
 from s3unzip.extraction.split.link import linked_sizes
 from s3unzip.local.runner import run_archive
+from s3unzip.local.worker import LINK
 from s3unzip.model import Link, OnConflict, Options, decode
 from s3unzip.runs.records import RunRecords
 from tests import zips
@@ -25,10 +26,10 @@ from tests.functional.large.encoders import (
 from tests.functional.large.world import KEY, TUNING, World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from s3unzip.local.pool import PoolResult
-    from s3unzip.local.worker import Job
+    from s3unzip.local.pool import Follow, PoolResult
+    from s3unzip.local.worker import Done, Failed, Job
     from s3unzip.model import Report, Run
     from s3unzip.settings import Tuning
 
@@ -142,17 +143,28 @@ def test_a_wrong_declared_size_fails_the_member(declared: dict[str, int], reason
 class LosingPool:
     """A pool that loses what one of its scans found."""
 
+    processes = 1
+
     def __init__(self, world: World, run: Run, place: int) -> None:
         self._pool = world.pool(run)
         self._work = world.buckets.run_store(run.id)
         self._place = place
 
-    def work(self, jobs: Iterable[Job]) -> PoolResult:
-        """Do `jobs`, then lose one scan."""
-        result = self._pool.work(jobs)
+    def work(self, jobs: Iterable[Job], follow: Follow) -> PoolResult:
+        """Do `jobs`, and lose one scan before the members are linked."""
+
+        def follow_after_loss(ended: Done | Failed) -> Sequence[Job]:
+            following = follow(ended)
+            if [job.id for job in following] == [LINK]:
+                self.spoil()
+            return following
+
+        return self._pool.work(jobs, follow_after_loss)
+
+    def spoil(self) -> None:
+        """Lose one scan."""
         found = [name for name in self._work.names("scans/") if name.endswith(".bin")]
         self._work.delete([found[self._place]])
-        return result
 
     def close(self) -> None:
         """Do nothing: there is no process."""
@@ -182,16 +194,14 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     class FalsePool(LosingPool):
         """Moves one boundary by a bit, in both scans that know it."""
 
-        def work(self, jobs: Iterable[Job]) -> PoolResult:
-            """Do `jobs`, then falsify."""
-            result = self._pool.work(jobs)
+        def spoil(self) -> None:
+            """Falsify two scans."""
             names = [name for name in self._work.names("scans/") if name.endswith(".bin")]
             scans = [ScannedSegment.from_bytes(self._work.read(name)) for name in names]
             before, after = scans[3], scans[4]
             bit = after.start_bit + 1
             self._work.write(names[3], [replace(before, stop_bit=bit).to_bytes()])
             self._work.write(names[4], [replace(after, start_bit=bit).to_bytes()])
-            return result
 
     report = run_archive(
         request, world.context, lambda run: FalsePool(world, run, 0), lambda _: None

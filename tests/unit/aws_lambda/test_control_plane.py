@@ -59,8 +59,8 @@ def worker(account: Account, monkeypatch: pytest.MonkeyPatch) -> LambdaConfig:
 def test_an_execution_is_started_once(worker: LambdaConfig) -> None:
     """The name is the run's id: another input is no other run."""
     client = open_client("stepfunctions")
-    assert start_execution(client, worker, RUN.id, planned_input(worker.work, PLAN)) is True
-    other = planned_input(worker.work, replace(PLAN, tasks=2))
+    assert start_execution(client, worker, RUN.id, planned_input(worker.work, PLAN, {})) is True
+    other = planned_input(worker.work, replace(PLAN, concurrency=2), {})
     assert start_execution(client, worker, RUN.id, other) is False
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
+from msgspec.structs import replace
 
 from s3unzip.aws_lambda.environment import Trigger, read_worker
 from s3unzip.aws_lambda.events import (
@@ -29,9 +30,11 @@ from s3unzip.model import (
     Report,
     Run,
     Task,
+    TaskKind,
     Verdict,
     encode,
 )
+from s3unzip.planning.lists import WorkList
 from s3unzip.settings import Variable
 from tests.servers import HttpServer, Reply
 
@@ -183,10 +186,28 @@ def test_input_of_the_execution_is_small() -> None:
     long = Location("s3", "b" * 63, "k" * 1_024)
     run = Run("r" * 80, long, Pin(1, "e" * 40, "v" * 1_024), long, Options(), "k" * 1_024, 1.0)
     plan = PlanSummary(run=run, members=10**7, tasks=20_000, scans=5, concurrency=0)
-    given = planned_input(read_worker(VARIABLES).work, plan, 1_000)
+    work = read_worker(VARIABLES).work
+    given = planned_input(work, plan, {})
     assert len(encode(given)) < MAX_INPUT
     assert given["concurrency"] == 1
-    assert given["work"]["plan"] == f"s3unzip/runs/{run.id}/plan.jsonl"
+    assert given["work"]["whole"] == f"s3unzip/runs/{run.id}/plan.jsonl"
+    assert given["inline"] == {"slices": []}
+    divided = planned_input(work, replace(plan, slices=4), {})
+    assert divided["work"]["whole"] == f"s3unzip/runs/{run.id}/whole.jsonl"
+    assert divided["work"]["slices"] == f"s3unzip/runs/{run.id}/slices.jsonl"
+
+
+def test_lists_that_make_the_input_too_large_stay_in_objects() -> None:
+    """Then a Distributed Map reads them; a list that is empty has no object."""
+    work = read_worker(VARIABLES).work
+    tasks = [Task("t" * 400, TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0) for _ in range(80)]
+    plan = PlanSummary(run=RUN, members=80, tasks=80)
+    given = planned_input(work, plan, {WorkList.WHOLE: tasks[:9]})
+    assert [one["id"] for one in given["inline"].pop("whole")] == ["t" * 400] * 9
+    assert given["inline"] == {"scan": [], "slices": []}
+    given = planned_input(work, plan, {WorkList.WHOLE: tasks})
+    assert given["inline"] == {"scan": [], "slices": []}
+    assert len(encode(given)) < MAX_INPUT
 
 
 @pytest.mark.parametrize("verdict", Verdict)

@@ -1,4 +1,4 @@
-"""The local runner: in which order tasks begin."""
+"""The local runner: in which order work begins."""
 
 from __future__ import annotations
 

@@ -14,7 +14,12 @@ from msgspec import Struct
 
 from s3unzip.aws_lambda.budget import refuse_cost
 from s3unzip.aws_lambda.environment import open_client, open_worker
-from s3unzip.aws_lambda.executions import planned_input, start_execution, unplanned_input
+from s3unzip.aws_lambda.executions import (
+    planned_input,
+    read_inline_lists,
+    start_execution,
+    unplanned_input,
+)
 from s3unzip.aws_lambda.intake.claims import FOLDER, Hold, claim_name, take_claim
 from s3unzip.aws_lambda.intake.direct_run import publish, run_direct
 from s3unzip.aws_lambda.intake.planner import refuse
@@ -152,7 +157,8 @@ def _plan_execution(intake: Intake) -> None:
     """Refuse an archive, or write its plan and start its execution."""
     config, context, request = open_worker(), intake.context, intake.request
     # The same bytes put again where the bucket has no versions are the same run.
-    summary = RunRecords.open(context.stores, intake.run, intake.calls).find_summary()
+    records = RunRecords.open(context.stores, intake.run, intake.calls)
+    summary = records.find_summary()
     if summary is None:
         afford = partial(refuse_cost, config, context)
         made = make_plan(request, context, afford=afford, calls=intake.calls, tail=intake.tail)
@@ -162,7 +168,8 @@ def _plan_execution(intake: Intake) -> None:
             return
         summary = made
     bind_run(summary.run)
-    payload = planned_input(config.work, summary, config.tuning.max_workers)
+    inline = read_inline_lists(summary, records, config.tuning)
+    payload = planned_input(config.work, summary, inline)
     started = start_execution(open_client("stepfunctions"), config, summary.run.id, payload)
     logger.info("run started" if started else "run is known", tasks=summary.tasks)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
-from s3unzip.aws_lambda.executions import planned_input, start_execution
+from s3unzip.aws_lambda.executions import planned_input, read_inline_lists, start_execution
 from s3unzip.aws_lambda.intake.claims import FOLDER, Hold
 from s3unzip.aws_lambda.telemetry import (
     logger,
@@ -81,6 +81,7 @@ def _hand_over(plan: DirectPlan, config: LambdaConfig, context: Context) -> None
     run = plan.summary.run
     hand_over(plan, config.stores.run_store(run.id, context.calls()))
     record_handover()
-    payload = planned_input(config.work, plan.summary, config.tuning.max_workers)
+    inline = read_inline_lists(plan.summary, RunRecords(plan.records), config.tuning)
+    payload = planned_input(config.work, plan.summary, inline)
     started = start_execution(open_client("stepfunctions"), config, run.id, payload)
     logger.info("handed over" if started else "run is known", run=run.id)

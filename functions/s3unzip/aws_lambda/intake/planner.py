@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from s3unzip.aws_lambda.budget import refuse_cost
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce
-from s3unzip.aws_lambda.executions import planned_input
+from s3unzip.aws_lambda.executions import planned_input, read_inline_lists
 from s3unzip.aws_lambda.refusals import close_refusal, is_refused, note_refusal
 from s3unzip.aws_lambda.telemetry import bind_run, logger, record_archive, record_plan
 from s3unzip.errors import NotFoundError, SourceChangedError
@@ -48,7 +48,7 @@ def plan_run(run: str, request: Request, context: Context) -> dict[str, Any]:
         return {"refused": True}
     bind_run(outcome.run)
     logger.info("planned", tasks=outcome.tasks)
-    return planned_input(config.work, outcome, config.tuning.max_workers)
+    return planned_input(config.work, outcome, read_inline_lists(outcome, records, config.tuning))
 
 
 def refuse(report: Report, context: Context) -> None:

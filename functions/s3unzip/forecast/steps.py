@@ -1,0 +1,27 @@
+"""Steps of a simulated run's critical path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    import random
+
+    from s3unzip.platforms import Platform
+
+
+class Step(Struct, frozen=True):
+    """One stretch of the critical path, in seconds."""
+
+    name: str
+    seconds: float
+    detail: str = ""
+
+
+def draw_cold_start(platform: Platform, rng: random.Random) -> float:
+    """Return the seconds of one cold start, 0 if the platform has none."""
+    if platform.cold_start is None:
+        return 0.0
+    return platform.cold_start.quantile(rng.random() * 0.98 + 0.01)
