@@ -15,6 +15,8 @@ import pytest
 
 from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
+from s3unzip.settings import Variable
+from tests.e2e.functions import with_variables
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
@@ -28,8 +30,11 @@ RUN_SECONDS = 150.0
 @pytest.fixture(scope="module")
 def guarded(assembly: Assembly) -> Iterator[DeployedPipeline]:
     """The stack over TLS with all rights checked."""
+    tuning = json.dumps({"max_direct_members": 0, "max_inline_tasks": 0})  # Distributed Maps
     with start_aws(auth=True, wait_scale=0.005) as aws:
-        yield DeployedPipeline.create(assembly, aws.environment)
+        pipeline = DeployedPipeline.create(assembly, aws.environment)
+        with with_variables(pipeline, "plan", {Variable.TUNING.value: tuning}):
+            yield pipeline
 
 
 def run_to_its_end(pipeline: DeployedPipeline, key: str) -> str:

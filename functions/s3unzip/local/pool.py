@@ -10,7 +10,6 @@ import logging
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import connection as connections
@@ -20,15 +19,24 @@ from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.waiting import Waiting
-from s3unzip.local.worker import Counts, Done, Failed, FailedMembers, PipeProgress, do_job, serve
+from s3unzip.local.worker import (
+    Counts,
+    Done,
+    Failed,
+    FailedMembers,
+    PipeProgress,
+    do_job,
+    nothing_follows,
+    serve,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.processes.forkserver import Child
-    from s3unzip.local.worker import Job, Message
+    from s3unzip.local.worker import Follow, Job, Message
     from s3unzip.model import Run
     from s3unzip.stores.ports import Progress
 
@@ -57,14 +65,6 @@ class PoolResult:
     done: list[Done] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     lost_workers: int = 0
-
-
-# Called with each job that ended or was given up; returns the jobs to do next.
-Follow = Callable[[Done | Failed], "Sequence[Job]"]
-
-
-def _nothing_follows(_: Done | Failed) -> Sequence[Job]:
-    return ()
 
 
 class WorkerPool:
@@ -117,7 +117,7 @@ class WorkerPool:
         """The number of workers."""
         return self._processes
 
-    def work(self, jobs: Iterable[Job], follow: Follow = _nothing_follows) -> PoolResult:
+    def work(self, jobs: Iterable[Job], follow: Follow = nothing_follows) -> PoolResult:
         """Do `jobs` and what follows them; return when all have ended or were given up.
 
         An error that stops the run ends the work: jobs that have not begun stay undone. On Ctrl-C,
@@ -281,7 +281,7 @@ class SerialPool:
         """One: this process."""
         return 1
 
-    def work(self, jobs: Iterable[Job], follow: Follow = _nothing_follows) -> PoolResult:
+    def work(self, jobs: Iterable[Job], follow: Follow = nothing_follows) -> PoolResult:
         """Do `jobs` and what follows them."""
         result = PoolResult()
         waiting = Waiting(jobs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from s3unzip.errors import InterruptedRunError
 from s3unzip.extraction.split.link import linked_sizes
 from s3unzip.local.folders import make_folders
-from s3unzip.local.worker import LINK, Done, LinkJob
+from s3unzip.local.worker import LINK, Done, LinkJob, nothing_follows
 from s3unzip.model import Report, Stop, Verdict
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from s3unzip.context import Context
-    from s3unzip.local.pool import Follow, PoolResult
-    from s3unzip.local.worker import Failed, Job
+    from s3unzip.local.pool import PoolResult
+    from s3unzip.local.worker import Failed, Follow, Job
     from s3unzip.model import PlanSummary, Request, Run, ScanTask, Settled, Task
     from s3unzip.planning.reading import Reading
     from s3unzip.runs.written import WrittenObjects
@@ -37,7 +37,7 @@ class Pool(Protocol):
         """The number of workers."""
         ...
 
-    def work(self, jobs: Iterable[Job], follow: Follow = ...) -> PoolResult:
+    def work(self, jobs: Iterable[Job], follow: Follow) -> PoolResult:
         """Do `jobs` and what follows them."""
         ...
 
@@ -154,7 +154,7 @@ def retry_failed(
     if planned is not None:
         pool = make_pool(run)
         try:
-            pool.work(planned[1])
+            pool.work(planned[1], nothing_follows)
         except KeyboardInterrupt as interrupt:
             settle(run, context, calls)
             message = f"stopped: continue with: s3unzip redrive {run.id}"
@@ -183,7 +183,7 @@ def _do_tasks(
     """
     if not summary.split_members:
         _begin("extract", context)
-        pool.work(tasks)
+        pool.work(tasks, nothing_follows)
         return
     whole, slices = divide_tasks(tasks)
     records = RunRecords.open(context.stores, summary.run.id, context.calls())

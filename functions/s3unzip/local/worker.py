@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from s3unzip.local.processes.processors import available_processors, keep_to, yi
 from s3unzip.model import ScanTask, Task, TaskKind, TaskReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from multiprocessing.connection import Connection
 
     from s3unzip.context import Context
@@ -72,6 +73,15 @@ class FailedMembers:
     """Members that failed since the last message."""
 
     outcomes: Sequence[Outcome]
+
+
+# Called with each job that ended or was given up; returns the jobs to do next.
+Follow = Callable[[Done | Failed], "Sequence[Job]"]
+
+
+def nothing_follows(_: Done | Failed) -> Sequence[Job]:
+    """Return no job."""
+    return ()
 
 
 Message = Done | Failed | Counts | FailedMembers

@@ -17,8 +17,8 @@ from tests.functional.large.world import TUNING, World
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from s3unzip.local.pool import Follow, PoolResult, SerialPool
-    from s3unzip.local.worker import Done, Job
+    from s3unzip.local.pool import PoolResult, SerialPool
+    from s3unzip.local.worker import Done, Follow, Job
     from s3unzip.model import Report, Run
 
 HUGE = log_lines(700_000)

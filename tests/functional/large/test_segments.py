@@ -28,8 +28,8 @@ from tests.functional.large.world import KEY, TUNING, World
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from s3unzip.local.pool import Follow, PoolResult
-    from s3unzip.local.worker import Done, Failed, Job
+    from s3unzip.local.pool import PoolResult
+    from s3unzip.local.worker import Done, Failed, Follow, Job
     from s3unzip.model import Report, Run
     from s3unzip.settings import Tuning
 

@@ -78,9 +78,43 @@ def test_a_split_member_is_scanned_linked_and_seen_last() -> None:
     """One deflated member of 100 GB passes two Maps, and is visible when the run ends."""
     forecast = make_forecast(make_fixture(FIXTURES["100gb"], TUNING), aws(), TUNING)
     names = [step.name for step in forecast.steps]
-    assert names.index("scan") < names.index("link") < names.index("work")
+    assert names.index("start scans") < names.index("link") < names.index("start slices")
     assert forecast.kinds == {"segment": 1}
     assert forecast.first_object.expected == forecast.duration.expected
+
+
+def test_small_members_do_not_wait_for_the_scan_of_a_huge_one() -> None:
+    """The first object is there before the huge members are linked, and all soon after them."""
+    workload = make_fixture(FIXTURES["symbols"], TUNING)
+    assert workload.kinds == {"batch": 1_000, "segment": 2}
+    forecast = make_forecast(workload, aws(), TUNING)
+    assert forecast.first_object.expected < 5
+    assert forecast.duration.expected < 15
+    machine = local(workers=4, put=Latency(0.01, 0.02))
+    beside = make_forecast(replace(workload, at_once=4), machine, TUNING)
+    split = tuple(task for task in workload.tasks if task.parts > 1)
+    alone = make_forecast(replace(workload, tasks=split, at_once=4), machine, TUNING)
+    assert beside.first_object.expected < alone.tasks_seconds
+
+
+@pytest.mark.parametrize(("name", "saved"), [("1k", 5.0), ("49k", 5.0), ("100gb", 0.0)])
+def test_few_tasks_need_no_distributed_map(name: str, saved: float) -> None:
+    """An inline Map saves most of the seven seconds; it is not taken for 522 tasks."""
+    fixture, without = FIXTURES[name], replace(TUNING, max_inline_tasks=0)
+    inline = make_forecast(make_fixture(fixture, TUNING), aws(), TUNING)
+    distributed = make_forecast(make_fixture(fixture, without), aws(), without)
+    difference = distributed.duration.expected - inline.duration.expected
+    assert saved <= difference <= saved * 1.6
+    states = {line.item: line.quantity for line in inline.cost.lines}
+    assert (states["Express"] == 0) is (saved > 0)
+    assert (states["Standard"] > 20) is (saved > 0)
+
+
+def test_an_empty_archive_has_no_tasks_to_wait_for() -> None:
+    """Its run is the event, the plan and the report."""
+    workload = make_workload([], TUNING, title="empty")
+    forecast = make_forecast(workload, aws(), TUNING)
+    assert [step.name for step in forecast.steps] == ["event", "plan", "report"]
 
 
 def test_a_stored_member_is_copied_not_moved() -> None:

@@ -97,12 +97,14 @@ class Functions:
         body = self.account.client("s3").get_object(Bucket="work", Key=key)["Body"].read()
         return [json.loads(line) for line in body.splitlines()]
 
-    def extract(self, run: str, name: str = "plan") -> list[dict[str, Any]]:
-        """Do what the Map over a list of tasks does; return the answers."""
+    def extract(self, run: str, name: str | None = None) -> list[dict[str, Any]]:
+        """Do what the Map over a list of tasks does, or both Maps of a run; return the answers."""
         told = self.told(run)
+        all_names = ["whole", "slices"] if told["split_members"] else ["whole"]
         return [
             extract.handler({"run": told["run"], "task": task}, self.invocation)
-            for task in self.lines(told["work"][name])
+            for each in (all_names if name is None else [name])
+            for task in self.lines(told["work"][each])
         ]
 
     def scan(self, run: str) -> list[dict[str, Any]]:

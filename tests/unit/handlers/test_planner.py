@@ -53,8 +53,9 @@ def test_a_large_directory_is_planned_by_the_execution(
     assert account.objects("work") == {}
     assert started.told(run)["planned"] is False
     answer = call_planner(started, run)
-    assert (answer["refused"], answer["tasks"], answer["run"]["id"]) == (False, 1, run)
-    assert len(started.lines(answer["work"]["plan"])) == 1
+    assert (answer["refused"], answer["run"]["id"]) == (False, run)
+    assert started.lines(answer["work"]["whole"]) == answer["inline"]["whole"]
+    assert len(answer["inline"]["whole"]) == 1
 
 
 def test_a_planner_that_is_tried_again_keeps_the_plan(started: Functions, account: Account) -> None:

@@ -97,7 +97,7 @@ def test_a_retry_is_an_execution_of_its_own(
     assert runs.retry(run) == 1
     retried = f"{run}-retry-0001"
     assert set(functions.account.executions()) == {run, retried}
-    (task,) = functions.lines(functions.told(retried)["work"]["plan"])
+    (task,) = functions.lines(functions.told(retried)["work"]["whole"])
     assert task["members"] == 1
     assert runs.find("latest") == run
     assert runs.state(run) == "RUNNING"  # that of the retry
@@ -165,6 +165,7 @@ def test_the_input_of_a_retry_is_the_runs_own(
     end(functions, run)
     runs.retry(run)
     before, after = functions.told(run), functions.told(f"{run}-retry-0001")
-    assert after["work"]["plan"] == before["work"]["redo"]
-    assert (after["scans"], after["tasks"], after["concurrency"]) == (0, 1, 1)
+    assert after["work"]["whole"] == before["work"]["redo"]
+    assert (after["inline"], after["split_members"], after["whole_at_once"]) == ({}, 0, 1)
+    assert set(before["inline"]) == {"whole", "scan", "slices"}
     assert json.dumps(after["run"]) == json.dumps(before["run"])
