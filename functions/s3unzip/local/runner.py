@@ -104,16 +104,17 @@ def work_off(
         records.delete_stop()
     pool = make_pool(run)
     try:
-        scans = records.scans() if fresh else records.list_unscanned()
         tasks = records.tasks() if fresh else records.undone(records.tasks())
-        _do_tasks(summary, context, pool, tasks, list(scans))
+        scans = list(records.scans()) if fresh else records.list_unscanned()
+        _do_tasks(summary, context, pool, tasks, scans)
         make_folders(run, records, context)
         _begin("report", context)
         settled = settle(run, context, calls)
         if _worth_another_pass(settled):
             calls = context.calls()
-            left = RunRecords.open(context.stores, run.id, calls).redo()
-            _do_tasks(summary, context, pool, left, [])
+            _do_tasks(
+                summary, context, pool, RunRecords.open(context.stores, run.id, calls).redo(), ()
+            )
             settled = settle(run, context, calls)
     except KeyboardInterrupt as interrupt:
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
