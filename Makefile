@@ -6,7 +6,7 @@ export PYTHONPATH := $(CURDIR)
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
 	bench-large bench-verify bench-everyday bench-forecast bench-hostile bench-start acceptance faults s3-tests \
-	simulate simulate-mutants fuzz corpus mutants audit docs site site-links dist clean \
+	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
 demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
@@ -86,6 +86,9 @@ mutants: .venv/ready  ## ONLY=zipformat/local.py AGAIN=1 SECONDS=3600: which fau
 
 audit: .venv/ready  ## known holes in dependencies
 	$(RUN) python -m bench.audit
+
+pictures: .venv/ready  ## docs/images; needs chromium, chromedriver and versitygw on the PATH
+	$(RUN) python -m tools.pictures
 
 docs: .venv/ready  ## regenerate the reference
 	$(RUN) python -m docs.generate

@@ -139,8 +139,7 @@ def test_a_terminal_of_any_width_is_enough(columns: int) -> None:
         shown.planned(plan())
         shown.finished({"bytes_read": BYTES // 2, "extracted": 500})
         drawn = "\n".join(
-            "".join(segment.text for segment in line)
-            for line in console.render_lines(shown._draw())
+            "".join(segment.text for segment in line) for line in console.render_lines(shown.draw())
         )
     assert "extracting" in drawn
     assert "50%" in drawn

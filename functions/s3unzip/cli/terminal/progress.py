@@ -185,7 +185,7 @@ class RunDisplay:
             from rich.live import Live
 
             self._live = Live(
-                get_renderable=self._draw, console=console, refresh_per_second=5, transient=True
+                get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
             )
             self._live.start()
             return
@@ -196,7 +196,7 @@ class RunDisplay:
         while not self._ended.wait(LINE_SECONDS):
             self.say(self.figures().line())
 
-    def _draw(self) -> Table:
+    def draw(self) -> Table:
         """Draw a bar with its figures; a narrow terminal gets two short lines."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table

@@ -1,0 +1,1 @@
+"""The pictures of README and docs/images: `make pictures` makes them again."""
