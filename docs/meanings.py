@@ -18,7 +18,8 @@ HOST_VARIABLES = {
 }
 EXIT_CODES = {
     0: "all is well",
-    1: "some members failed; of `verify`: a difference was found",
+    1: "some members failed; of `verify`: a difference was found; of `run --delete-extra`: what is "
+    "extra stays",
     2: "the request is wrong; nothing was done",
     3: "the archive was rejected; nothing was written",
     4: "the archive changed while it was read",

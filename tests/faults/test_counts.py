@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import asdict
 
 from s3unzip.local.clock import LocalClock
+from s3unzip.local.extra import clear_extra
 from s3unzip.local.runner import redrive, retry_failed, run_archive
 from s3unzip.model import Location, OnConflict, Options, Request, Verdict
 from s3unzip.runs.records import RunRecords
@@ -19,7 +20,10 @@ from tests.faults.stores import DESTINATION
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s3unzip.model import PlanSummary, Report
+    from s3unzip.stores.ports import ListedObject
     from tests.faults.world import World
 
 BELOW = f"/{DESTINATION}/archive/"
@@ -121,6 +125,31 @@ def test_counts_of_a_retried_run(world: World) -> None:
     report = retry_failed(plans[0], context, make_pool)
     assert report.verdict is Verdict.COMPLETED
     assert counted(report) == seen(world)
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_counts_of_deleting_what_is_extra(world: World, agrees: bool) -> None:  # noqa: FBT001
+    """Each LIST, each DeleteObjects and the second report are counted; members stay."""
+    world.put_archive(make_archive(small=20, large=False))
+    for number in range(1_100):
+        world.client.put_object(Bucket=DESTINATION, Key=f"archive/extra/{number}", Body=b"")
+    world.proxy.take_records()
+    report = world.run(processes=0)
+    found: list[ListedObject] = []
+
+    def confirm(extra: Sequence[ListedObject]) -> bool:
+        found.extend(extra)
+        return agrees
+
+    report = clear_extra(report, world.maker()(LocalClock()), confirm)
+    requests = seen(world)
+    assert counted(report) == requests
+    assert requests["list"] >= 2
+    assert requests.get("delete", 0) >= (2 if agrees else 0)
+    assert len(found) == 1_100
+    left = world.client.list_objects_v2(Bucket=DESTINATION, Prefix="archive/extra/")
+    assert left["KeyCount"] == (0 if agrees else 1_000)
+    assert report.extracted == 20
 
 
 def test_counts_of_a_refused_archive(world: World) -> None:

@@ -26,13 +26,14 @@ from s3unzip.api.policy import make_policy
 from s3unzip.api.records import read_local_records
 from s3unzip.api.selection import judge_selection
 from s3unzip.errors import UsageError
+from s3unzip.local.extra import Runs, check_extra, clear_extra
 from s3unzip.local.machine import Machine, Setup
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.runner import run_archive
 from s3unzip.model import OnConflict, Options, Request
 from s3unzip.settings import make_tuning
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
     from s3unzip.planning.reading import Reading
     from s3unzip.settings import Tuning
+    from s3unzip.stores.ports import ListedObject
     from s3unzip.zipformat import Policy
 
 
@@ -81,6 +83,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     stores: StoreConfig | None = None,
     progress: Progress | None = None,
     warn: Callable[[str], object] | None = None,
+    delete_extra: Callable[[Sequence[ListedObject]], bool] | None = None,
 ) -> Report:
     """Extract an archive with worker processes of this machine; return the run's report.
 
@@ -99,10 +102,15 @@ def extract(  # noqa: PLR0913 - options of a public function
         stores: how S3 and web servers are reached, and where records are kept.
         progress: told of what happens.
         warn: takes a sentence for each glob that no member fits.
+        delete_extra: called after a run that is COMPLETED, with the objects below its prefix that
+            are no members of the archive (``key`` and ``size`` in bytes). They are deleted if it
+            returns True. None: nothing is listed, and nothing deleted.
 
     Raises:
         NothingSelectedError: a name is no member's, or `options` select nothing.
-        UsageError: a location or an option is wrong, or another process does this run.
+        UsageError: a location or an option is wrong, or another process does this run. With
+            `delete_extra`: not all members are to be extracted, or the prefix is not the
+            archive's alone.
         BudgetError: the forecast cost is above `max_cost`.
         StorageError: the archive cannot be read, or the destination cannot be written.
         ServiceFaultError: a store failed while the run was planned.
@@ -117,7 +125,9 @@ def extract(  # noqa: PLR0913 - options of a public function
     policy = make_policy(options, password, request.destination)
     setup = _set_up(stores or StoreConfig(), policy, workers, tuning)
     judge = judge_selection(options, warn)
-    return _extract(request, setup, max_cost, progress or Progress(), judge)
+    if delete_extra is not None:
+        check_extra(request, Runs(setup.stores.work, open_stores(setup.stores)))
+    return _extract(request, setup, max_cost, progress or Progress(), judge, delete_extra)
 
 
 def _set_up(
@@ -142,6 +152,7 @@ def _extract(
     max_cost: float | None,
     progress: Progress,
     judge: Callable[[Reading], None],
+    confirm: Callable[[Sequence[ListedObject]], bool] | None,
 ) -> Report:
     with Machine(setup, request.source, request.destination, progress) as machine:
 
@@ -157,6 +168,8 @@ def _extract(
             home = setup.stores.work
             written = read_local_records(home, request, machine.context.stores)
         report = run_archive(request, machine.context, machine.make_pool, planned, judge, written)
+        if confirm is not None:
+            report = clear_extra(report, machine.context, confirm)
         progress.reported(report)
         if request.options.nested_depth:
             context, make_pool = machine.open_nested()

@@ -10,14 +10,14 @@ from s3unzip.explanations import describe
 from s3unzip.model import OnConflict, PlannedMember
 from s3unzip.objects.existing import find_unchanged
 from s3unzip.objects.stored import check_form
-from s3unzip.planning.keys import parse_template
+from s3unzip.planning.keys import marker_key, parse_template
 from s3unzip.planning.reading import read_archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from s3unzip.context import Context
-    from s3unzip.model import Request
+    from s3unzip.model import Options, Request
     from s3unzip.planning.reading import Reading
 
 LAST = "\U0010ffff" * 4  # after any key that people give
@@ -28,15 +28,26 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 
     key: str
     size: int  # uncompressed bytes
-    action: str  # write, overwrite, unchanged, refuse or fail
+    action: str  # write, overwrite, unchanged, refuse, fail or delete
     reason: str | None = None  # code, where it is refused or fails
     message: str | None = None
 
 
 def decide(
-    request: Request, context: Context, judge: Callable[[Reading], None] | None = None
+    request: Request,
+    context: Context,
+    judge: Callable[[Reading], None] | None = None,
+    *,
+    delete_extra: bool = False,
 ) -> Iterator[Decision]:
     """Yield what a run of `request` would do, by key; nothing is written.
+
+    Args:
+        request: of the run.
+        context: stores and rules.
+        judge: called with what was read of the archive; may raise to stop here.
+        delete_extra: whether the run would delete what is no member. It would not if a member
+            fails or is refused.
 
     Raises:
         NothingSelectedError: `judge` found no member.
@@ -66,15 +77,25 @@ def decide(
     unchanged = find_unchanged(
         present, options, destination, calls, context.tuning.puts_in_flight
     ).keys()
+    refused = False
     for row in rows:
-        action = "write"
-        if row.member.index in unchanged:
-            action = "unchanged"
-        elif row.key in there:
-            action = "refuse" if options.on_conflict is OnConflict.NEVER else "overwrite"
-        reason = "exists" if action == "refuse" else None
-        yield Decision(row.key, row.member.size, action, reason)
+        exists, same = row.key in there, row.member.index in unchanged
+        decision = _decide_row(row, options, exists=exists, same=same)
+        refused = refused or decision.action == "refuse"
+        yield decision
     for failure in reading.failures:
         finding = failure.finding
         words = describe(finding.code, finding.message)
         yield Decision(key_of(failure.path), failure.size, "fail", finding.code, words)
+    if delete_extra and not refused and not reading.failures:
+        kept = {row.key for row in rows} | ({marker_key(prefix)} if options.marker else set())
+        yield from (Decision(one.key, one.size, "delete") for one in listed if one.key not in kept)
+
+
+def _decide_row(row: PlannedMember, options: Options, *, exists: bool, same: bool) -> Decision:
+    """Return what becomes of a member, by whether its key exists and holds the same content."""
+    if same:
+        return Decision(row.key, row.member.size, "unchanged")
+    if exists and options.on_conflict is OnConflict.NEVER:
+        return Decision(row.key, row.member.size, "refuse", "exists")
+    return Decision(row.key, row.member.size, "overwrite" if exists else "write")

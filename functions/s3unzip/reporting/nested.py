@@ -144,12 +144,12 @@ def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> No
 
 def _archives(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
     """Yield the outcomes of members that have the name of an archive and may exist."""
-    for outcome in _outcomes(records, key_prefix):
+    for outcome in every_outcome(records, key_prefix):
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX):
             yield outcome
 
 
-def _outcomes(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
+def every_outcome(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
     """Yield the outcome of every member; of a split member as if it were complete."""
     for _, outcome in records.each_outcome():
         yield outcome
@@ -163,7 +163,7 @@ def _taken(records: RunRecords, key_prefix: str, prefixes: Iterable[str]) -> set
     taken: set[str] = set()
     if not wanted:
         return taken
-    for outcome in _outcomes(records, key_prefix):
+    for outcome in every_outcome(records, key_prefix):
         at = outcome.key.find("/")
         while at >= 0:
             folder = outcome.key[: at + 1]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import replace as replace_fields
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.destinations import RunConnection
+from s3unzip.cli.options.extra import Extra
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.objects import Objects
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.warnings import warn
-from s3unzip.model import OnConflict, Options, Request
+from s3unzip.model import OnConflict, Request
 from s3unzip.stores.locations import parse_destination, parse_source
+
+if TYPE_CHECKING:
+    from s3unzip.stores.factory import StoreConfig
 
 Conflict = Annotated[
     OnConflict, typer.Option("--on-conflict", help="What to do where DEST has the key.")
@@ -41,6 +45,7 @@ def run_command(
     power: Power,
     connection: RunConnection,
     objects: Objects,
+    extra: Extra,
     on_conflict: Conflict = OnConflict.OVERWRITE,
     as_gzip: o.AsGzip = None,
     trust_crc: Annotated[
@@ -59,7 +64,7 @@ def run_command(
 ) -> int:
     """Extract an archive on this machine.
 
-    Exit code: 0 all extracted, 1 some members failed, 3 archive rejected,
+    Exit code: 0 all extracted, 1 some members failed or extra objects stay, 3 archive rejected,
     4 archive changed, 5 a service failed (s3unzip redrive continues),
     2 wrong request, 6 a store refused, 7 no member selected,
     74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
@@ -77,9 +82,13 @@ def run_command(
         objects=objects.properties(),
     )
     connection.check_places(parse_source(source), parse_destination(dest))
+    extra.check(dry_run=dry_run)
     if dry_run:
-        return _list_decisions(source, dest, chosen, reading, connection, json=json)
+        request = Request(parse_source(source), parse_destination(dest), chosen)
+        config, deletes = connection.config(), extra.delete_extra
+        return _list_decisions(request, reading, config, delete_extra=deletes, json=json)
     output = RunOutput(quiet=quiet, json=json)
+    question = extra.question(output.display.stop, quiet=quiet)
     with output.display:
         report = s3unzip.extract(
             source,
@@ -92,18 +101,19 @@ def run_command(
             stores=connection.config(),
             progress=output,
             warn=warn,
+            delete_extra=question,
         )
-    below = 0 if all(one.is_right for one in output.nested_runs) else 1
-    return report.verdict.exit_code or below
+    right = all(one.is_right for one in output.nested_runs)
+    stays = question is not None and question.kept
+    return report.verdict.exit_code or (0 if right and not stays else 1)
 
 
 def _list_decisions(
-    source: str,
-    dest: str,
-    options: Options,
+    request: Request,
     reading: o.Reading,
-    connection: RunConnection,
+    config: StoreConfig,
     *,
+    delete_extra: bool,
     json: bool,
 ) -> int:
     """Print what a run would do about each member."""
@@ -113,10 +123,13 @@ def _list_decisions(
     from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.dry_run import decide
+    from s3unzip.local.extra import Runs, check_extra
     from s3unzip.stores.factory import open_stores
 
-    request = Request(parse_source(source), parse_destination(dest), options)
-    policy = make_policy(options, reading.read(), request.destination)
-    context = Context(open_stores(connection.config()), LocalClock(), policy)
-    decisions = decide(request, context, judge_selection(options, warn))
+    policy = make_policy(request.options, reading.read(), request.destination)
+    context = Context(open_stores(config), LocalClock(), policy)
+    if delete_extra:
+        check_extra(request, Runs(config.work, context.stores))
+    judge = judge_selection(request.options, warn)
+    decisions = decide(request, context, judge, delete_extra=delete_extra)
     return print_decisions(decisions, json=json)

@@ -1,0 +1,172 @@
+"""Deletes objects below a run's prefix that are no members of its archive: ``--delete-extra``.
+
+Only a run that wrote all members deletes, and only below a prefix that belongs to its archive
+alone. The caller is asked before the first object goes.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.model import Verdict
+from s3unzip.planning.keys import marker_key, parse_template
+from s3unzip.reporting.nested import every_outcome
+from s3unzip.reporting.settle import settle
+from s3unzip.runs.records import RunRecords
+from s3unzip.stores.home import known_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from s3unzip.context import Context
+    from s3unzip.model import Location, Report, Request, Run
+    from s3unzip.stores.calls import Calls
+    from s3unzip.stores.ports import Destination, ListedObject, Stores
+
+OPTION = "--delete-extra"
+PAGE = 1_000  # keys of one LIST or DeleteObjects
+BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
+
+
+class Runs(NamedTuple):
+    """The runs of this machine: where they are kept, and how they are read."""
+
+    home: Location
+    stores: Stores
+
+
+def check_extra(request: Request, runs: Runs) -> None:
+    """Refuse a request of which it is not certain what is extra.
+
+    Raises:
+        UsageError: not all members are extracted; the prefix is none, or holds the archive, the
+            records of runs or what another archive's run wrote.
+    """
+    options = request.options
+    if options.include or options.exclude or options.names or options.limit is not None:
+        raise UsageError(
+            f"{OPTION}: leave out --include, --exclude, --member and --limit, because members that "
+            "are not selected would be deleted"
+        )
+    if options.nested_depth:
+        raise UsageError(
+            f"{OPTION}: leave out --nested, because members of archives inside would be deleted"
+        )
+    prefix = parse_template(request).prefix
+    _check_prefix(request, prefix)
+    _check_contents(request, prefix, runs.home)
+    _check_others(request, prefix, runs)
+
+
+def clear_extra(
+    report: Report, context: Context, confirm: Callable[[Sequence[ListedObject]], bool]
+) -> Report:
+    """Delete what is extra below the prefix of a completed run; return its report.
+
+    Args:
+        report: of the run. If it is not COMPLETED, nothing is listed and nothing deleted.
+        context: of this process; its requests are counted in the report.
+        confirm: gets what would be deleted, in the order of the keys; nothing is deleted unless
+            it returns True. It is not called if nothing is extra.
+
+    Raises:
+        StorageError, ServiceFaultError: the destination refuses to list or to delete.
+    """
+    if report.verdict is not Verdict.COMPLETED:
+        return report
+    calls = context.calls()
+    records = RunRecords.open(context.stores, report.run, calls)
+    run = records.read_run()
+    members = _member_keys(run, report, records)
+    destination = context.stores.destination(run.destination)
+    found = [one for one in _list(destination, run.key_prefix, calls) if one.key not in members]
+    if found and confirm(found):
+        for start in range(0, len(found), PAGE):
+            keys = [one.key for one in found[start : start + PAGE]]
+            calls.run("delete", partial(destination.delete, keys))
+    return settle(run, context, calls).report  # counts these requests
+
+
+def _check_prefix(request: Request, prefix: str) -> None:
+    destination = request.destination
+    if not prefix or (destination.scheme == "file" and prefix == destination.key):
+        what = "bucket" if destination.scheme == "s3" else "folder"
+        raise UsageError(
+            f"{OPTION}: would delete in the whole {what} {destination}; extract below it, for "
+            "example with --prefix NAME"
+        )
+    if not prefix.endswith("/"):
+        raise UsageError(
+            f"{OPTION}: the keys begin with {prefix!r}, which may be the beginning of other keys, "
+            "too; end the prefix with a slash"
+        )
+
+
+def _check_contents(request: Request, prefix: str, home: Location) -> None:
+    """Check that neither the archive nor the records of runs are below the prefix."""
+    source, destination = request.source, request.destination
+    if destination.scheme == "file":
+        for place, what in ((source, "the archive"), (home, "the records of runs")):
+            if place.scheme == "file" and _is_below(place.key, prefix):
+                raise UsageError(f"{OPTION}: {what} ({place}) is below {prefix}")
+        return
+    same_bucket = (source.scheme, source.bucket) == (destination.scheme, destination.bucket)
+    if same_bucket and source.key.startswith(prefix):
+        raise UsageError(f"{OPTION}: the archive ({source}) is below {prefix}")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Return whether `path` is in `folder`, whatever links lead there."""
+    return (os.path.realpath(path) + "/").startswith(os.path.realpath(folder) + "/")
+
+
+def _check_others(request: Request, prefix: str, runs: Runs) -> None:
+    """Check that no run of another archive wrote below the prefix, as far as this machine knows."""
+    place = request.destination
+    for name in known_runs(runs.home):
+        try:
+            other = RunRecords.open(runs.stores, name).read_run()
+        except (NotFoundError, UsageError):  # not planned, or another version wrote these records
+            continue
+        there = other.destination
+        overlaps = other.key_prefix.startswith(prefix) or prefix.startswith(other.key_prefix)
+        if (
+            overlaps
+            and (there.scheme, there.bucket) == (place.scheme, place.bucket)
+            and other.source.public != request.source.public
+        ):
+            raise UsageError(
+                f"{OPTION}: the run {name} extracted another archive, {other.source}, to "
+                f"{other.key_prefix}; give each archive a prefix of its own"
+            )
+
+
+def _member_keys(run: Run, report: Report, records: RunRecords) -> set[str]:
+    """Return the keys that the run wrote or found unchanged, and its marker.
+
+    Raises:
+        ServiceFaultError: the records do not have all of them.
+    """
+    keys = {outcome.key for outcome in every_outcome(records, run.key_prefix)}
+    if len(keys) != report.extracted + report.unchanged:
+        raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
+    return keys | {marker_key(run.key_prefix)} if run.options.marker else keys
+
+
+def _list(destination: Destination, prefix: str, calls: Calls) -> Iterator[ListedObject]:
+    """Yield what is below `prefix`; each page is a call of its own, so it is retried alone."""
+
+    def read_page(first: str) -> list[ListedObject]:
+        return list(islice(destination.list_objects(prefix, first, prefix + BEYOND), PAGE))
+
+    first = prefix
+    while True:
+        page = calls.run("list", partial(read_page, first))
+        yield from page
+        if len(page) < PAGE:
+            return
+        first = page[-1].key + "\0"  # the smallest key after it
