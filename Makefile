@@ -24,7 +24,8 @@ cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 	@.venv/bin/cdk --version
 
 # One process more than two cores have: some tests wait for a clock or for a server.
-TESTS := pytest -n $(or $(JOBS),3) --dist loadscope
+# tests/conftest.py begins with the slow modules.
+TESTS := pytest -n $(or $(JOBS),3) --dist loadscope --no-loadscope-reorder
 
 test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; COVERAGE=1: and the branches that they take
 ifdef COVERAGE

@@ -21,6 +21,26 @@ settings.load_profile("suite")
 REQUIRE_TOOLS = "S3UNZIP_REQUIRE_TOOLS"
 MISSING = ("not installed", "no embedded AWS", "no CDK CLI", "no CPython")
 
+# Modules that take a minute or more. They begin first, so that no process ends long after the
+# others; pytest-xdist's own order begins with the modules that have the most tests.
+FIRST = (
+    "docs/test_deploy.py",
+    "acceptance/test_set.py",
+    "infra/test_deployment.py",
+    "infra/test_cdk_cli.py",
+    "docs/test_commands.py",
+    "e2e/",
+    "faults/",
+    "functional/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the modules of FIRST first."""
+    items.sort(
+        key=lambda item: next((n for n, part in enumerate(FIRST) if part in item.nodeid), 99)
+    )
+
 
 @pytest.fixture(autouse=True)
 def no_session_is_kept() -> Iterator[None]:
