@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from isal.isal_zlib import crc32
 
-from s3unzip.errors import NotFoundError, ThrottledError
+from s3unzip.errors import NotFoundError, ThrottledError, UsageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.ports import ListedObject, PartLimits, StoredObject, Tail, Upload
 from tests.faults.wire import Link
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from s3unzip.forecast import Latency, Platform
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Buffer, ObjectFacts
+    from s3unzip.stores.ports import Buffer, Disposal, ObjectFacts
     from s3unzip.zipformat.ranges import ByteRange
 
 PIECE = 1024 * 1024  # bytes of one piece of a stream
@@ -107,6 +107,14 @@ class ShapedStores:
     def destination(self, location: Location) -> ShapedDestination:
         """Return the destination."""
         return ShapedDestination(self)
+
+    def disposal(self, location: Location) -> Disposal:
+        """Refuse: the archive is bytes in memory, which stay.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"{location}: cannot be deleted, moved or tagged")
 
     def run_store(self, run: str, calls: Calls | None = None) -> ShapedWork:
         """Return the work store of the one run."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Archive,
         Buffer,
         Clock,
+        Disposal,
         ObjectFacts,
         Progress,
         RunStore,
@@ -148,6 +149,10 @@ class LimitedStores:
             if location.key not in self._folders:
                 self._folders[location.key] = LimitedFolder(location.key, self._out)
             return self._folders[location.key]
+
+    def disposal(self, location: Location) -> Disposal:
+        """Return what deletes, moves and tags archives."""
+        return self._stores.disposal(location)
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return a run's own objects; they are small, and not limited."""

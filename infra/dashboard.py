@@ -176,7 +176,7 @@ def _waiting(watched: Watched, measures: Measures) -> list[cloudwatch.IWidget]:
             "Queue: age of the oldest message",
             [queue.metric_approximate_age_of_oldest_message(label="oldest", statistic="Maximum")],
             unit="seconds",
-            width=5,
+            width=4,
         ),
         graph(
             "Queue: messages",
@@ -189,7 +189,7 @@ def _waiting(watched: Watched, measures: Measures) -> list[cloudwatch.IWidget]:
                 ),
             ],
             unit="messages",
-            width=5,
+            width=4,
         ),
         graph(
             "Lambda throttles",
@@ -198,16 +198,24 @@ def _waiting(watched: Watched, measures: Measures) -> list[cloudwatch.IWidget]:
                 for name, function in watched.functions.by_name.items()
             ],
             unit="invocations",
-            width=5,
+            width=4,
         ),
         own_graph(
             "S3 throttles",
             {"S3Throttles": measures.total("S3Throttles", "slow down")},
-            width=5,
+            width=4,
         ),
         own_graph(
             "Direct runs handed over",
             {"DirectHandovers": measures.total("DirectHandovers", "handed over")},
+            width=4,
+        ),
+        own_graph(
+            "After success",
+            {
+                "SourcesFinished": measures.total("SourcesFinished", "done"),
+                "SourcesNotFinished": measures.total("SourcesNotFinished", "not done"),
+            },
             width=4,
         ),
     ]

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from infra.after_success import explain_problem
 from infra.overrides import SettingError, replace_settings
 from infra.plan_memory import explain_shortage
+from infra.scopes import explain_overlap
 from infra.sections import (
+    AfterSuccessSection,
     AlarmsSection,
-    BucketSection,
     DestinationSection,
     FunctionsSection,
     IngestSection,
@@ -59,6 +61,7 @@ class Environment(Section):
     password_secret: SecretArn | None = None  # of encrypted members; ARN#field: of a JSON secret
     event_bus: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,256}$")] = "default"
     options: OptionsSection = OptionsSection()
+    after_success: AfterSuccessSection = AfterSuccessSection()
     limits: LimitsSection = LimitsSection()
     tuning: dict[str, int | float] = Field(default={})
     runs: RunsSection = RunsSection()
@@ -110,27 +113,12 @@ class Environment(Section):
 
     @model_validator(mode="after")
     def _check_scopes(self) -> Self:
-        ingest, destination, work = self.ingest, self.destination, self.work
-        for name, written in (("destination", destination), ("work", work)):
-            if _overlap(ingest, written):
-                raise ValueError(
-                    f"{name}.prefix: s3://{written.existing}/{written.prefix} is inside the "
-                    f"trigger's scope (s3://{ingest.existing}/{ingest.prefix}*{ingest.suffix}), so "
-                    "what a run writes could start runs: choose another bucket or prefix"
-                )
-        if _overlap(destination, work):
-            raise ValueError(
-                f"work.prefix: s3://{work.existing}/{work.prefix} and the destination overlap, so "
-                "a member could replace a plan: choose another bucket or prefix"
-            )
+        ingest = self.ingest
+        overlap = explain_overlap(ingest, self.destination, self.work)
+        problem = overlap or explain_problem(self.after_success, ingest)
+        if problem is not None:
+            raise ValueError(problem)
         return self
-
-
-def _overlap(one: BucketSection, other: BucketSection) -> bool:
-    """Return whether a key can be below both prefixes; created buckets always differ."""
-    if one.existing is None or one.existing != other.existing:
-        return False
-    return one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
 
 
 def load_environment(

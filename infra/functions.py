@@ -12,6 +12,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra.after_success import after_success_variable
 from infra.reasons import acknowledge
 from infra.rights import function_rights
 from s3unzip.metric_names import NAMESPACE, SERVICE
@@ -167,6 +168,7 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.TRIGGER_SUFFIX: environment.ingest.suffix,
         Variable.REQUEST_PAYER: "requester" if environment.ingest.request_payer else "",
         Variable.EVENT_BUS: environment.event_bus,
+        Variable.AFTER_SUCCESS: after_success_variable(environment, storage),
         Variable.OPTIONS: json.dumps(environment.options.model_dump(exclude_defaults=True)),
         Variable.TUNING: json.dumps(tuning, sort_keys=True),
         Variable.LIMITS: json.dumps(limits, sort_keys=True),

@@ -27,8 +27,9 @@ class Wildcard:
 
 WILDCARDS = (
     Wildcard(
-        r"s3:(GetObject|GetObjectVersion|PutObject|PutObjectTagging|AbortMultipartUpload"
-        r"|DeleteObject|ListMultipartUploadParts)",
+        r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject"
+        r"|ListMultipartUploadParts|DeleteObjectVersion|PutObjectTagging|GetObjectTagging"
+        r"|(Get|Put)ObjectVersionTagging)",
         r"(?!\*).+/\*|(?!\*).+/runs/\*(/(scan|rescan|plan|whole|slices|redo)\.jsonl)?",
         "Keys below a prefix have no ARNs of their own before they exist; the bucket and the "
         "prefix are exact.",

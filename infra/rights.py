@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from aws_cdk import aws_iam as iam
 
+from infra.after_success import is_versioned
+
 if TYPE_CHECKING:
     import aws_cdk as cdk
 
@@ -100,10 +102,43 @@ def function_rights(
         tagging = _allow(["s3:PutObjectTagging"], members)
         for name in WRITERS:
             rights[name].append(tagging)
+    after = _after_success(environment, storage, stack)
+    for name in ("plan", "report"):  # each ends runs
+        rights[name] += after
     if environment.kms_key is not None:
         for statements in rights.values():
             statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))
     return rights
+
+
+def _after_success(
+    environment: Environment, storage: Storage, stack: cdk.Stack
+) -> list[iam.PolicyStatement]:
+    """Return the rights that the rule needs, for each function that ends runs; none without it."""
+    rule, ingest = environment.after_success, environment.ingest
+    if rule.action is None:
+        return []
+    versioned = is_versioned(ingest)
+    archive = storage.ingest.arn_for_objects(f"{ingest.prefix}*")
+    # For HEAD and CopyObject; also a DELETE with If-Match needs GetObject (conditional-deletes in
+    # the user guide of S3).
+    actions = ["s3:GetObject", "s3:GetObjectVersion"]
+    # With the right to list, S3 answers 404 and not 403 for an archive that is gone.
+    rights = [_allow(["s3:ListBucket"], storage.ingest.bucket_arn)]
+    if rule.action == "tag":
+        actions += ["s3:GetObjectVersionTagging", "s3:PutObjectVersionTagging"]
+        return [*rights, _allow(actions, archive)]
+    actions.append("s3:DeleteObjectVersion" if versioned else "s3:DeleteObject")
+    if rule.action == "delete":
+        return [*rights, _allow(actions, archive)]
+    # CopyObject copies the archive's tags, and needs these rights where it has some.
+    actions.append("s3:GetObjectVersionTagging" if versioned else "s3:GetObjectTagging")
+    bucket = storage.ingest.bucket_arn
+    if rule.bucket is not None:
+        bucket = stack.format_arn(service="s3", region="", account="", resource=rule.bucket)
+        rights.append(_allow(["s3:ListBucket"], bucket))
+    target = ["s3:GetObject", "s3:PutObject", "s3:PutObjectTagging"]
+    return [*rights, _allow(actions, archive), _allow(target, f"{bucket}/{rule.prefix}*")]
 
 
 def _allow(actions: list[str], resource: str) -> iam.PolicyStatement:

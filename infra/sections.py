@@ -88,6 +88,15 @@ class ObjectsSection(Section):
         return self
 
 
+class AfterSuccessSection(Section):
+    """What is done to an archive whose run is COMPLETED; without an action it is left."""
+
+    action: Literal["delete", "move", "tag"] | None = None
+    bucket: BucketName | None = None  # of a move; None: the ingest bucket
+    prefix: KeyPrefix = ""  # of a move: the archive's key below ingest.prefix follows
+    tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = {}
+
+
 class OptionsSection(Section):
     """The options of every run of this environment: `s3unzip.model.Options`."""
 

@@ -18,6 +18,7 @@ from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, Sto
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.parts.source import PartsSource
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Tail, Upload
+from tests.disposal import MemoryDisposal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -314,6 +315,10 @@ class MemoryStores:
     def destination(self, location: Location) -> MemoryBucket:
         """Return the writing side."""
         return self.bucket(location.bucket)
+
+    def disposal(self, location: Location) -> MemoryDisposal:
+        """Return what deletes, moves and tags archives."""
+        return MemoryDisposal(self.bucket)
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryWork:
         """Return a run's own objects."""

@@ -28,6 +28,8 @@ METRICS = {
     "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has its own
     "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, aborted and timed-out runs included
     "DirectHandovers": Unit.COUNT,  # direct runs that the state machine had to finish
+    "SourcesFinished": Unit.COUNT,  # archives deleted, moved or tagged after success
+    "SourcesNotFinished": Unit.COUNT,  # archives for which that failed, or that were replaced
     "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report
     "RunDuration": Unit.SECONDS,  # from the start of the plan to the report
     "QueueDelay": Unit.SECONDS,  # from the S3 event's time to the plan's start

@@ -54,6 +54,9 @@ class Variable(StrEnum):
     QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake; the report has it only for nested archives
     EVENT_BUS = "S3UNZIP_EVENT_BUS"
     OPTIONS = "S3UNZIP_OPTIONS"  # model.Options as JSON
+    AFTER_SUCCESS = (
+        "S3UNZIP_AFTER_SUCCESS"  # model.AfterSuccess as JSON, its target a prefix; empty
+    )
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
     LIMITS = "S3UNZIP_LIMITS"  # zipformat.Limits as a JSON object, likewise
     # ARN or ARN#field of the password of encrypted members; only where members are read.

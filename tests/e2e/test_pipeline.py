@@ -279,11 +279,8 @@ def test_metrics(pipeline: DeployedPipeline) -> None:
     pipeline.wait("measured.zip")
     lines = [line for line in pipeline.metrics() if "measured.zip" in line.get("archive", "")]
     names = {name for line in lines for name in line if name[0].isupper()}
-    assert names == METRICS.keys() - {
-        "ScanDuration",
-        "LinkDuration",
-        "DirectHandovers",
-    }  # nothing was split
+    unused = {"DirectHandovers", "SourcesFinished", "SourcesNotFinished"}
+    assert names == METRICS.keys() - unused - {"ScanDuration", "LinkDuration"}  # nothing was split
     for line in lines:
         (directive,) = line["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == "s3unzip"
@@ -386,7 +383,9 @@ def test_huge_members_go_through_the_state_machine(
     check(pipeline.client("s3"), pipeline.outputs["DestinationBucket"], report, large, 100)
     lines = [line for line in pipeline.metrics() if key in line.get("archive", "")]
     assert {name for line in lines for name in line if name in METRICS} == METRICS.keys() - {
-        "DirectHandovers"
+        "DirectHandovers",
+        "SourcesFinished",
+        "SourcesNotFinished",
     }
 
 

@@ -102,7 +102,9 @@ def _kind(method: str, query: object, *, copies: bool) -> str:
     if method == "POST":
         return "create" if "uploads" in query else "complete" if has_upload else "delete"
     if method == "PUT":
-        return ("copy" if copies else "part") if has_upload else "put"
+        if copies:
+            return "copy"
+        return "part" if has_upload else "put"
     if method == "DELETE":
         return "abort" if has_upload else "delete"
     if method == "HEAD":

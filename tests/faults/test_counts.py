@@ -12,7 +12,16 @@ from msgspec.structs import asdict
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.extra import clear_extra
 from s3unzip.local.runner import redrive, retry_failed, run_archive
-from s3unzip.model import Location, OnConflict, Options, Request, Verdict
+from s3unzip.model import (
+    AfterSuccess,
+    Location,
+    OnConflict,
+    Options,
+    Request,
+    SourceAction,
+    SourceState,
+    Verdict,
+)
 from s3unzip.runs.records import RunRecords
 from tests.faults.archives import TUNING, make_archive
 from tests.faults.rules import Act, Rule
@@ -91,6 +100,27 @@ def test_counts_of_a_run_with_faults(world: World, rule: Rule) -> None:
     found = seen(world)
     assert counted(report) == found
     assert report.requests.retries > 0
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        AfterSuccess(SourceAction.DELETE),
+        AfterSuccess(SourceAction.MOVE, Location("s3", DESTINATION, "done/archive.zip")),
+    ],
+    ids=lambda rule: str(rule.action),
+)
+@pytest.mark.parametrize("fault", [None, Rule(Act.ANSWER, chance=0.2)], ids=["well", "faults"])
+def test_counts_of_a_run_with_an_action_after_it(
+    world: World, rule: AfterSuccess, fault: Rule | None
+) -> None:
+    """The report counts what is done to the archive after it, and its own second writing."""
+    world.put_archive(make_archive(small=10, large=False))
+    world.proxy.set_rules(*([fault] if fault else []))
+    report = world.run(after_success=rule)
+    assert report.after_success is not None
+    assert report.after_success.state is SourceState.DONE
+    assert counted(report) == seen(world)
 
 
 def test_counts_of_a_redriven_run(world: World) -> None:

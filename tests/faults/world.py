@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.local.runner import Pool
-    from s3unzip.model import Report, Run
+    from s3unzip.model import AfterSuccess, Report, Run
     from s3unzip.settings import Tuning
     from s3unzip.zipformat import Policy
     from tests.faults.proxy import FaultProxy
@@ -112,10 +112,12 @@ class World:
             return ContextMaker(self.proxy.endpoints, tuning)
         return ContextMaker(self.proxy.endpoints, tuning, policy)
 
-    def request(self, options: Options | None = None) -> Request:
+    def request(
+        self, options: Options | None = None, after_success: AfterSuccess | None = None
+    ) -> Request:
         """Return the request for the archive."""
         source, destination = Location("s3", SOURCE, KEY), Location("s3", DESTINATION, "")
-        return Request(source, destination, options or Options())
+        return Request(source, destination, options or Options(), after_success=after_success)
 
     def run(
         self,
@@ -125,6 +127,7 @@ class World:
         policy: Policy | None = None,
         processes: int = 2,
         seen: Callable[[WorkerPool], None] | None = None,
+        after_success: AfterSuccess | None = None,
     ) -> Report:
         """Extract the archive with worker processes, or in this one where `processes` is 0.
 
@@ -133,7 +136,7 @@ class World:
         maker = self.maker(tuning, policy)
         context = maker(LocalClock())
         make_pool = partial(self._pool, maker, context, processes, seen)
-        return run_archive(self.request(options), context, make_pool, lambda _: None)
+        return run_archive(self.request(options, after_success), context, make_pool, lambda _: None)
 
     def run_to_verdict(self) -> Verdict:
         """Extract the archive; what the plan raises is a verdict too."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from s3unzip.errors import ConflictError, ServiceFaultError
 from s3unzip.stores.calls import Calls
+from tests.disposal import MemoryDisposal
 from tests.memory import MemorySource, MemoryWork
 from tests.simulation.faults import Fault
 from tests.simulation.threads import ClockOf
@@ -292,6 +293,11 @@ class SimulatedStores:
     def destination(self, location: Location) -> SimulatedDestination:
         """Return the adapter that writes."""
         return SimulatedDestination(self._world)
+
+    def disposal(self, location: Location) -> MemoryDisposal:
+        """Return what deletes, moves and tags the archive at `location`."""
+        bucket = self._world.members if location.bucket == "members" else self._world.ingest
+        return MemoryDisposal(lambda _: bucket)
 
     def run_store(self, run: str, calls: Calls | None = None) -> SimulatedWork:
         """Return the records of one run."""

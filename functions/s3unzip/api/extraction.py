@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from s3unzip.api.after_success import parse_after_success
 from s3unzip.api.policy import make_policy
 from s3unzip.api.records import read_local_records
 from s3unzip.api.selection import judge_selection
@@ -80,6 +81,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     workers: int | None = None,
     tuning: Tuning | None = None,
     max_cost: float | None = None,
+    after_success: str | None = None,
     stores: StoreConfig | None = None,
     progress: Progress | None = None,
     warn: Callable[[str], object] | None = None,
@@ -99,6 +101,9 @@ def extract(  # noqa: PLR0913 - options of a public function
         workers: worker processes. None: one for each processor.
         tuning: how the work is cut. None: the defaults, for so many workers.
         max_cost: dollars. A run whose forecast is above it writes nothing.
+        after_success: ``delete``, ``move=LOCATION`` or ``tag=NAME=VALUE``: done to the archive
+            itself, if it is still the version that was extracted, when all its members are
+            extracted and the report is written. `Report.after_success` says what came of it.
         stores: how S3 and web servers are reached, and where records are kept.
         progress: told of what happens.
         warn: takes a sentence for each glob that no member fits.
@@ -119,9 +124,10 @@ def extract(  # noqa: PLR0913 - options of a public function
     options = options or Options()
     if password is not None and options.password_ref is None:
         options = replace(options, password_ref="argument")  # noqa: S106 - says where it is
-    request = Request(
-        parse_source(_as_text(source)), parse_destination(_as_text(destination)), options
-    )
+    where = parse_source(_as_text(source))
+    rule = parse_after_success(after_success, where) if after_success else None
+    target = parse_destination(_as_text(destination))
+    request = Request(where, target, options, after_success=rule)
     policy = make_policy(options, password, request.destination)
     setup = _set_up(stores or StoreConfig(), policy, workers, tuning)
     judge = judge_selection(options, warn)

@@ -21,7 +21,7 @@ from s3unzip.aws_lambda.secrets import SCHEME, open_secrets, read_secret
 from s3unzip.clients import AwsSession
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
-from s3unzip.model import Location, Options, decode
+from s3unzip.model import AfterSuccess, Location, Options, Request, decode
 from s3unzip.platforms import aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Variable, make_tuning, spellings
@@ -74,6 +74,7 @@ class RunDefaults(NamedTuple):
     trigger: Trigger
     destination: Location
     options: Options
+    after_success: AfterSuccess | None = None  # its target is a prefix
 
 
 class Capacity(NamedTuple):
@@ -100,6 +101,17 @@ class LambdaConfig(Struct, frozen=True):
     queue: str  # URL; the plan function has one, the report function only for nested archives
     platform: Platform
     max_cost: float | None  # dollars a run
+    after_success: AfterSuccess | None = None  # its target is a prefix
+
+    def request(self, key: str) -> Request:
+        """Return the request for the archive `key` of the trigger's bucket."""
+        rule, trigger = self.after_success, self.trigger
+        return Request(
+            source=Location("s3", trigger.bucket, key),
+            destination=self.destination,
+            options=self.options,
+            after_success=rule and rule.below(key.removeprefix(trigger.prefix)),
+        )
 
     def context(self, invocation: LambdaContext, end: float = math.inf) -> Context:
         """Return the context of one invocation that ends at `end`."""
@@ -154,7 +166,9 @@ def read_orders(variables: Mapping[str, str]) -> RunDefaults:
         variables.get(Variable.TRIGGER_SUFFIX, ""),
     )
     destination = parse_destination(_needed(variables, Variable.DESTINATION))
-    return RunDefaults(trigger, destination, options)
+    text = variables.get(Variable.AFTER_SUCCESS)
+    rule = decode(text, AfterSuccess) if text else None
+    return RunDefaults(trigger, destination, options, rule)
 
 
 def read_scale(variables: Mapping[str, str]) -> Capacity:
@@ -202,6 +216,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         queue=variables.get(Variable.QUEUE, ""),
         platform=scale.platform,
         max_cost=scale.max_cost,
+        after_success=orders.after_success,
     )
 
 

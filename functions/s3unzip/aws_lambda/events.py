@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.model import Location, Report, Request, Verdict
+from s3unzip.model import Report, Request, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -53,13 +53,7 @@ def read_requests(body: str, worker: LambdaConfig, now: float) -> Iterator[Reque
         return
     for bucket, key, time in _puts(event):
         if worker.trigger.covers(bucket, key):
-            yield Request(
-                source=Location("s3", bucket, key),
-                destination=worker.destination,
-                options=worker.options,
-                event_time=time,
-                received_time=now,
-            )
+            yield structs.replace(worker.request(key), event_time=time, received_time=now)
 
 
 def queue_nested(client: SQSClient, worker: LambdaConfig, requests: Iterable[Request]) -> int:

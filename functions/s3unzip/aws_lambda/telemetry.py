@@ -18,13 +18,21 @@ from aws_lambda_powertools import Logger, Metrics
 
 from s3unzip.aws_lambda.tracing import annotate
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
-from s3unzip.model import Report, Verdict
+from s3unzip.model import Report, SourceState, Verdict
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from s3unzip.model import PlanSummary, Request, Requests, Run, ScanReport, TaskReport
+    from s3unzip.model import (
+        PlanSummary,
+        Request,
+        Requests,
+        Run,
+        ScanReport,
+        SourceResult,
+        TaskReport,
+    )
 
 E = TypeVar("E")  # event
 C = TypeVar("C")  # context
@@ -156,6 +164,14 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     )
     for reason, members in report.reasons.items():
         logger.info("failures", reason=reason, members=members)
+
+
+def record_source(result: SourceResult) -> None:
+    """Count what became of an archive after its run."""
+    _add("SourcesFinished", float(result.state is SourceState.DONE))
+    _add("SourcesNotFinished", float(result.state is not SourceState.DONE))
+    log = logger.info if result.state is SourceState.DONE else logger.warning
+    log("source", action=result.action.value, state=result.state.value, reason=result.message)
 
 
 def _add_requests(requests: Requests) -> None:

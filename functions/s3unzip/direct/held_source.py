@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from s3unzip.direct.memory_store import MemoryRunStore
     from s3unzip.model import Location, Pin
-    from s3unzip.stores.ports import Archive, Buffer, Destination, Source, Stores, Tail
+    from s3unzip.stores.ports import Archive, Buffer, Destination, Disposal, Source, Stores, Tail
 
 
 class HeldArchive:
@@ -91,6 +91,10 @@ class DirectStores:
     def destination(self, location: Location) -> Destination:
         """Return the adapter that writes below `location`."""
         return self._stores.destination(location)
+
+    def disposal(self, location: Location) -> Disposal:
+        """Return the adapter that deletes, moves or tags the archive."""
+        return self._stores.disposal(location)
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
         """Return the records of the run, whatever its name: there is one."""

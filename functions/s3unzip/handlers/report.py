@@ -10,6 +10,7 @@ from s3unzip.aws_lambda.endings import is_first_end, note_failure, unplanned_rep
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
+from s3unzip.aws_lambda.sources import end_source
 from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.clients import preload
@@ -64,6 +65,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if failure or not settled.left:
         record_archive(settled.report, first=first)
         _end(run, settled, ending, step)
+        end_source(run, settled.report, step)
     earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}

@@ -12,6 +12,7 @@ from s3unzip.model import Report, Stop, Verdict
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
 from s3unzip.planning.lists import divide_tasks, mix
+from s3unzip.reporting.after_success import finish_source
 from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import plan_retry
 from s3unzip.reporting.settle import TASKS_FAILED, settle
@@ -127,7 +128,7 @@ def work_off(
         raise InterruptedRunError(message) from interrupt
     finally:
         pool.close()
-    return settled.report
+    return finish_source(run, settled.report, context)
 
 
 def redrive(summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]) -> Report:
@@ -162,7 +163,7 @@ def retry_failed(
             raise InterruptedRunError(message) from interrupt
         finally:
             pool.close()
-    return settle(run, context, calls).report
+    return finish_source(run, settle(run, context, calls).report, context)
 
 
 def _begin(phase: str, context: Context) -> None:

@@ -7,6 +7,13 @@ data that an outcome has.
 
 from __future__ import annotations
 
+from s3unzip.model.after_success import (
+    AfterSuccess,
+    SourceAction,
+    SourceResult,
+    SourceState,
+)
+from s3unzip.model.location import Location
 from s3unzip.model.report import (
     NOT_AN_ARCHIVE,
     Failure,
@@ -17,7 +24,6 @@ from s3unzip.model.report import (
 from s3unzip.model.request import (
     Budget,
     GzipForm,
-    Location,
     OnConflict,
     Options,
     Pin,
@@ -54,6 +60,7 @@ from s3unzip.model.values import (
 
 __all__ = [
     "NOT_AN_ARCHIVE",
+    "AfterSuccess",
     "Budget",
     "Failure",
     "GzipForm",
@@ -76,6 +83,9 @@ __all__ = [
     "ScanTask",
     "Settled",
     "SliceParts",
+    "SourceAction",
+    "SourceResult",
+    "SourceState",
     "Status",
     "Stop",
     "Task",

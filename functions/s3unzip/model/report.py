@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from s3unzip.model.request import Location, Options, Pin  # noqa: TC001 - msgspec reads it
+from s3unzip.model.after_success import SourceResult  # noqa: TC001 - msgspec reads it
+from s3unzip.model.location import Location  # noqa: TC001 - likewise
+from s3unzip.model.request import Options, Pin  # noqa: TC001 - likewise
 from s3unzip.model.tasks import Requests, Verdict
 
 NOT_AN_ARCHIVE = "no-eocd"  # the reason for a file that has the name of an archive but is none
@@ -59,6 +61,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     forecast_cost: float | None = None  # dollars
     cost: float | None = None  # dollars, from the counted requests
     records: str | None = None  # of a direct run: the object below runs/ that has all its records
+    after_success: SourceResult | None = None  # what became of the archive, where it was asked for
 
 
 class Settled(Struct, frozen=True):

@@ -8,31 +8,10 @@ from enum import StrEnum
 
 from msgspec import UNSET, Struct, UnsetType
 
+from s3unzip.model.after_success import AfterSuccess  # noqa: TC001 - msgspec reads it
+from s3unzip.model.location import Location  # noqa: TC001 - likewise
 from s3unzip.model.values import encode
 from s3unzip.object_properties import ObjectProperties  # noqa: TC001 - msgspec reads it
-
-
-class Location(Struct, frozen=True):
-    """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
-
-    scheme: str  # s3, file, http or https; nowhere: a destination that keeps nothing
-    bucket: str  # bucket, or host with port; empty for a file
-    key: str  # key, absolute path, or path with query
-
-    def __str__(self) -> str:
-        if self.scheme in {"file", "nowhere"}:
-            return self.key or self.scheme
-        shown = self.public
-        return f"{shown.scheme}://{shown.bucket}/{shown.key}"
-
-    @property
-    def public(self) -> Location:
-        """The location for display, without secrets: a user, the query of a presigned URL."""
-        if self.scheme not in {"http", "https"}:
-            return self
-        path, mark, _ = self.key.partition("?")
-        host = self.bucket.rpartition("@")[2]
-        return Location(self.scheme, host, path + ("?..." if mark else ""))
 
 
 class Pin(Struct, frozen=True):
@@ -100,6 +79,7 @@ class Request(Struct, frozen=True):
     options: Options = Options()
     event_time: float | None = None  # Unix seconds: when the archive was put
     received_time: float | None = None  # Unix seconds: when the planner saw the event
+    after_success: AfterSuccess | None = None  # no part of the run's identity
 
 
 class Run(Struct, frozen=True):
@@ -113,6 +93,7 @@ class Run(Struct, frozen=True):
     key_prefix: str  # every key of the run begins with it; the member's path follows
     created: float  # Unix seconds
     event_time: float | None = None
+    after_success: AfterSuccess | None = None
 
 
 def run_id(request: Request, pin: Pin) -> str:

@@ -7,9 +7,7 @@ does, and looks up the run.
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -20,6 +18,7 @@ from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.errors import NotFoundError
 from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, Request, run_id
+from s3unzip.operate.queue import ArchiveEvent, send_events
 from s3unzip.operate.runs import RUNNING
 from s3unzip.planning.parts import read_whole_tail
 from s3unzip.settings import Tuning
@@ -80,23 +79,8 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
 
 def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     """Queue the events of `archives` again; return how many. No existing run restarts."""
-    queue, count = runs.client("sqs"), 0
-    for archive in archives:
-        body = {
-            "detail-type": "Object Created",
-            "source": "s3unzip.reconcile",
-            "time": datetime.fromtimestamp(archive.put, UTC).isoformat(),
-            "detail": {
-                "bucket": {"name": archive.source.bucket},
-                "object": {"key": archive.source.key},
-            },
-        }
-        try:
-            queue.send_message(QueueUrl=runs.outputs["QueueUrl"], MessageBody=json.dumps(body))
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "sqs:SendMessage") from None
-        count += 1
-    return count
+    events = (ArchiveEvent(archive.source, archive.put) for archive in archives)
+    return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
 
 
 def _look(

@@ -114,6 +114,7 @@ def _make_run(request: Request, pin: Pin, key_prefix: str, created: float) -> Ru
         key_prefix=key_prefix,
         created=created,
         event_time=request.event_time,
+        after_success=request.after_success,
     )
 
 

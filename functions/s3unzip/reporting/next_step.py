@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.explanations import RETRYABLE
 from s3unzip.model import Verdict
+from s3unzip.reporting.after_success import is_left
 
 if TYPE_CHECKING:
     from s3unzip.model import Report
@@ -24,6 +25,8 @@ def next_command(report: Report, environment: str | None = None) -> str | None:
             return f"s3unzip show {report.run} --failures{where}"
         case Verdict.COMPLETED_WITH_ERRORS:
             return f"s3unzip retry {report.run}{where}"
+        case Verdict.COMPLETED if is_left(report):
+            return f"s3unzip redrive {report.run}{where}"
         case Verdict.FAILED:
             return f"s3unzip redrive {report.run}{where}"
         case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:

@@ -87,6 +87,16 @@ class RunRecords(PlanRecords, TaskRecords):
 
         return self._write_counted(make, write, puts=2)
 
+    def rewrite_report(self, make: Callable[[Requests], Report], *, remote: bool) -> Report:
+        """Write the run's report again, without its page; return it.
+
+        Args:
+            make: gives the report by the requests of the step that writes it.
+            remote: whether a write is a request.
+        """
+        self._is_remote = remote
+        return self._write_counted(make, self.write_report)
+
     def read_page(self) -> bytes:
         """Return the HTML page of the report."""
         return self._store.read(run_files.PAGE)

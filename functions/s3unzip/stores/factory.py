@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.folder.source import FileSource
-    from s3unzip.stores.ports import Destination, RunStore, Source, Stores
+    from s3unzip.stores.ports import Destination, Disposal, RunStore, Source, Stores
     from s3unzip.stores.s3.access import S3Access
     from s3unzip.stores.s3.stores import S3Stores
     from s3unzip.stores.web.source import WebSource
@@ -130,6 +130,22 @@ class _Stores:
                 return NowhereDestination()
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
+
+    def disposal(self, location: Location) -> Disposal:
+        """Return the adapter that deletes, moves or tags the archive at `location`.
+
+        Raises:
+            UsageError: nothing there can be changed.
+        """
+        match location.scheme:
+            case "s3":
+                return self._open_s3().disposal(location)
+            case "file":
+                from s3unzip.stores.disposal.files import FileDisposal
+
+                return FileDisposal()
+            case _:
+                raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return the run store of one run; `calls` retries and counts what is asked of it."""

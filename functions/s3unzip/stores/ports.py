@@ -71,6 +71,41 @@ class Source(Protocol):
         ...
 
 
+class Disposal(Protocol):
+    """What becomes of archives that are extracted: only the pinned version is touched.
+
+    Each method may be repeated: it finds what an earlier attempt has done. The first request of
+    each is a HEAD; `calls.count_request` counts the others.
+    """
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version; nothing happens if it is gone.
+
+        Raises:
+            SourceChangedError: another version is there; it is left.
+        """
+        ...
+
+    def move(self, location: Location, pin: Pin, target: Location, run: str) -> None:
+        """Copy the version to `target`, which tells its `run`, then delete it.
+
+        Raises:
+            SourceChangedError: another version is there, or none, and `target` is not of this run.
+            ConflictError: `target` exists, and is not of this run.
+            StorageError: the store cannot copy it.
+        """
+        ...
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add `tags` to those of the version.
+
+        Raises:
+            SourceChangedError: the version is gone.
+            StorageError: the store cannot tag one version.
+        """
+        ...
+
+
 class ObjectFacts(Struct, frozen=True):
     """What is stored beside an object's bytes."""
 
@@ -268,6 +303,14 @@ class Stores(Protocol):
 
     def destination(self, location: Location) -> Destination:
         """Return the adapter that writes below `location`."""
+        ...
+
+    def disposal(self, location: Location) -> Disposal:
+        """Return the adapter that deletes, moves or tags the archive at `location`.
+
+        Raises:
+            UsageError: nothing there can be changed.
+        """
         ...
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Upload,
     )
     from s3unzip.zipformat.ranges import ByteRange
+    from tests.disposal import MemoryDisposal
     from tests.memory import (
         MemoryBucket,
         MemoryStores,
@@ -75,6 +76,10 @@ class FailsAfter:
     def destination(self, location: Location) -> DyingDestination:
         """Return the writing side."""
         return DyingDestination(self._stores.destination(location), self._life)
+
+    def disposal(self, location: Location) -> MemoryDisposal:
+        """Return what deletes, moves and tags archives; a worker does none of it."""
+        return self._stores.disposal(location)
 
     def run_store(self, run: str, calls: Calls | None = None) -> DyingWork:
         """Return a run's own objects."""

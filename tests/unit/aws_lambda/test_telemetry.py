@@ -15,6 +15,7 @@ from s3unzip.aws_lambda.telemetry import (
     record_handover,
     record_plan,
     record_scan,
+    record_source,
     record_task,
     timed,
 )
@@ -25,6 +26,9 @@ from s3unzip.model import (
     Request,
     Requests,
     ScanReport,
+    SourceAction,
+    SourceResult,
+    SourceState,
     TaskKind,
     TaskReport,
     Verdict,
@@ -76,6 +80,7 @@ def measure_all() -> None:
     record_handover()
     with timed("ReportDuration"):
         record_archive(report_of(Verdict.COMPLETED))
+    record_source(SourceResult(SourceAction.DELETE, SourceState.DONE))
 
 
 def test_every_metric_is_emitted() -> None:

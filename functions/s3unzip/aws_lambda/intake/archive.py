@@ -24,14 +24,15 @@ from s3unzip.aws_lambda.intake.claims import FOLDER, Hold, claim_name, take_clai
 from s3unzip.aws_lambda.intake.direct_run import publish, run_direct
 from s3unzip.aws_lambda.intake.planner import refuse
 from s3unzip.aws_lambda.refusals import is_refused
+from s3unzip.aws_lambda.sources import end_source_again
 from s3unzip.aws_lambda.telemetry import bind_run, logger, record_plan
 from s3unzip.direct.bundle import Claim
 from s3unzip.direct.plan import holds_directory, plan_direct
 from s3unzip.errors import ClaimedError, NotFoundError, SourceChangedError
-from s3unzip.model import Report, decode, run_id
+from s3unzip.model import Report, Run, decode, run_id
 from s3unzip.planning.archive import make_plan
 from s3unzip.planning.reading import read_tail
-from s3unzip.run_files import REPORT
+from s3unzip.run_files import REPORT, RUN
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ def _leave(intake: Intake, taken: Taken) -> None:
     records = RunRecords.open(config.stores, claim.run, intake.calls)
     if is_own or is_late or records.find_report() is None:
         publish(decode(taken.files[REPORT], Report), config, intake.context)
+    if intake.request.after_success is not None:
+        end_source_again(records, intake.context, decode(taken.files[RUN], Run))
     logger.info("run is known", run=claim.run)
 
 
@@ -159,6 +162,7 @@ def _plan_execution(intake: Intake) -> None:
     # The same bytes put again where the bucket has no versions are the same run.
     records = RunRecords.open(context.stores, intake.run, intake.calls)
     summary = records.find_summary()
+    known = summary is not None
     if summary is None:
         afford = partial(refuse_cost, config, context)
         made = make_plan(request, context, afford=afford, calls=intake.calls, tail=intake.tail)
@@ -172,6 +176,8 @@ def _plan_execution(intake: Intake) -> None:
     payload = planned_input(config.work, summary, inline)
     started = start_execution(open_client("stepfunctions"), config, summary.run.id, payload)
     logger.info("run started" if started else "run is known", tasks=summary.tasks)
+    if known and request.after_success is not None:
+        end_source_again(records, context)
 
 
 def _start_unplanned(intake: Intake) -> None:
@@ -179,3 +185,6 @@ def _start_unplanned(intake: Intake) -> None:
     payload = unplanned_input(intake.request)
     started = start_execution(open_client("stepfunctions"), open_worker(), intake.run, payload)
     logger.info("run started" if started else "run is known", run=intake.run)
+    if not started and intake.request.after_success is not None:
+        records = RunRecords.open(intake.context.stores, intake.run, intake.calls)
+        end_source_again(records, intake.context)

@@ -14,6 +14,7 @@ from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.executions import planned_input, read_inline_lists, start_execution
 from s3unzip.aws_lambda.intake.claims import FOLDER, Hold
+from s3unzip.aws_lambda.sources import end_source
 from s3unzip.aws_lambda.telemetry import (
     logger,
     record_archive,
@@ -65,6 +66,7 @@ def _finish(
     bundle = pack(plan.records.objects, hold.claim)
     config.stores.run_store(FOLDER, context.calls()).write(hold.name, [bundle])
     publish(report, config, context)
+    end_source(run, report, context)
     if requests:
         logger.info("nested", queued=queue_nested(open_client("sqs"), config, requests))
     record_archive(report)

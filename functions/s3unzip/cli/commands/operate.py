@@ -129,13 +129,14 @@ def redrive_run(
     """Continue a run: do the tasks that did not end."""
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import redrive
+    from s3unzip.operate import finishing
 
     config = connection.config()
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
         if not _is_completed(name, deployed, json=json):
-            deployed.redrive(name)
+            finishing.redrive(deployed, name)
             _tell_or_print(
                 f"redriven: s3unzip watch {name} --env {env}", Redriven(name, env), json=json
             )
@@ -251,8 +252,10 @@ class LocalRerun:
 
 def _is_completed(run: str, runs: Runs, *, json: bool) -> bool:
     """Say whether nothing is left of a run, and tell it."""
+    from s3unzip.reporting.after_success import is_left
+
     report = runs.records(run).find_report()
-    if report is None or report.verdict is not Verdict.COMPLETED:
+    if report is None or report.verdict is not Verdict.COMPLETED or is_left(report):
         return False
     sys.stderr.write(f"{run}: COMPLETED already, nothing is left to do\n")
     if json:

@@ -56,6 +56,7 @@ def run_command(
         bool, typer.Option("--marker", help="Write _SUCCESS last, if all went well.")
     ] = False,
     max_cost: o.MaxCost = None,
+    after_success: o.AfterSuccess = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the keys and what would be done; write nothing.")
     ] = False,
@@ -98,6 +99,7 @@ def run_command(
             workers=power.processes,
             tuning=power.tuning(power.processes),
             max_cost=max_cost,
+            after_success=after_success,
             stores=connection.config(),
             progress=output,
             warn=warn,

@@ -49,6 +49,14 @@ MaxCost = Annotated[
     float | None,
     typer.Option("--max-cost", min=0.0, help="Refuse above so many dollars, before the first PUT."),
 ]
+AfterSuccess = Annotated[
+    str | None,
+    typer.Option(
+        "--after-success",
+        metavar="ACTION",
+        help="If all is extracted: delete the archive, move=LOCATION, or tag=NAME=VALUE.",
+    ),
+]
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ def print_report(
     if report.verdict is not Verdict.REJECTED:
         _print_totals(report, out, rates=rates)
     _print_failures(report, out)
+    if report.after_success is not None:
+        out.write(f"  {printable(str(report.after_success))}\n")
     out.write(f"  run {report.run}\n")
     following = next_command(report, environment)
     if following:

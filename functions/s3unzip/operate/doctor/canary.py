@@ -9,14 +9,14 @@ from __future__ import annotations
 import gzip
 import secrets
 import time
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip.aws_lambda.intake.claims import FOLDER as CLAIMS
 from s3unzip.aws_lambda.intake.claims import SUFFIX
 from s3unzip.aws_lambda.timeline import recent_prefixes
-from s3unzip.errors import NotFoundError, S3UnzipError
-from s3unzip.model import Location, Request, Status, Verdict, run_id
+from s3unzip.errors import S3UnzipError
+from s3unzip.model import Location, Pin, Request, Status, Verdict, run_id
 from s3unzip.operate.doctor.asking import ask, not_checked
 from s3unzip.operate.doctor.canary_archive import build_canary, canary_members
 from s3unzip.operate.doctor.removal import remove_versions
@@ -88,6 +88,7 @@ class Canary:
             self._archive, deployment.orders.destination, deployment.orders.options
         )
         self._template = parse_template(self._request)
+        self._pin: Pin | None = None
 
     @property
     def replaces_marker(self) -> bool:
@@ -107,7 +108,8 @@ class Canary:
         body = build_canary(self._token, password)
         where = self._archive
         put = partial(self._s3.put_object, Bucket=where.bucket, Key=where.key, Body=body)
-        ask("s3:PutObject", put)
+        answer = ask("s3:PutObject", put)
+        self._pin = Pin(len(body), answer.get("ETag"), answer.get("VersionId"))
 
     def judge(self, seconds: float) -> CheckResult:
         """Wait for the run's report, and compare its objects with the archive's members.
@@ -148,6 +150,14 @@ class Canary:
         """
         s3, where, run = self._s3, self._archive, self._run
         count = remove_versions(s3, where.bucket, where.key)
+        rule = self._deployment.orders.after_success
+        moved = (
+            rule.below(self._token + self._deployment.orders.trigger.suffix).target
+            if rule is not None
+            else None
+        )
+        if moved is not None:
+            count += remove_versions(s3, moved.bucket, moved.key)
         target = self._request.destination.bucket
         for key in self._keys:
             count += remove_versions(s3, target, key, key.__eq__)
@@ -175,14 +185,13 @@ class Canary:
         client: S3Client = self._deployment.client("s3")
         return client
 
-    @cached_property
+    @property
     def _run(self) -> str | None:
-        """The run's id as the planner computes it; None if the archive does not exist any more."""
-        source = self._deployment.runs.stores.source(self._archive)
-        try:
-            return run_id(self._request, source.head(self._archive))
-        except NotFoundError:
-            return None
+        """The run's id as the planner computes it; None before the archive is put.
+
+        The archive may be gone by now: an environment can delete or move it after its run.
+        """
+        return run_id(self._request, self._pin) if self._pin is not None else None
 
     @property
     def _keys(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from s3unzip.stores.disposal.objects import S3Disposal
 from s3unzip.stores.parts.source import PartsSource
 from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.destination import S3Destination
@@ -43,6 +44,7 @@ class S3Stores:
         self._writing = writing or Writing()
         reader = self.session if reading is None else Session(reading)
         self._source = PartsSource(S3Source(reader))
+        self._disposal = S3Disposal(reader)
         self._destinations: dict[str, S3Destination] = {}
         self._lock = threading.Lock()
 
@@ -58,6 +60,10 @@ class S3Stores:
                 found = S3Destination(self.session, location.bucket, self._writing)
                 self._destinations[location.bucket] = found
             return found
+
+    def disposal(self, location: Location) -> S3Disposal:  # noqa: ARG002 - one for all buckets
+        """Return the adapter that deletes, moves or tags archives."""
+        return self._disposal
 
     def run_store(self, run: str, calls: Calls | None = None) -> S3RunStore:
         """Return the run store of one run; `calls` retries and counts what is asked of it."""

@@ -1,0 +1,101 @@
+"""The environment's intake queue: events of archives, sent as S3 would send them.
+
+An event starts no second run: a run is known by its id.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+from msgspec import Struct
+
+from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.errors import ServiceFaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import SendMessageBatchRequestEntryTypeDef
+
+    from s3unzip.model import Location
+
+MAX_BATCH = 10  # messages of one SendMessageBatch
+ATTEMPTS = 8
+LONGEST_WAIT = 10.0  # seconds
+
+
+class ArchiveEvent(Struct, frozen=True):
+    """An archive that is there, and since when (Unix seconds)."""
+
+    source: Location
+    put: float
+
+
+def send_events(client: SQSClient, queue: str, events: Iterable[ArchiveEvent], sender: str) -> int:
+    """Queue the events of `events`, ten with one request; return how many.
+
+    Args:
+        client: of SQS.
+        queue: its URL.
+        events: in the order in which they are sent.
+        sender: who sends them, as the events say: "reconcile", "submit".
+
+    Raises:
+        AccessDeniedError: sqs:SendMessage is missing.
+        ServiceFaultError: SQS did not take a message, also after several attempts.
+    """
+    count, left = 0, iter(events)
+    while some := list(islice(left, MAX_BATCH)):
+        _send(client, queue, [_body(one, sender) for one in some])
+        count += len(some)
+    return count
+
+
+def _body(event: ArchiveEvent, sender: str) -> str:
+    """Return the event in the form of EventBridge's "Object Created" of S3."""
+    return json.dumps(
+        {
+            "detail-type": "Object Created",
+            "source": f"s3unzip.{sender}",
+            "time": datetime.fromtimestamp(event.put, UTC).isoformat(),
+            "detail": {
+                "bucket": {"name": event.source.bucket},
+                "object": {"key": event.source.key},
+            },
+        }
+    )
+
+
+def _send(client: SQSClient, queue: str, bodies: Sequence[str]) -> None:
+    """Send one batch; messages that SQS refuses for now are sent again.
+
+    API_SendMessageBatch: "can result in a combination of successful and unsuccessful actions".
+    """
+    entries: list[SendMessageBatchRequestEntryTypeDef] = [
+        {"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)
+    ]
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311 - jitter
+        try:
+            answer = client.send_message_batch(QueueUrl=queue, Entries=entries)
+        except (BotoCoreError, ClientError) as error:
+            raise read_fault(error, "sqs:SendMessage") from None
+        failed = answer.get("Failed", [])
+        if not failed:
+            return
+        refused = {one["Id"] for one in failed}
+        entries = [entry for entry in entries if entry["Id"] in refused]
+        last = failed[0]
+        if last["SenderFault"]:
+            break
+    raise ServiceFaultError(
+        f"the queue did not take {len(entries)} messages: {last['Code']}: {last.get('Message', '')}"
+    )

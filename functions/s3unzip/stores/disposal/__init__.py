@@ -1,0 +1,1 @@
+"""Deletes, moves and tags archives that are extracted."""

@@ -1,0 +1,199 @@
+"""After success on one machine: ``--after-success`` at the real command line, and in the runner."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from s3unzip.api.after_success import parse_after_success
+from s3unzip.errors import UsageError
+from s3unzip.local.pool import SerialPool
+from s3unzip.local.runner import redrive, retry_failed, run_archive
+from s3unzip.model import (
+    AfterSuccess,
+    Location,
+    Report,
+    Request,
+    Run,
+    SourceAction,
+    SourceState,
+    Verdict,
+    decode,
+    encode,
+    run_id,
+)
+from s3unzip.reporting.after_success import finish_source, pending_result
+from s3unzip.stores.locations import parse_source
+from s3unzip.stores.ports import ObjectFacts
+from tests.processes import Program
+from tests.runs import Bench
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from s3unzip.model import PlanSummary
+
+BODY = build(*(Entry(f"d/{n}.txt", b"%d" % n * 50, DEFLATE) for n in range(4)))
+DELETE = AfterSuccess(SourceAction.DELETE)
+WRONG = {"crc32": 1}
+FACTS = ObjectFacts("application/zip", {})
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Return the command line, in a folder with a sound archive and a damaged one."""
+    (tmp_path / "a.zip").write_bytes(BODY)
+    bad = Entry("bad.txt", b"x" * 500, DEFLATE, local=WRONG, central=WRONG)
+    (tmp_path / "damaged.zip").write_bytes(build(Entry("good", b"1"), bad))
+    return Program(tmp_path)
+
+
+def test_a_file_is_deleted(program: Program) -> None:
+    """The archive is gone, its members are there, and the report says so."""
+    ended = program.run("run", "a.zip", "out", "-w", "1", "--json", "--after-success", "delete")
+    assert ended.code == 0
+    assert json.loads(ended.out)["after_success"] == {"action": "delete", "state": "done"}
+    assert "the archive is deleted" in ended.err
+    assert not (program.folder / "a.zip").exists()
+    assert len(list((program.folder / "out").rglob("*.txt"))) == 4
+
+
+def test_a_file_is_moved_and_a_failed_move_is_redriven(program: Program) -> None:
+    """Another file is in the way at first: exit 0, the reason, the next command, which does it."""
+    done = program.folder / "done"
+    done.mkdir()
+    (done / "a.zip").write_bytes(b"in the way")
+    ended = program.run("run", "a.zip", "out", "-w", "1", "--after-success", "move=done")
+    assert ended.code == 0
+    assert "the archive is not moved to" in ended.err
+    assert "exists already; it is not overwritten" in ended.err
+    assert "next: s3unzip redrive" in ended.err
+    assert (program.folder / "a.zip").read_bytes() == BODY
+    (done / "a.zip").unlink()
+    ended = program.run("redrive", "latest", "-w", "1")
+    assert ended.code == 0
+    assert (done / "a.zip").read_bytes() == BODY
+    assert not (program.folder / "a.zip").exists()
+    assert "nothing is left to do" in program.run("redrive", "latest", "-w", "1").err
+
+
+def test_a_damaged_archive_stays(program: Program) -> None:
+    """Only COMPLETED is success."""
+    ended = program.run("run", "damaged.zip", "out", "-w", "1", "--after-success", "delete")
+    assert ended.code == 1
+    assert (program.folder / "damaged.zip").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "words"),
+    [
+        ("a.zip", "burn", "'burn' is none of delete, move=LOCATION or tag=NAME=VALUE"),
+        ("a.zip", "delete=x", "is none of"),
+        ("a.zip", "move", "is none of"),
+        ("a.zip", "move=.", "is in .* already"),
+        ("a.zip", "move=s3://bucket/x", "can be moved within the file system only"),
+        ("a.zip", "tag=a=b", "is a file, which has no tags: delete or move it"),
+        ("s3://arrivals/a.zip", "move=out", "can be moved within S3 only"),
+        ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
+        ("https://host/a.zip?key=secret", "delete", r"https://host/a.zip\?... is on a web server"),
+    ],
+)
+def test_what_cannot_be_asked_for(source: str, text: str, words: str) -> None:
+    """It is refused before anything is read, in words that say what is possible."""
+    with pytest.raises(UsageError, match=words):
+        parse_after_success(text, parse_source(source))
+
+
+def test_what_can_be_asked_for() -> None:
+    """A move keeps the archive's name."""
+    where = Location("s3", "arrivals", "t/a.zip")
+    assert parse_after_success("delete", where) == DELETE
+    moved = parse_after_success("move=s3://arrivals/done", where)
+    assert moved == AfterSuccess(SourceAction.MOVE, Location("s3", "arrivals", "done/a.zip"))
+    tagged = parse_after_success("tag=state=a=b", where)
+    assert tagged == AfterSuccess(SourceAction.TAG, tags={"state": "a=b"})
+
+
+def test_the_rule_is_no_part_of_the_identity_and_survives_json() -> None:
+    """The same archive with another rule is the same run, so it is known."""
+    bench = Bench()
+    request = bench.request(BODY)
+    ruled = Request(request.source, request.destination, request.options, after_success=DELETE)
+    pin = bench.context.stores.source(request.source).head(request.source)
+    assert run_id(request, pin) == run_id(ruled, pin)
+    assert decode(encode(ruled), Request) == ruled
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"action": "move"}',
+        '{"action": "delete", "target": {"scheme": "s3", "bucket": "b", "key": ""}}',
+        '{"action": "tag"}',
+        '{"action": "delete", "tags": {"a": "b"}}',
+    ],
+)
+def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
+    """Nothing is deleted that was to be moved."""
+    with pytest.raises(UsageError, match=r"go(es)? with the action"):
+        decode(text, AfterSuccess)
+
+
+def run_ruled(bench: Bench, body: bytes, rule: AfterSuccess) -> tuple[Report, PlanSummary]:
+    """Extract an archive with a rule; return the report and the plan."""
+    request = bench.request(body)
+    ruled = Request(request.source, request.destination, request.options, after_success=rule)
+    plans: list[PlanSummary] = []
+    report = run_archive(ruled, bench.context, make_pool(bench), plans.append)
+    return report, plans[0]
+
+
+def make_pool(bench: Bench) -> Callable[[Run], SerialPool]:
+    """Return what makes a pool in this process."""
+    return lambda run: SerialPool(run, bench.context)
+
+
+def test_a_retry_and_a_redrive_after_the_action_leave_it() -> None:
+    """The report still says that it is done; the same bytes, put again, stay."""
+    bench = Bench()
+    report, plan = run_ruled(bench, BODY, DELETE)
+    assert report.after_success is not None
+    assert report.after_success.state is SourceState.DONE
+    source = bench.request(BODY).source
+    for again in (redrive, retry_failed):
+        later = again(plan, bench.context, make_pool(bench))
+        assert later.verdict is Verdict.COMPLETED
+        assert later.after_success == report.after_success
+        assert source.key in bench.stores.bucket(source.bucket).objects
+
+
+def test_a_move_waits_for_a_function_with_time_enough() -> None:
+    """A copy is not begun that the end of the function could cut off."""
+    bench = Bench()
+    rule = AfterSuccess(SourceAction.MOVE, Location("s3", "done", "a.zip"))
+    bench.stores.bucket("done").put("a.zip", b"in the way", FACTS, if_absent=False)
+    report, plan = run_ruled(bench, BODY, rule)
+    assert report.after_success is not None
+    assert report.after_success.state is SourceState.FAILED
+    bench.clock.left = 5.0
+    later = finish_source(plan.run, report, bench.context).after_success
+    assert later is not None
+    assert later.state is SourceState.FAILED
+    assert "raise its timeout, then redrive the run" in str(later.message)
+
+
+def test_a_split_archive_is_kept() -> None:
+    """It is several files, each with a version of its own."""
+    bench = Bench()
+    report, plan = run_ruled(bench, BODY, DELETE)
+    pin = plan.run.pin
+    whole = replace(plan.run, pin=replace(pin, parts=(pin, pin)))
+    kept = pending_result(whole, report)
+    assert kept is not None
+    assert kept.state is SourceState.KEPT
+    assert "split into 2 files" in str(kept.message)

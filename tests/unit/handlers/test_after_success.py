@@ -1,0 +1,204 @@
+"""After success in the functions: the archive is deleted, moved or tagged once its report is there.
+
+Over moto's services, in this process. What the stores do is in tests/contract/test_disposal.py.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.model import Report, SourceState, Verdict, decode
+from s3unzip.operate.finishing import redrive
+from s3unzip.operate.runs import DeployedRuns
+from s3unzip.runs.records import RunRecords
+from s3unzip.settings import Variable
+from s3unzip.stores.s3.access import S3Access
+from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.handlers.pipeline import Functions, object_created
+from tests.zips import DEFLATE, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.account import Account
+
+ARCHIVE = build(*(Entry(f"d/{n}", b"%d" % n * 50, DEFLATE) for n in range(3)))
+WRONG = {"crc32": 1}
+PARTLY = build(Entry("good", b"x"), Entry("bad", b"x" * 99, DEFLATE, central=WRONG, local=WRONG))
+DELETE = {"action": "delete"}
+MOVE = {"action": "move", "target": {"scheme": "s3", "bucket": "work", "key": "done/"}}
+TAG = {"action": "tag", "tags": {"state": "extracted"}}
+DIRECT, MACHINE = "{}", '{"max_direct_members": 0}'
+
+
+@pytest.fixture(params=[DIRECT, MACHINE], ids=["direct", "machine"])
+def deploy(
+    request: pytest.FixtureRequest, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Functions]:
+    """A function that deploys the account with a rule, and returns its functions."""
+
+    def make(rule: dict[str, object]) -> Functions:
+        account.deploy(
+            **{
+                Variable.TUNING.value: request.param,
+                Variable.AFTER_SUCCESS.value: json.dumps(rule),
+                Variable.TRIGGER_PREFIX.value: "in/",
+            }
+        )
+        for name, value in account.variables.items():
+            monkeypatch.setenv(name, value)
+        return Functions(account, Invocation())
+
+    return make
+
+
+def versions(account: Account, status: str = "Enabled") -> None:
+    """Let the ingest bucket keep versions."""
+    account.client("s3").put_bucket_versioning(
+        Bucket="arrivals", VersioningConfiguration={"Status": status}
+    )
+
+
+def extract(functions: Functions, account: Account, key: str = "in/t/a.zip") -> Report:
+    """Send the event of an archive, do what the state machine would; return the report."""
+    assert functions.plan(object_created(key)) == []
+    for execution in account.executions():
+        functions.extract(execution)
+        functions.report(execution)
+    return find_report(account)
+
+
+def find_report(account: Account) -> Report:
+    """Return the report of the only run."""
+    ((name, body),) = (
+        (name, body)
+        for name, body in account.objects("work", "runs/").items()
+        if name.endswith("/report.json")
+    )
+    report = decode(body, Report)
+    assert name == f"runs/{report.run}/report.json"
+    return report
+
+
+def state(report: Report) -> SourceState | None:
+    """Return what became of the archive."""
+    return report.after_success.state if report.after_success is not None else None
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_an_archive_is_deleted(
+    deploy: Callable[..., Functions], account: Account, *, versioned: bool
+) -> None:
+    """It is gone when the report says so, and its members are there."""
+    functions = deploy(DELETE)
+    if versioned:
+        versions(account)
+    account.put("in/t/a.zip", ARCHIVE)
+    report = extract(functions, account)
+    assert (report.verdict, state(report)) == (Verdict.COMPLETED, SourceState.DONE)
+    assert account.objects("arrivals") == {}
+    assert len(account.objects("members")) == 3
+    assert report.requests.delete == 1
+
+
+def test_an_archive_is_moved_below_a_prefix(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Its key below the trigger's prefix follows."""
+    functions = deploy(MOVE)
+    account.put("in/t/a.zip", ARCHIVE)
+    report = extract(functions, account)
+    assert state(report) is SourceState.DONE
+    assert account.objects("arrivals") == {}
+    assert account.objects("work", "done/") == {"done/t/a.zip": ARCHIVE}
+
+
+def test_an_archive_is_tagged(deploy: Callable[..., Functions], account: Account) -> None:
+    """The tag is on the version that was extracted."""
+    functions = deploy(TAG)
+    versions(account)
+    account.put("in/t/a.zip", ARCHIVE)
+    report = extract(functions, account)
+    assert state(report) is SourceState.DONE
+    tags = account.client("s3").get_object_tagging(Bucket="arrivals", Key="in/t/a.zip")["TagSet"]
+    assert tags == [{"Key": "state", "Value": "extracted"}]
+
+
+def test_an_archive_with_failed_members_stays(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Only a COMPLETED run is followed by the action."""
+    functions = deploy(DELETE)
+    account.put("in/t/a.zip", PARTLY)
+    report = extract(functions, account)
+    assert (report.verdict, state(report)) == (Verdict.COMPLETED_WITH_ERRORS, None)
+    assert account.objects("arrivals") == {"in/t/a.zip": PARTLY}
+
+
+def test_a_failure_changes_no_verdict_and_is_done_again(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """The report says why; after a redrive the same event does it, and extracts nothing."""
+    functions = deploy(MOVE)
+    account.put("in/t/a.zip", ARCHIVE)
+    account.put("done/t/a.zip", b"in the way", "work")
+    report = extract(functions, account)
+    assert (report.verdict, state(report)) == (Verdict.COMPLETED, SourceState.FAILED)
+    assert report.after_success is not None
+    assert "exists already" in str(report.after_success.message)
+    account.client("s3").delete_object(Bucket="work", Key="done/t/a.zip")
+    account.client("s3").delete_object(Bucket="members", Key="out/a/d/0")
+    redrive(DeployedRuns("dev", S3Access(endpoint_url=account.url)), report.run)
+    assert functions.plan() == []
+    assert state(find_report(account)) is SourceState.DONE
+    assert account.objects("arrivals") == {}
+    assert account.objects("work", "done/") == {"done/t/a.zip": ARCHIVE}
+    assert "out/a/d/0" not in account.objects("members")
+
+
+def test_a_known_event_does_nothing_more(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """After the action is done, the same event changes neither the archive nor the report."""
+    functions = deploy(TAG)
+    versions(account)
+    account.put("in/t/a.zip", ARCHIVE)
+    first = extract(functions, account)
+    assert functions.plan(object_created("in/t/a.zip")) == []
+    assert find_report(account) == first
+
+
+def test_nothing_selected_keeps_the_archive(
+    deploy: Callable[..., Functions], account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the options exclude every member, the archive is the only copy of them."""
+    functions = deploy(DELETE)
+    monkeypatch.setenv(Variable.OPTIONS, '{"include": ["nothing/*"]}')
+    account.put("in/t/a.zip", ARCHIVE)
+    report = extract(functions, account)
+    assert (report.verdict, state(report)) == (Verdict.COMPLETED, SourceState.KEPT)
+    assert account.objects("arrivals") == {"in/t/a.zip": ARCHIVE}
+
+
+def test_an_archive_that_was_replaced_is_kept(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer archive has an event of its own; the report of the older run says so."""
+    account.deploy(**{Variable.AFTER_SUCCESS.value: json.dumps(DELETE)})
+    for name, value in account.variables.items():
+        monkeypatch.setenv(name, value)
+    functions = Functions(account, Invocation())
+    account.put("a.zip", ARCHIVE)
+    functions.plan(object_created("a.zip"))
+    (run,) = account.executions()
+    functions.extract(run)
+    account.put("a.zip", PARTLY)
+    functions.report(run)
+    report = find_report(account)
+    assert (report.verdict, state(report)) == (Verdict.COMPLETED, SourceState.KEPT)
+    assert account.objects("arrivals") == {"a.zip": PARTLY}
+    assert RunRecords.open(open_worker().stores, run).find_report() == report
