@@ -29,6 +29,7 @@ from s3unzip.local.worker import (
     nothing_follows,
     serve,
 )
+from s3unzip.reporting.next_step import resume_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -89,7 +90,7 @@ class WorkerPool:
         *,
         retry_delay: float = FIRST_DELAY,
     ) -> None:
-        self._run = run.id
+        self._resume = resume_command(run)
         self._processes = processes
         self._target = partial(serve, run=run, make_context=make_context)
         self._progress = progress
@@ -180,7 +181,7 @@ class WorkerPool:
         try:
             child = self._forks.start(partial(self._target, processor=processor))
         except ServiceFaultError as error:
-            advice = f"continue with: s3unzip redrive {self._run}"
+            advice = f"continue with: {self._resume}"
             raise ServiceFaultError(f"{error}; {advice}") from error
         worker = _Worker(child, processor)
         self._workers.append(worker)

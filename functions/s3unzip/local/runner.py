@@ -13,6 +13,7 @@ from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
 from s3unzip.planning.lists import divide_tasks, mix
 from s3unzip.reporting.after_success import finish_source
+from s3unzip.reporting.next_step import resume_command
 from s3unzip.reporting.refusal import write_refusal
 from s3unzip.reporting.retry import plan_retry
 from s3unzip.reporting.settle import TASKS_FAILED, settle
@@ -123,7 +124,7 @@ def work_off(
         done = report.extracted + report.unchanged
         message = (
             f"stopped: {done:,} of {summary.selected:,} members are in {run.destination}; "
-            f"continue with: s3unzip redrive {run.id}"
+            f"continue with: {resume_command(run)}"
         )
         raise InterruptedRunError(message) from interrupt
     finally:
@@ -159,7 +160,7 @@ def retry_failed(
             pool.work(planned[1], nothing_follows)
         except KeyboardInterrupt as interrupt:
             settle(run, context, calls)
-            message = f"stopped: continue with: s3unzip redrive {run.id}"
+            message = f"stopped: continue with: {resume_command(run)}"
             raise InterruptedRunError(message) from interrupt
         finally:
             pool.close()

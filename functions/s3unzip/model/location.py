@@ -8,13 +8,16 @@ from msgspec import Struct
 class Location(Struct, frozen=True):
     """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
 
-    scheme: str  # s3, file, http or https; nowhere: a destination that keeps nothing
+    # s3, file, http or https; stdin: an archive from a pipe; nowhere: a destination without objects
+    scheme: str
     bucket: str  # bucket, or host with port; empty for a file
     key: str  # key, absolute path, or path with query
 
     def __str__(self) -> str:
         if self.scheme in {"file", "nowhere"}:
             return self.key or self.scheme
+        if self.scheme == "stdin":
+            return "standard input"
         shown = self.public
         return f"{shown.scheme}://{shown.bucket}/{shown.key}"
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Destination, Disposal, RunStore, Source, Stores
     from s3unzip.stores.s3.access import S3Access
     from s3unzip.stores.s3.stores import S3Stores
+    from s3unzip.stores.spool.archive import SpooledArchive
     from s3unzip.stores.web.source import WebSource
 
 DESTINATION_ADVICE = "check --dest-endpoint-url, --dest-region and the network"
@@ -53,6 +54,7 @@ class StoreConfig(Struct, frozen=True):
     connections: int = 64  # to S3, kept open
     check_reachable: bool = False  # give up at once where S3 cannot be reached at the beginning
     web: WebAccess = field(default_factory=WebAccess)
+    spooled: SpooledArchive | None = None  # read from a temporary file instead of its location
 
     def at_destination(self) -> StoreConfig:
         """Return how an archive is reached that is an object of the destination."""
@@ -107,6 +109,9 @@ class _Stores:
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
+        kept = self._config.spooled
+        if kept is not None and location == kept.location:
+            return self._open_spooled(kept)
         match location.scheme:
             case "s3":
                 return self._open_s3().source(location)
@@ -114,6 +119,8 @@ class _Stores:
                 return PartsSource(self._open_files())
             case "http" | "https":
                 return PartsSource(self._open_web())
+            case "stdin":
+                raise UsageError("-: only the command line reads standard input; see open_archive")
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
 
@@ -158,6 +165,12 @@ class _Stores:
                 return FolderRunStore(self._config.work.key, run)
             case _:
                 raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
+
+    @staticmethod
+    def _open_spooled(kept: SpooledArchive) -> Source:
+        from s3unzip.stores.spool.source import SpooledSource
+
+        return SpooledSource(kept)
 
     def _open_s3(self) -> S3Stores:
         from s3unzip.stores.s3.access import Writing

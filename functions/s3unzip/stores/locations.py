@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from s3unzip.errors import UsageError
 from s3unzip.model import Location
 
+STANDARD_INPUT = Location("stdin", "", "stdin")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", re.IGNORECASE)
 
 
@@ -21,6 +22,8 @@ def parse_source(text: str) -> Location:
     """
     if not text:
         raise UsageError("SRC is empty; is a variable of your shell not set?")
+    if text == "-":
+        return STANDARD_INPUT
     location = _parse(text)
     if location.scheme == "s3" and (not location.key or location.key.endswith("/")):
         raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from s3unzip.errors import UsageError
 from s3unzip.stores.locations import parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from s3unzip import Archive, ArchiveMember
 
@@ -47,16 +48,16 @@ def list_members(
     """List an archive's members; reads only its directory."""
     from s3unzip.cli.terminal.output import print_reasons
 
-    archive = _open(source, selection.with_members(members or []), reading, connection)
-    if json:
-        for member in archive:
-            print_json(_describe(member))
-    else:
-        _print_table(archive)
-        sys.stdout.flush()
-        if archive.refused:
-            print_reasons(Counter(member.problem.code for member in archive if member.problem))
-    return 1 if archive.refused else 0
+    with _opened(source, selection.with_members(members or []), reading, connection) as archive:
+        if json:
+            for member in archive:
+                print_json(_describe(member))
+        else:
+            _print_table(archive)
+            sys.stdout.flush()
+            if archive.refused:
+                print_reasons(Counter(member.problem.code for member in archive if member.problem))
+        return 1 if archive.refused else 0
 
 
 def print_members(
@@ -70,31 +71,27 @@ def print_members(
 ) -> int:
     """Write members to stdout, checked; reads only their ranges."""
     selection = o.Selection().with_members(members)
-    archive = _open(source, selection, reading, connection)
-    if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in members):
-        raise UsageError(f"{members[0]}: not text; redirect it: s3unzip cat ... > file")
-    # A refused member raises here, before the first byte is written.
-    contents = [member.stream() for member in _in_order_of_globs(archive, selection)]
-    for content in contents:
-        for piece in content:
-            sys.stdout.buffer.write(piece)
+    with _opened(source, selection, reading, connection) as archive:
+        if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in members):
+            raise UsageError(f"{members[0]}: not text; redirect it: s3unzip cat ... > file")
+        # A refused member raises here, before the first byte is written.
+        contents = [member.stream() for member in _in_order_of_globs(archive, selection)]
+        for content in contents:
+            for piece in content:
+                sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     return 0
 
 
-def _open(
+@contextmanager
+def _opened(
     source: str, selection: o.Selection, reading: o.Reading, connection: SourceConnection
-) -> Archive:
+) -> Iterator[Archive]:
     import s3unzip
 
-    connection.check_source(parse_source(source))
-    return s3unzip.open_archive(
-        source,
-        o.make_options(selection, o.Layout(), reading),
-        password=reading.read(),
-        stores=connection.config(),
-        warn=warn,
-    )
+    options, password = o.make_options(selection, o.Layout(), reading), reading.read()
+    with connection.opened(parse_source(source)) as stores:
+        yield s3unzip.open_archive(source, options, password=password, stores=stores, warn=warn)
 
 
 def _in_order_of_globs(archive: Archive, selection: o.Selection) -> list[ArchiveMember]:

@@ -23,7 +23,9 @@ from s3unzip.cli.terminal.json_lines import (
 )
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import PlanSummary, Status, Verdict
+from s3unzip.reporting.next_step import resume_command
 from s3unzip.stores.home import runs_home
+from s3unzip.stores.locations import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from s3unzip.cli.runs import Runs
     from s3unzip.context import Context
     from s3unzip.model import Report
-    from s3unzip.stores.factory import StoreConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -141,7 +142,7 @@ def redrive_run(
                 f"redriven: s3unzip watch {name} --env {env}", Redriven(name, env), json=json
             )
         return 0
-    make = LocalRerun(config, power, password)
+    make = LocalRerun(connection, power, password)
     return make.go(run, redrive, json=json)
 
 
@@ -169,7 +170,7 @@ def retry_run(
             words = f"{tasks:,} tasks: s3unzip watch {name} --env {env}" if tasks else "none failed"
             _tell_or_print(words, Retried(name, env, tasks), json=json)
         return 0
-    make = LocalRerun(config, power, password)
+    make = LocalRerun(connection, power, password)
     return make.go(run, retry_failed, json=json)
 
 
@@ -215,8 +216,8 @@ def _tell_or_print(words: str, value: object, *, json: bool) -> None:
 class LocalRerun:
     """Does a run's work again, or what is left of it, with the options of this command."""
 
-    def __init__(self, config: StoreConfig, power: Power, password: o.Password) -> None:
-        self._config = config
+    def __init__(self, connection: RunConnection, power: Power, password: o.Password) -> None:
+        self._connection = connection
         self._processes = power.processes
         self._tuning = power.tuning(power.processes)
         self._password = password.read()
@@ -229,7 +230,7 @@ class LocalRerun:
         from s3unzip.cli.terminal.progress import RunDisplay
         from s3unzip.local.machine import Machine, Setup
 
-        runs = open_runs(None, self._config)
+        runs = open_runs(None, self._connection.config())
         summary = read_summary(runs.find(name), runs)
         options = summary.run.options
         if options.password_ref is not None and self._password is None:
@@ -237,13 +238,19 @@ class LocalRerun:
         if _is_completed(summary.run.id, runs, json=json):
             return 0
         run = summary.run
+        if run.source == STANDARD_INPUT:
+            raise UsageError(
+                f"{run.id}: its archive came from a pipe and is gone; continue with: "
+                f"{resume_command(run)}"
+            )
         policy = make_policy(options, self._password, run.destination)
-        setup = Setup(self._config, policy, self._tuning, self._processes)
         display = RunDisplay()
-        with Machine(setup, run.source, run.destination, display) as machine, display:
-            machine.lock(run.id)
-            display.planned(summary)  # starts a thread: the fork server must be there before
-            report = act(summary, machine.context, machine.make_pool)
+        with self._connection.opened(run.source) as stores:
+            setup = Setup(stores, policy, self._tuning, self._processes)
+            with Machine(setup, run.source, run.destination, display) as machine, display:
+                machine.lock(run.id)
+                display.planned(summary)  # starts a thread: the fork server must be there before
+                report = act(summary, machine.context, machine.make_pool)
         if json:
             print_json(report)
         print_report(report, rates=False)  # it was not at work all the time since its start

@@ -63,7 +63,6 @@ def plan_command(
     from s3unzip.stores.factory import open_stores
 
     config = connection.config()
-    connection.check_source(parse_source(source))
     deployed = None if env is None else _deployed(env, on, config)
     ruled = Options() if deployed is None else deployed.orders.options
     reading = dataclasses.replace(
@@ -77,9 +76,11 @@ def plan_command(
     chosen = o.make_options(selection, layout, reading, as_gzip=as_gzip or ruled.as_gzip)
     site = _choose_site(deployed, dest, on, power)
     policy = make_policy(chosen, reading.read(), site.target)
-    context = Context(open_stores(config), LocalClock(), policy, site.tuning)
     request = Request(parse_source(source), site.target, chosen)
-    forecast = forecast_archive(_workload(request, context), site.platform, site.tuning)
+    with connection.opened(request.source) as stores:
+        context = Context(open_stores(stores), LocalClock(), policy, site.tuning)
+        workload = _workload(request, context)
+    forecast = forecast_archive(workload, site.platform, site.tuning)
     _show_forecast(forecast, json=json)
     check_budget(forecast, site.max_cost if max_cost is None else max_cost)
     return 0

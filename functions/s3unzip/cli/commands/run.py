@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec.structs import replace as replace_fields
@@ -16,9 +16,6 @@ from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.model import OnConflict, Request
 from s3unzip.stores.locations import parse_destination, parse_source
-
-if TYPE_CHECKING:
-    from s3unzip.stores.factory import StoreConfig
 
 Conflict = Annotated[
     OnConflict, typer.Option("--on-conflict", help="What to do where DEST has the key.")
@@ -86,21 +83,21 @@ def run_command(
     extra.check(dry_run=dry_run)
     if dry_run:
         request = Request(parse_source(source), parse_destination(dest), chosen)
-        config, deletes = connection.config(), extra.delete_extra
-        return _list_decisions(request, reading, config, delete_extra=deletes, json=json)
-    output = RunOutput(quiet=quiet, json=json)
+        deletes = extra.delete_extra
+        return _list_decisions(request, reading, connection, delete_extra=deletes, json=json)
+    output, password = RunOutput(quiet=quiet, json=json), reading.read()
     question = extra.question(output.display.stop, quiet=quiet)
-    with output.display:
+    with connection.opened(parse_source(source)) as stores, output.display:
         report = s3unzip.extract(
             source,
             dest,
             chosen,
-            password=reading.read(),
+            password=password,
             workers=power.processes,
             tuning=power.tuning(power.processes),
             max_cost=max_cost,
             after_success=after_success,
-            stores=connection.config(),
+            stores=stores,
             progress=output,
             warn=warn,
             delete_extra=question,
@@ -113,7 +110,7 @@ def run_command(
 def _list_decisions(
     request: Request,
     reading: o.Reading,
-    config: StoreConfig,
+    connection: RunConnection,
     *,
     delete_extra: bool,
     json: bool,
@@ -129,9 +126,10 @@ def _list_decisions(
     from s3unzip.stores.factory import open_stores
 
     policy = make_policy(request.options, reading.read(), request.destination)
-    context = Context(open_stores(config), LocalClock(), policy)
-    if delete_extra:
-        check_extra(request, Runs(config.work, context.stores))
-    judge = judge_selection(request.options, warn)
-    decisions = decide(request, context, judge, delete_extra=delete_extra)
-    return print_decisions(decisions, json=json)
+    with connection.opened(request.source) as config:
+        context = Context(open_stores(config), LocalClock(), policy)
+        if delete_extra:
+            check_extra(request, Runs(config.work, context.stores))
+        judge = judge_selection(request.options, warn)
+        decisions = decide(request, context, judge, delete_extra=delete_extra)
+        return print_decisions(decisions, json=json)

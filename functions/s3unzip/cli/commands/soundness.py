@@ -50,10 +50,12 @@ def check_archive(
 
     options = o.make_options(selection, o.Layout(key_template="{member}"), reading)
     request = Request(parse_source(source), NOWHERE, options)
-    connection.check_source(request.source)
     policy = make_policy(options, reading.read(), NOWHERE)
-    with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
-        stores = replace(connection.config(), work=Location("file", "", f"{home}/"))
+    with (
+        tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home,
+        connection.opened(request.source) as config,
+    ):
+        stores = replace(config, work=Location("file", "", f"{home}/"))
         setup = Setup(stores, policy, power.tuning(power.processes), power.processes)
         display = RunDisplay(quiet=quiet)
         with Machine(setup, request.source, NOWHERE, display) as machine, display:

@@ -98,8 +98,12 @@ def verify_command(
 
     connection.check_places(parse_source(source), parse_destination(dest))
     seen = _Seen()
-    config = connection.config()
-    with seen.shown(), _lines_to(objects) as each:
+    where, password = parse_source(source), reading.read()
+    with (
+        connection.opened(where) as config,
+        seen.shown(),
+        _lines_to(objects) as each,
+    ):
         found = s3unzip.verify(
             source,
             dest,
@@ -109,7 +113,7 @@ def verify_command(
             at_once=at_once,
             max_listed=listed,
             each=each,
-            password=reading.read(),
+            password=password,
             stores=config,
             progress=seen,
             warn=warn,

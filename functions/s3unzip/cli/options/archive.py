@@ -23,7 +23,10 @@ PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - a name
 
 
 Source = Annotated[
-    str, typer.Argument(metavar="SRC", help="The archive: s3://bucket/key, a path, http(s)://...")
+    str,
+    typer.Argument(
+        metavar="SRC", help="The archive: s3://bucket/key, a path, http(s)://..., - for a pipe."
+    ),
 ]
 Dest = Annotated[
     str, typer.Argument(metavar="DEST", help="Where members go: s3://bucket/prefix or a folder.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +14,13 @@ import typer
 from msgspec.structs import replace
 
 from s3unzip.cli.options.messages import OptionGroup
+from s3unzip.cli.options.sizes import parse_size
 from s3unzip.errors import UsageError
 from s3unzip.stores.home import runs_home
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from s3unzip.model import Location
     from s3unzip.stores.factory import StoreConfig
 
@@ -29,6 +33,7 @@ class AllowedWeb(StrEnum):
 
     OTHER_HOSTS = "other-hosts"
     PRIVATE_ADDRESSES = "private-addresses"
+    DOWNLOAD = "download"
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class SourceConnection(Connection):
         typer.Option(
             "--allow",
             help="What an HTTP source may do besides: follow redirects to other hosts, connect to "
-            "a private address that its name leads to; repeatable.",
+            "a private address that its name leads to, send the whole archive if it does not "
+            "answer range requests; repeatable.",
         ),
     ] = None
     no_sign_request: Annotated[
@@ -93,6 +99,32 @@ class SourceConnection(Connection):
         bool,
         typer.Option("--request-payer", help="Pay for reading SRC from a Requester Pays bucket."),
     ] = False
+
+    max_spool: Annotated[
+        str,
+        typer.Option(
+            "--max-spool",
+            metavar="SIZE",
+            help="Limit of the temporary file, in TMPDIR, for an archive from a pipe or from "
+            "--allow download.",
+        ),
+    ] = "10g"
+
+    @contextmanager
+    def opened(self, source: Location) -> Iterator[StoreConfig]:
+        """Yield how stores are opened to read `source`, which may be copied to a file first.
+
+        Raises:
+            UsageError: as of `config`; or options do not fit the source.
+            StorageError, ServiceFaultError: the archive cannot be copied.
+        """
+        from s3unzip.cli.options.spooling import spooled
+
+        self.check_source(source)
+        config, max_bytes = self.config(), parse_size(self.max_spool, "--max-spool")
+        download = AllowedWeb.DOWNLOAD in (self.allow or ())
+        with spooled(source, config, max_bytes, download=download) as stores:
+            yield stores
 
     def check_source(self, source: Location) -> None:
         """Refuse options of S3 for another source.

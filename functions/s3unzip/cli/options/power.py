@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli.options.messages import OptionGroup
+from s3unzip.cli.options.sizes import parse_number
 from s3unzip.errors import UsageError
 from s3unzip.settings import make_tuning
 
@@ -60,15 +61,8 @@ def tuning_of(changes: list[str] | None, base: Tuning | None = None, **more: int
     for change in changes or ():
         name, separator, text = change.partition("=")
         try:
-            values[name.strip().replace("-", "_")] = _number(text)
+            values[name.strip().replace("-", "_")] = parse_number(text)
         except ValueError as error:
             shown = f"{text!r}" if separator else "nothing"
             raise UsageError(f"--tune {name}: {shown} is no number") from error
     return make_tuning(values, base)
-
-
-def _number(text: str) -> int | float:
-    units = {"k": 1024, "m": 1024**2, "g": 1024**3}
-    factor = units.get(text[-1:].lower(), 1)
-    plain = text[:-1] if factor > 1 else text
-    return float(plain) * factor if "." in plain else int(plain) * factor

@@ -29,7 +29,7 @@ from s3unzip.stores.web.requests import WebRequests, show
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from urllib3.response import BaseHTTPResponse
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Buffer
 
 PIECE = 1024**2
+DOWNLOAD = "download the archive, or add --allow download"
 MAX_VALIDATOR = 1024  # characters of an ETag or a date; it goes with each request
 # [0-9], for \d takes the digits of all scripts; 19 of them are more than any size.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
@@ -80,9 +81,41 @@ class WebSource:
             size = answer.headers.get("Content-Length", "")
             if not _LENGTH.fullmatch(size):
                 raise RangesUnsupportedError(
-                    f"{show(location)}: the server does not tell the size; download the archive"
+                    f"{show(location)}: the server does not tell the size; {DOWNLOAD}"
                 )
             return Pin(int(size), _validator(answer))
+
+    def download(
+        self,
+        location: Location,
+        begin: Callable[[int | None], None],
+        write: Callable[[bytes], None],
+    ) -> Pin | None:
+        """Give the whole archive to `write`, if the server answers no range requests.
+
+        With one request; with two if its answer to a range makes no sense.
+
+        Args:
+            location: of the archive.
+            begin: is told the size before the first byte; None: the server does not tell it.
+            write: takes the bytes in pieces.
+
+        Returns:
+            The pin; None if the archive can be read in ranges, or not at all.
+
+        Raises:
+            ServiceFaultError: the body ended early.
+        """
+        for headers in ({"Range": "bytes=0-0"}, {}):
+            with self._requests.send("GET", location, headers) as answer:
+                if answer.status == 200:
+                    return _take_body(answer, location, begin, write)
+                if answer.status != 206 or _CONTENT_RANGE.fullmatch(
+                    answer.headers.get("Content-Range", "")
+                ):
+                    return None
+            count_request("get")
+        return None
 
     def pinned(self, location: Location, pin: Pin) -> WebArchive:
         """Return a reader of exactly that version."""
@@ -123,7 +156,7 @@ class WebArchive:
         name = show(self._location)
         if answer.status == 200:
             raise RangesUnsupportedError(
-                f"{name}: the server does not answer range requests; download the archive"
+                f"{name}: the server does not answer range requests; {DOWNLOAD}"
             )
         if answer.status in {404, 410, 412, 416}:
             raise SourceChangedError(
@@ -142,6 +175,25 @@ class WebArchive:
             )
 
 
+def _take_body(
+    answer: BaseHTTPResponse,
+    location: Location,
+    begin: Callable[[int | None], None],
+    write: Callable[[bytes], None],
+) -> Pin:
+    """Give the whole body to `write`; check that it has the declared length."""
+    told = answer.headers.get("Content-Length", "")
+    size = int(told) if _LENGTH.fullmatch(told) else None
+    begin(size)
+    came = 0
+    while piece := answer.read(PIECE, decode_content=False):
+        came += len(piece)
+        write(piece)
+    if size is not None and came != size:
+        raise ServiceFaultError(f"{show(location)}: {came:,} of {size:,} bytes came")
+    return Pin(came, _validator(answer))
+
+
 def _validator(answer: BaseHTTPResponse) -> str | None:
     """Return the ETag, else the date of the last change, else nothing."""
     found = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
@@ -153,7 +205,7 @@ def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, 
     found = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
     if found is None:
         raise RangesUnsupportedError(
-            f"{show(location)}: the server's Content-Range makes no sense; download the archive"
+            f"{show(location)}: the server's Content-Range makes no sense; {DOWNLOAD}"
         )
     return ByteRange(int(found[1]), int(found[2]) + 1), int(found[3])
 
