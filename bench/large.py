@@ -37,10 +37,10 @@ from bench.shaped import Prefix, ShapedStores, WallClock, World
 from bench.splitting import KINDS, measure_splitting
 from s3unzip.context import Context
 from s3unzip.forecast import Latency, local
-from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Report, Request, decode
 from s3unzip.settings import MIB, Tuning
+from tests.serial_pool import SerialPool
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bench.archives import Content
+    from s3unzip.context import Progress
     from s3unzip.model import Part, Pin
     from s3unzip.stores.calls import Calls
+    from s3unzip.stores.disposal_port import Disposal
     from s3unzip.stores.ports import (
         Archive,
         Buffer,
         Clock,
-        Disposal,
         ObjectFacts,
-        Progress,
         RunStore,
         Source,
         Stores,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
@@ -11,8 +11,27 @@ from s3unzip.stores.calls import Calls
 from s3unzip.zipformat import Policy
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from s3unzip.model import Outcome
     from s3unzip.platforms import Platform
-    from s3unzip.stores.ports import Clock, Progress, Stores
+    from s3unzip.stores.ports import Clock, Stores
+
+
+class Progress(Protocol):
+    """Receives progress while a run works; every method may be called from any thread."""
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Take increments: extracted, unchanged, failed, and bytes read, copied and written."""
+        ...
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn of members that failed, as they fail."""
+        ...
+
+    def phase(self, name: str) -> None:
+        """Learn that a phase of the run begins: plan, scan, link, extract or report."""
+        ...
 
 
 class Context(Struct, frozen=True):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from s3unzip.errors import S3UnzipError
 from s3unzip.extraction.split.link import link_members
 from s3unzip.local.clock import LocalClock
-from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import work_off
 from s3unzip.local.worker import do_job
 from s3unzip.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
@@ -22,6 +21,7 @@ from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
 from tests.faults.stores import DESTINATION
 from tests.faults.world import expected_listing
+from tests.serial_pool import SerialPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,8 @@ from tests.faults.stores import CREDENTIALS
 from tests.faults.versity import REGION
 
 if TYPE_CHECKING:
-    from s3unzip.stores.ports import Clock, Progress
+    from s3unzip.context import Progress
+    from s3unzip.stores.ports import Clock
 
 WORKERS = 3
 STOPPED = 6  # exit code: the run could not go on, as that of the command line

@@ -20,8 +20,9 @@ from tests.faults.versity import ACCESS, REGION, SECRET
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from s3unzip.context import Progress
     from s3unzip.settings import Tuning
-    from s3unzip.stores.ports import Clock, Progress
+    from s3unzip.stores.ports import Clock
 
 SOURCE, DESTINATION, WORK = "ingest", "members", "work"
 WORK_LOCATION = Location("s3", WORK, "")

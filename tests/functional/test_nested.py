@@ -8,7 +8,6 @@ import pytest
 
 from s3unzip.errors import UsageError
 from s3unzip.local.nesting import run_nested
-from s3unzip.local.pool import SerialPool
 from s3unzip.model import (
     Budget,
     GzipForm,
@@ -26,6 +25,7 @@ from s3unzip.reporting.nested import nested_requests
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes
 from tests.runs import Bench
+from tests.serial_pool import SerialPool
 from tests.zips import DEFLATE, STORED, Entry, build
 
 ONE = Options(nested_depth=1)

@@ -89,9 +89,8 @@ def extract(  # noqa: PLR0913 - options of a public function
 ) -> Report:
     """Extract an archive with worker processes of this machine; return the run's report.
 
-    A member that fails does not raise: the report counts it and lists the reason. The run keeps
-    records below `stores.work`, so ``s3unzip show``, ``redrive`` and ``retry`` know it. The same
-    archive, destination and options make the same run.
+    A member that fails does not raise: the report counts it. The run keeps records below
+    `stores.work`, for ``s3unzip show``, ``redrive`` and ``retry``.
 
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
@@ -101,39 +100,43 @@ def extract(  # noqa: PLR0913 - options of a public function
         workers: worker processes. None: one for each processor.
         tuning: how the work is cut. None: the defaults, for so many workers.
         max_cost: dollars. A run whose forecast is above it writes nothing.
-        after_success: ``delete``, ``move=LOCATION`` or ``tag=NAME=VALUE``: done to the archive
-            itself, if it is still the version that was extracted, when all its members are
-            extracted and the report is written. `Report.after_success` says what came of it.
+        after_success: ``delete``, ``move=LOCATION`` or ``tag=NAME=VALUE``: done to the version that
+            was extracted, after the report of a complete run; see `Report.after_success`.
         stores: how S3 and web servers are reached, and where records are kept.
         progress: told of what happens.
         warn: takes a sentence for each glob that no member fits.
-        delete_extra: called after a run that is COMPLETED, with the objects below its prefix that
-            are no members of the archive (``key`` and ``size`` in bytes). They are deleted if it
-            returns True. None: nothing is listed, and nothing deleted.
+        delete_extra: called after a complete run with the objects below its prefix that are no
+            members (``key`` and ``size`` in bytes); if it returns True, they are deleted.
 
     Raises:
         NothingSelectedError: a name is no member's, or `options` select nothing.
-        UsageError: a location or an option is wrong, or another process does this run. With
-            `delete_extra`: not all members are to be extracted, or the prefix is not the
-            archive's alone.
+        UsageError: a location or an option is wrong, or another process does this run.
         BudgetError: the forecast cost is above `max_cost`.
         StorageError: the archive cannot be read, or the destination cannot be written.
         ServiceFaultError: a store failed while the run was planned.
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
-    options = options or Options()
-    if password is not None and options.password_ref is None:
-        options = replace(options, password_ref="argument")  # noqa: S106 - says where it is
-    where = parse_source(_as_text(source))
-    rule = parse_after_success(after_success, where) if after_success else None
-    target = parse_destination(_as_text(destination))
-    request = Request(where, target, options, after_success=rule)
+    options = _with_password(options or Options(), password)
+    request = _make_request(source, destination, options, after_success)
     policy = make_policy(options, password, request.destination)
     setup = _set_up(stores or StoreConfig(), policy, workers, tuning)
     judge = judge_selection(options, warn)
-    if delete_extra is not None:
-        check_extra(request, Runs(setup.stores.work, open_stores(setup.stores)))
     return _extract(request, setup, max_cost, progress or Progress(), judge, delete_extra)
+
+
+def _with_password(options: Options, password: bytes | str | None) -> Options:
+    if password is None or options.password_ref is not None:
+        return options
+    return replace(options, password_ref="argument")  # noqa: S106 - says where it is
+
+
+def _make_request(
+    source: object, destination: object, options: Options, after_success: str | None
+) -> Request:
+    where = parse_source(_as_text(source))
+    rule = parse_after_success(after_success, where) if after_success else None
+    target = parse_destination(_as_text(destination))
+    return Request(where, target, options, after_success=rule)
 
 
 def _set_up(
@@ -160,6 +163,8 @@ def _extract(
     judge: Callable[[Reading], None],
     confirm: Callable[[Sequence[ListedObject]], bool] | None,
 ) -> Report:
+    if confirm is not None:
+        check_extra(request, Runs(setup.stores.work, open_stores(setup.stores)))
     with Machine(setup, request.source, request.destination, progress) as machine:
 
         def admit(plan: PlanSummary) -> None:

@@ -37,9 +37,9 @@ from s3unzip.verification.archive import Effort, verify_objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from s3unzip.context import Progress
     from s3unzip.runs.records import RunRecords
     from s3unzip.runs.written import WrittenObjects
-    from s3unzip.stores.ports import Progress
     from s3unzip.verification.results import Judged, Verification
     from s3unzip.zipformat import Policy
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from s3unzip.direct.memory_store import MemoryRunStore
     from s3unzip.model import Location, Pin
-    from s3unzip.stores.ports import Archive, Buffer, Destination, Disposal, Source, Stores, Tail
+    from s3unzip.stores.disposal_port import Disposal
+    from s3unzip.stores.ports import Archive, Buffer, Destination, Source, Stores, Tail
 
 
 class HeldArchive:

@@ -12,11 +12,11 @@ from s3unzip.local.logs import start_logging
 from s3unzip.stores.factory import open_stores
 
 if TYPE_CHECKING:
+    from s3unzip.context import Progress
     from s3unzip.local.clock import LocalClock
     from s3unzip.model import Location
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.ports import Progress
     from s3unzip.zipformat import Policy
 
 

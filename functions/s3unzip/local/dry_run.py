@@ -14,11 +14,13 @@ from s3unzip.planning.keys import marker_key, parse_template
 from s3unzip.planning.reading import read_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from s3unzip.context import Context
     from s3unzip.model import Options, Request
     from s3unzip.planning.reading import Reading
+    from s3unzip.stores.calls import Calls
+    from s3unzip.stores.ports import ListedObject
 
 LAST = "\U0010ffff" * 4  # after any key that people give
 
@@ -66,17 +68,9 @@ def decide(
         (PlannedMember(member, key_of(member.path)) for member in reading.selected),
         key=lambda row: row.key,
     )
-    destination = context.stores.destination(request.destination)
-    prefix = parse_template(request).prefix
-    listed = calls.run(
-        "list", lambda: list(destination.list_objects(prefix, prefix, prefix + LAST))
-    )
+    prefix, options = parse_template(request).prefix, request.options
+    listed, unchanged = _compare(rows, prefix, request, context, calls)
     there = {one.key for one in listed}
-    present = [row for row in rows if row.key in there]
-    options = request.options
-    unchanged = find_unchanged(
-        present, options, destination, calls, context.tuning.puts_in_flight
-    ).keys()
     refused = False
     for row in rows:
         exists, same = row.key in there, row.member.index in unchanged
@@ -90,6 +84,20 @@ def decide(
     if delete_extra and not refused and not reading.failures:
         kept = {row.key for row in rows} | ({marker_key(prefix)} if options.marker else set())
         yield from (Decision(one.key, one.size, "delete") for one in listed if one.key not in kept)
+
+
+def _compare(
+    rows: Sequence[PlannedMember], prefix: str, request: Request, context: Context, calls: Calls
+) -> tuple[list[ListedObject], Collection[int]]:
+    """Return what is below `prefix`, and the indexes of members that are there unchanged."""
+    destination = context.stores.destination(request.destination)
+    listed = calls.run(
+        "list", lambda: list(destination.list_objects(prefix, prefix, prefix + LAST))
+    )
+    there = {one.key for one in listed}
+    present = [row for row in rows if row.key in there]
+    at_once = context.tuning.puts_in_flight
+    return listed, find_unchanged(present, request.options, destination, calls, at_once).keys()
 
 
 def _decide_row(row: PlannedMember, options: Options, *, exists: bool, same: bool) -> Decision:

@@ -21,12 +21,11 @@ from s3unzip.runs.records import RunRecords
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s3unzip.context import Context
+    from s3unzip.context import Context, Progress
     from s3unzip.forecast import Platform
     from s3unzip.model import Location, PlanSummary, Run
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.ports import Progress
     from s3unzip.zipformat import Policy
 
 LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store on the local network

@@ -15,7 +15,7 @@ from functools import partial
 from multiprocessing import connection as connections
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.errors import ServiceFaultError
 from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.waiting import Waiting
@@ -25,7 +25,6 @@ from s3unzip.local.worker import (
     Failed,
     FailedMembers,
     PipeProgress,
-    do_job,
     nothing_follows,
     serve,
 )
@@ -34,12 +33,11 @@ from s3unzip.reporting.next_step import resume_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from s3unzip.context import Context
+    from s3unzip.context import Context, Progress
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.processes.forkserver import Child
     from s3unzip.local.worker import Follow, Job, Message
     from s3unzip.model import Run
-    from s3unzip.stores.ports import Progress
 
 _log = logging.getLogger("s3unzip.pool")
 
@@ -268,37 +266,3 @@ class WorkerPool:
         waiting.attempts[job.id] = attempt + 1
         delay = min(LONGEST_DELAY, self._retry_delay * 2**attempt)
         waiting.put_off(job, self._random.uniform(0, delay))
-
-
-class SerialPool:
-    """Does the jobs in this process, one after the other: for tests and tiny runs."""
-
-    def __init__(self, run: Run, context: Context) -> None:
-        self._run = run
-        self._context = context
-
-    @property
-    def processes(self) -> int:
-        """One: this process."""
-        return 1
-
-    def work(self, jobs: Iterable[Job], follow: Follow = nothing_follows) -> PoolResult:
-        """Do `jobs` and what follows them."""
-        result = PoolResult()
-        waiting = Waiting(jobs)
-        while waiting.ready:
-            job = waiting.take()
-            try:
-                done = Done(job.id, do_job(self._run, job, self._context))
-                result.done.append(done)
-                waiting.put_first(follow(done))
-            except ServiceFaultError as error:
-                result.failed.append(Failed(job.id, error))
-                waiting.put_first(follow(result.failed[-1]))
-            except S3UnzipError as error:
-                result.failed.append(Failed(job.id, error))
-                break
-        return result
-
-    def close(self) -> None:
-        """Do nothing, because there is no process."""

@@ -113,11 +113,7 @@ def work_off(
         _begin("report", context)
         settled = settle(run, context, calls)
         if _worth_another_pass(settled):
-            calls = context.calls()
-            _do_tasks(
-                summary, context, pool, RunRecords.open(context.stores, run.id, calls).redo(), ()
-            )
-            settled = settle(run, context, calls)
+            settled = _do_redo(summary, context, pool)
     except KeyboardInterrupt as interrupt:
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
         report = settle(run, context, calls).report
@@ -130,6 +126,14 @@ def work_off(
     finally:
         pool.close()
     return finish_source(run, settled.report, context)
+
+
+def _do_redo(summary: PlanSummary, context: Context, pool: Pool) -> Settled:
+    """Do what the first pass left, and settle the run again."""
+    run, calls = summary.run, context.calls()
+    tasks = RunRecords.open(context.stores, run.id, calls).redo()
+    _do_tasks(summary, context, pool, tasks, ())
+    return settle(run, context, calls)
 
 
 def redrive(summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]) -> Report:

@@ -124,22 +124,16 @@ def read_directory(
     policy = _narrow(context.policy, options.nested_budget)
     disks = disks_of(tail.pin)
     location = drive(locate_directory(tail.data, tail.pin.size, policy, disks), read)
-    reader = DirectoryReader(location, policy)
     reserved = template.marker if options.marker else None
     builder = IndexBuilder(location, policy, template.key_of(), reserved)
     with blaming_parts(location.disks):
-        for piece in _directory_pieces(location, read, context):
-            builder.add(reader.feed(piece))
-        reader.finish()
-        index = builder.finish()
+        index = _build(builder, DirectoryReader(location, policy), location, read, context)
     check_parts(index.members, location.disks, read, request.source)
     for finding in drive(inspect_prefix(tail.data, location, index.first), read):
         index.warnings.add(finding)
     wanted = selector(options)
     selected = _select(options, index, wanted)
-    failures: Sequence[Failure] = index.failures
-    if wanted is not None:
-        failures = [failure for failure in failures if wanted(failure.path)]
+    failures = [one for one in index.failures if wanted is None or wanted(one.path)]
     return Reading(
         pin=tail.pin,
         index=index,
@@ -150,6 +144,19 @@ def read_directory(
         bytes_read=len(tail.data) + read.bytes,
         unmatched=find_unmatched(options, partial(_paths, index), len(selected)),
     )
+
+
+def _build(
+    builder: IndexBuilder,
+    reader: DirectoryReader,
+    location: DirectoryLocation,
+    read: _Counted,
+    context: Context,
+) -> Index:
+    for piece in _directory_pieces(location, read, context):
+        builder.add(reader.feed(piece))
+    reader.finish()
+    return builder.finish()
 
 
 def _paths(index: Index) -> Iterator[str]:

@@ -21,8 +21,9 @@ from s3unzip.stores.web.access import WebAccess
 if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.stores.calls import Calls
+    from s3unzip.stores.disposal_port import Disposal
     from s3unzip.stores.folder.source import FileSource
-    from s3unzip.stores.ports import Destination, Disposal, RunStore, Source, Stores
+    from s3unzip.stores.ports import Destination, RunStore, Source, Stores
     from s3unzip.stores.s3.access import S3Access
     from s3unzip.stores.s3.stores import S3Stores
     from s3unzip.stores.spool.archive import SpooledArchive

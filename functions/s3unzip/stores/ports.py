@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.finding import Finding
-    from s3unzip.model import Location, Outcome, Part, Pin
+    from s3unzip.model import Location, Part, Pin
     from s3unzip.stores.calls import Calls
+    from s3unzip.stores.disposal_port import Disposal
     from s3unzip.zipformat.ranges import ByteRange
 
     Buffer = bytes | bytearray | memoryview
@@ -68,41 +69,6 @@ class Source(Protocol):
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of exactly that version; no request."""
-        ...
-
-
-class Disposal(Protocol):
-    """What becomes of archives that are extracted: only the pinned version is touched.
-
-    Each method may be repeated: it finds what an earlier attempt has done. The first request of
-    each is a HEAD; `calls.count_request` counts the others.
-    """
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version; nothing happens if it is gone.
-
-        Raises:
-            SourceChangedError: another version is there; it is left.
-        """
-        ...
-
-    def move(self, location: Location, pin: Pin, target: Location, run: str) -> None:
-        """Copy the version to `target`, which tells its `run`, then delete it.
-
-        Raises:
-            SourceChangedError: another version is there, or none, and `target` is not of this run.
-            ConflictError: `target` exists, and is not of this run.
-            StorageError: the store cannot copy it.
-        """
-        ...
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to those of the version.
-
-        Raises:
-            SourceChangedError: the version is gone.
-            StorageError: the store cannot tag one version.
-        """
         ...
 
 
@@ -320,20 +286,4 @@ class Stores(Protocol):
             run: the run's id.
             calls: retries and counts each request; None: the store's own, counted nowhere.
         """
-        ...
-
-
-class Progress(Protocol):
-    """Receives progress while a run works; every method may be called from any thread."""
-
-    def finished(self, counts: Mapping[str, int]) -> None:
-        """Take increments: extracted, unchanged, failed, and bytes read, copied and written."""
-        ...
-
-    def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn of members that failed, as they fail."""
-        ...
-
-    def phase(self, name: str) -> None:
-        """Learn that a phase of the run begins: plan, scan, link, extract or report."""
         ...

@@ -11,7 +11,7 @@ from s3unzip.verification.results import Comparison, Difference, Judged, Kind, W
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from s3unzip.stores.ports import Progress
+    from s3unzip.context import Progress
 
 
 class Expected(NamedTuple):

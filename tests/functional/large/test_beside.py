@@ -17,9 +17,10 @@ from tests.functional.large.world import TUNING, World
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from s3unzip.local.pool import PoolResult, SerialPool
+    from s3unzip.local.pool import PoolResult
     from s3unzip.local.worker import Done, Follow, Job
     from s3unzip.model import Report, Run
+    from tests.serial_pool import SerialPool
 
 HUGE = log_lines(700_000)
 SMALL = {f"small-{n}": b"%d" % n for n in range(4)}

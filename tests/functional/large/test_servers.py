@@ -12,7 +12,6 @@ import pytest
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
 from s3unzip.local.clock import LocalClock
-from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import KIB, MIB, Tuning
@@ -20,6 +19,7 @@ from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from tests import zips
 from tests.functional.large.encoders import log_lines
+from tests.serial_pool import SerialPool
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
 if TYPE_CHECKING:

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.model import Location, Options, PlanSummary, Report, Request, decode
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
+from tests.serial_pool import SerialPool
 
 if TYPE_CHECKING:
+    from s3unzip.context import Progress
     from s3unzip.model import Run
     from s3unzip.runs.written import WrittenObjects
-    from s3unzip.stores.ports import Clock, Progress, Stores
+    from s3unzip.stores.ports import Clock, Stores
     from tests.zips import Entry
 
 OUT = Location("s3", "out", "")

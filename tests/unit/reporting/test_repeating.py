@@ -12,7 +12,6 @@ from s3unzip.errors import DeadlineError, StorageError
 from s3unzip.extraction.split.link import link_members
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
-from s3unzip.local.pool import SerialPool
 from s3unzip.local.runner import redrive, retry_failed, work_off
 from s3unzip.model import (
     Location,
@@ -35,6 +34,7 @@ from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
 from tests.faults.archives import TUNING, make_archive
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
+from tests.serial_pool import SerialPool
 
 if TYPE_CHECKING:
     from s3unzip.local.runner import Pool
