@@ -96,14 +96,10 @@ def verify_command(
     """
     import s3unzip
 
-    connection.check_places(parse_source(source), parse_destination(dest))
-    seen = _Seen()
     where, password = parse_source(source), reading.read()
-    with (
-        connection.opened(where) as config,
-        seen.shown(),
-        _lines_to(objects) as each,
-    ):
+    connection.check_places(where, parse_destination(dest))
+    seen = _Seen()
+    with connection.opened(where) as config, seen.shown(), _lines_to(objects) as each:
         found = s3unzip.verify(
             source,
             dest,
