@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from s3unzip.cli.commands import (
-    archive,
-    doctor,
-    operate,
-    plan,
-    reconcile,
-    run,
-    soundness,
-    verify,
-    watch,
-)
+from s3unzip.cli.loading import LazyGroup
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.cli.terminal.signals import Stopping
 from s3unzip.cli.terminal.streams import (
@@ -45,6 +35,7 @@ INTERRUPTED = 130  # what Typer makes of a KeyboardInterrupt; no command returns
 
 app = typer.Typer(
     name="s3unzip",
+    cls=LazyGroup,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -64,10 +55,6 @@ def start(
         raise typer.Exit
     if context.invoked_subcommand is None:
         sys.stdout.write(f"{context.get_help()}\n")
-
-
-for commands in (run, soundness, plan, verify, archive, watch, operate, reconcile, doctor):
-    commands.register(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
