@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING, dataclass, fields
-from functools import cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, get_type_hints
 
 from s3unzip.cli.options.messages import Messages, OptionGroup
@@ -68,7 +68,6 @@ def _places(command: Callable[..., int]) -> Iterator[_Place]:
             yield _Place(name, object, [alone])
 
 
-@cache
 def _options_of(group: type[OptionGroup]) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [
