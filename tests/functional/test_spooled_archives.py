@@ -78,10 +78,11 @@ def test_every_command_reads_a_pipe(program: Program) -> None:
 
 
 def test_an_archive_that_is_no_archive(program: Program) -> None:
-    """The words are those of any other source; an empty pipe is told as such."""
-    ended = program.run("ls", "-", stdin=b"")
+    """The words are those of any other source."""
+    ended = program.run("ls", "-", stdin=b"<!DOCTYPE html><title>Sign in</title>")
     assert ended.code == 3
-    assert "the file is empty (no-eocd)" in ended.err
+    assert "the first bytes look like" in ended.err
+    assert "(no-eocd)" in ended.err
 
 
 def test_the_temporary_file_is_limited(program: Program) -> None:
@@ -128,6 +129,23 @@ def test_a_terminal_is_refused(program: Program) -> None:
         os.close(theirs)
     assert done.returncode == 2
     assert b"standard input is a terminal; pipe an archive into s3unzip" in done.stderr
+
+
+def test_nothing_on_standard_input(program: Program) -> None:
+    """An empty pipe, as of a `curl` that failed, and a closed input are told as such."""
+    said = "-: nothing came on standard input; pipe an archive into s3unzip"
+    ended = program.run("run", "-", "out", stdin=b"")
+    assert (ended.code, ended.err) == (2, f"s3unzip: {said}\n")
+    command = shlex.join([sys.executable, "-m", "s3unzip.cli", "ls", "-"])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} <&-"],
+        capture_output=True,
+        env=os.environ | program.variables,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said.encode() in done.stderr
 
 
 def test_a_run_from_a_pipe_cannot_be_redriven(program: Program) -> None:

@@ -16,6 +16,7 @@ from s3unzip.errors import NotFoundError, RejectedError
 from s3unzip.finding import Finding
 from s3unzip.stores.parts.names import (
     NAMED_SCHEMES,
+    first_piece_name,
     is_first_piece,
     last_part_name,
     locate_part,
@@ -23,7 +24,7 @@ from s3unzip.stores.parts.names import (
 )
 from s3unzip.stores.ports import Tail
 from s3unzip.zipformat import ByteRange, count_disks, first_members
-from s3unzip.zipformat.directory.records import LOCAL_SIGNATURE
+from s3unzip.zipformat.directory.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,9 +55,14 @@ def read_whole_tail(
     count = count_disks(tail.data)
     if count > 1 and not tail.pin.parts and tail.refusal is None:
         return _join_parts(source, location, tail, (count, max_parts), calls)
-    last = last_part_name(location)
-    if last is not None and b"PK\5\6" not in tail.data:
+    if EOCD_SIGNATURE in tail.data:
+        return tail
+    last, first = last_part_name(location), first_piece_name(location)
+    if last is not None:
         message = f"give its last part as the archive: {last}"
+        return tail._replace(refusal=Finding("multi-disk", message))
+    if first is not None:
+        message = f"give its first piece as the archive: {first}"
         return tail._replace(refusal=Finding("multi-disk", message))
     return tail
 
@@ -105,6 +111,11 @@ def _read_pieces(
     if len(pins) > max_parts:
         message = f"more than {max_parts:,} parts, the limit"
         return tail._replace(refusal=Finding("too-many-parts", message))
+    begins = calls.run("get", lambda: archive.read(ByteRange(0, min(4, pin.size))))
+    if begins == LOCAL_SIGNATURE and EOCD_SIGNATURE not in tail.data:
+        following = _name(locate_part(location, len(pins) + 1, len(pins) + 1))
+        message = f"{following}, after {len(pins):,} without the archive's end"
+        return tail._replace(refusal=Finding("part-missing", message))
     return tail
 
 

@@ -75,6 +75,13 @@ def test_pieces_of_a_cut_file() -> None:
     report = bench.repeat(request)
     assert report.verdict is Verdict.COMPLETED
     assert bench.contents("a/") == CONTENTS
+    later = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.003"))
+    assert refuse(bench, later).endswith("give its first piece as the archive: a.zip.001")
+    bench.stores.bucket("ingest").delete(["in/a.zip.004"])
+    assert "is missing: a.zip.004, after 3 without the archive's end" in refuse(bench, request)
+    bench.stores.bucket("ingest").delete(["in/a.zip.002"])
+    fill(bench, [b"no archive"], ["a.zip.001"])
+    assert refuse(bench, request).startswith("no-eocd")
 
 
 def test_one_piece_is_a_file() -> None:

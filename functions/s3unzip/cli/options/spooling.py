@@ -56,18 +56,20 @@ def spooled(
 
 
 def _refuse_terminal() -> None:
-    if sys.stdin is None or sys.stdin.closed:
-        raise UsageError("-: standard input is closed; pipe an archive into s3unzip")
     if sys.stdin.isatty():
         raise UsageError("-: standard input is a terminal; pipe an archive into s3unzip")
 
 
 def _take_input(spool: Spool) -> None:
+    came = 0
     try:
         while piece := sys.stdin.buffer.read(PIECE):
+            came += len(piece)
             spool.write(piece)
     except OSError as error:
         raise StorageError(f"standard input: {error.strerror}") from error
+    if not came:
+        raise UsageError("-: nothing came on standard input; pipe an archive into s3unzip")
 
 
 def _download(source: Location, config: StoreConfig, spool: Spool) -> Pin | None:

@@ -19,6 +19,7 @@ NAMED_SCHEMES = frozenset({"s3", "file", "http", "https", "mem"})
 _LAST = re.compile(r"\.zip\Z", re.IGNORECASE)
 _EARLIER = re.compile(r"\.z([0-9]{2,5})\Z", re.IGNORECASE)
 _FIRST_PIECE = re.compile(r"\.zip\.0{2,}1\Z", re.IGNORECASE)
+_PIECE = re.compile(r"\.zip\.[0-9]{3,}\Z", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+\Z")
 
 
@@ -52,6 +53,15 @@ def last_part_name(location: Location) -> str | None:
         return None
     ending = "IP" if path[found.start() + 1] == "Z" else "ip"
     return f"{part_name(replace(location, key=path[: found.start() + 2]))}{ending}"
+
+
+def first_piece_name(location: Location) -> str | None:
+    """Return the name to give instead of a later piece's; None if it is no later piece."""
+    path = _divide(location)[0]
+    if _PIECE.search(path) is None or _FIRST_PIECE.search(path):
+        return None
+    digits = len(_digits(path))
+    return part_name(replace(location, key=f"{path[:-digits]}{1:0{digits}}"))
 
 
 def part_name(location: Location) -> str:
