@@ -113,8 +113,8 @@ def _read_pieces(
         return tail._replace(refusal=Finding("too-many-parts", message))
     begins = calls.run("get", lambda: archive.read(ByteRange(0, min(4, pin.size))))
     if begins == LOCAL_SIGNATURE and EOCD_SIGNATURE not in tail.data:
-        following = _name(locate_part(location, len(pins) + 1, len(pins) + 1))
-        message = f"{following}, after {len(pins):,} without the archive's end"
+        absent = _name(locate_part(location, len(pins) + 1, len(pins) + 1))
+        message = f"{absent}, after {len(pins):,} without the archive's end"
         return tail._replace(refusal=Finding("part-missing", message))
     return tail
 
