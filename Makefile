@@ -54,7 +54,7 @@ format: .venv/ready
 bench: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all benches, and one table at the end
 	$(RUN) python -m bench
 
-bench-cloud bench-everyday: .venv/bin/cdk
+bench-cloud bench-everyday bench-forecast: .venv/bin/cdk
 bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-forecast bench-hostile bench-start: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench $(@:bench-%=%)
 

@@ -38,7 +38,12 @@ def one_member(member: Member) -> Archive:
 def split_size(tuning: Tuning, share: float) -> int:
     """Return the smallest size, uncompressed bytes, of a deflated member that is split."""
     compressed = max(tuning.split_from, 2 * tuning.segment_bytes)
-    return round(max(tuning.small_member, compressed / share) * ABOVE)
+    return round(max(tuning.small_member, above_direct(tuning), compressed / share) * ABOVE)
+
+
+def above_direct(tuning: Tuning) -> int:
+    """Return the bytes of a member that no direct run extracts; 0 if there are no direct runs."""
+    return tuning.max_direct_member_bytes if tuning.max_direct_members else 0
 
 
 def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
@@ -55,13 +60,14 @@ def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
 def do_small(site: Site, *, name: str, count: int) -> Done:
     """Extract `count` small members."""
     report = complete(site, site.put(name, small_archive(count)))
-    return Done(f"{report.verdict}, {count:,} equal", (report,))
+    way = "an execution" if report.records is None else "a direct run"
+    return Done(f"{report.verdict}, {count:,} equal, by {way}", (report,))
 
 
 def do_stored(site: Site) -> Done:
     """Copy one stored member server-side."""
     tuning = site.scale.tuning
-    size = round(max(tuning.copy_from, tuning.small_member) * ABOVE)
+    size = round(max(tuning.copy_from, tuning.small_member, above_direct(tuning)) * ABOVE)
     put = site.put("stored", one_member(stored_member("copied.bin", size)))
     report = complete(site, put)
     kind = TaskKind.STREAM if site.orders.options.as_gzip else TaskKind.COPY

@@ -22,16 +22,19 @@ if TYPE_CHECKING:
     from acceptance.site import Put, Site
     from s3unzip.model import Report
 
-FIRST_MEMBERS, MORE = (
-    2_000,
-    2,
-)  # members of a run that must still be active when the case acts; multiplied at each attempt
+FIRST_MEMBERS = 2_000  # of a run that must still be active when the case acts
+MORE = 2  # times as many at each attempt
 ATTEMPTS = 6
 BURSTS = (1, 4, 8, 16)  # attempts to put and delete an archive until the planner misses one
 LOOK_BACK = 120.0  # seconds before the put, for clock skew
 
 
-def meet_at_work(site: Site, name: str, count: int = FIRST_MEMBERS) -> Put:
+def first_members(site: Site) -> int:
+    """Return the members of an archive that the state machine extracts."""
+    return max(FIRST_MEMBERS, site.scale.tuning.max_direct_members + 1)
+
+
+def meet_at_work(site: Site, name: str, count: int) -> Put:
     """Put an archive and return while its run is active; retry with a larger archive if it ended.
 
     Raises:
@@ -91,7 +94,7 @@ def do_overwrite(site: Site) -> Done:
     """Replace an archive by one with the same names during its run: no object is a mix."""
     if site.orders.options.on_conflict is OnConflict.NEVER:
         raise NotApplicableError("on_conflict is never: the older archive's objects stay")
-    old = meet_at_work(site, "overwrite")
+    old = meet_at_work(site, "overwrite", first_members(site))
     count = old.archive.count
     new = site.put(old.name, small_archive(count, SMALL_BYTES + 1))
     first, second = site.wait_report(old), site.wait_report(new)
@@ -108,7 +111,7 @@ def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
     Raises:
         Mismatch: the run could not be stopped, or it left something.
     """
-    count = FIRST_MEMBERS
+    count = first_members(site)
     for _ in range(ATTEMPTS):
         put = meet_at_work(site, name, count)
         count = put.archive.count * MORE  # for the next time, if the work ends before the abort

@@ -7,8 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from s3unzip.aws_lambda.refusals import FOLDER
+from s3unzip.aws_lambda.intake.claims import list_direct_runs
+from s3unzip.operate.direct_runs import is_claimed
 from s3unzip.operate.runs import RUNNING
+from s3unzip.run_files import CLAIMS, REFUSALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +25,8 @@ STOPPED_SECONDS = (
 )
 REPORT_SECONDS = 60.0  # from a stopped execution to its report
 CLEAN_SECONDS = 300.0
-REFUSALS = 1_000  # of the latest that are looked through
+DIRECT_SECONDS = 60.0  # the plan function's time limit in the environments that are shipped
+LATEST = 1_000  # claims and refusals that are looked through
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +71,21 @@ def list_places(site: Site) -> list[Place]:
         Place("archives", site.ingest, archives),
         member_place(site),
         Place("runs", work.bucket, f"{runs}{site.token}-"),
-        Place("refusals", work.bucket, f"{runs}{FOLDER}/", has=site.token),
+        Place("claims", work.bucket, f"{runs}{CLAIMS}/", has=site.token),
+        Place("refusals", work.bucket, f"{runs}{REFUSALS}/", has=site.token),
     ]
 
 
 def list_versions(s3: Any, place: Place) -> list[Version]:
     """Return all versions and delete markers of a place.
 
-    All runs of the environment have their refusals in one folder, latest first; only the latest
-    thousand are listed.
+    All runs of the environment have their claims in one folder, latest first, and likewise their
+    refusals; only the latest thousand are listed.
     """
     pages = s3.get_paginator("list_object_versions").paginate(
         Bucket=place.bucket,
         Prefix=place.prefix,
-        PaginationConfig={"MaxItems": REFUSALS} if place.has else {},
+        PaginationConfig={"MaxItems": LATEST} if place.has else {},
     )
     return [
         Version(one["Key"], one["VersionId"], one["LastModified"])
@@ -133,6 +137,7 @@ def remove_all(site: Site) -> list[Inventory]:
     """
     archives = list_places(site)[0]
     _remove(site, archives)
+    _await_direct_runs(site)
     quiet = STOPPED_SECONDS if _stop_runs(site) else QUIET_SECONDS
     until = time.monotonic() + CLEAN_SECONDS
     empty_since: float | None = None
@@ -165,6 +170,18 @@ def _remove(site: Site, place: Place) -> None:
 def _pieces(versions: list[Version]) -> Iterator[list[Version]]:
     for at in range(0, len(versions), AT_ONCE):
         yield versions[at : at + AT_ONCE]
+
+
+def _await_direct_runs(site: Site) -> None:
+    """Wait until active direct runs, which nothing stops, have written their records."""
+
+    def all_ended() -> bool:
+        runs = site.runs
+        found = list_direct_runs(site.s3, runs.work_location, LATEST)
+        ours = [one.id for one in found if one.state == RUNNING and site.token in one.id]
+        return not any(is_claimed(runs, run) for run in ours)
+
+    site.until(DIRECT_SECONDS, all_ended)
 
 
 def _stop_runs(site: Site) -> bool:

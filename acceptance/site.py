@@ -179,15 +179,17 @@ class Site:
         )
 
     def wait_running(self, put: Put) -> bool:
-        """Wait until the execution is active; return False if it has already ended.
+        """Wait until the execution is active; return False if the run has already ended.
 
         Raises:
-                Mismatch: no execution began.
+            Mismatch: no run began.
         """
         for _ in self.looks(self.seconds):
             state = self.runs.state(put.run)
             if state is not None:
                 return state == RUNNING
+            if self.runs.records(put.run).find_report() is not None:  # it had no execution
+                return False
         raise Mismatch(f"no run of s3://{self.ingest}/{put.key} began in {self.seconds:.0f} s")
 
     def summary(self, put: Put) -> PlanSummary:

@@ -232,7 +232,7 @@ def measure(name: str, take: Callable[[int], float]) -> float:
 def main() -> None:
     """Print all figures."""
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
-        assembly = synthesize("dev", Path(folder), settings={"tuning.max_direct_members": 2_500})
+        assembly = synthesize("dev", Path(folder))
         with start_aws() as embedded:
             pipeline = DeployedPipeline.create(assembly, embedded.environment)
             plain = PlainLambda(pipeline)

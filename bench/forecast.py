@@ -4,9 +4,10 @@
 
 For each case, threads plan and extract an archive on stores with known latencies, bandwidths and
 rates (`bench.shaped`), or worker processes do so on a real S3 server through a shaped proxy
-(`bench.proxied`). The forecast gets the same numbers. `forecast.error.<case>` is forecast /
-measured - 1 for the tasks' part of the run; the aim is 0.2. At the end, published fixtures are
-forecast for AWS, beside the published measurements.
+(`bench.proxied`), or the deployed plan function does direct runs (`bench.direct`). The forecast
+gets the same numbers. `forecast.error.<case>` is forecast / measured - 1 for the tasks' part of the
+run; the aim is 0.2. At the end, published fixtures are forecast for AWS, beside the published
+measurements.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from bench.direct import measure_direct
 from bench.measure import print_figure
 from bench.proxied import PROXIED, measure_proxied
 from bench.shaped import Prefix, ShapedStores, WallClock, World
@@ -191,6 +193,9 @@ def main() -> None:
     for proxied in PROXIED:
         if wanted is None or proxied.name in wanted.split(","):
             tell(proxied.name, *measure_proxied(proxied))
+    if wanted is None or "direct" in wanted.split(","):
+        for name, forecast, measured in measure_direct():
+            tell(name, forecast, measured)
     if wanted is None or "published" in wanted.split(","):
         published()
 

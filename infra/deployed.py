@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from s3unzip import run_files
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,6 +26,9 @@ class DeployedStack:
     buckets: tuple[
         str, ...
     ]  # the buckets that are deleted with the stack: not existing or retained ones
+
+
+LATEST = 100  # executions, direct runs and refusals that are looked at
 
 
 class BucketNotEmptiedError(Exception):
@@ -62,11 +67,18 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
 
 
 def list_runs(account: Account, stack: DeployedStack) -> set[str]:
-    """Return the names of the latest executions, which are the ids of their runs."""
+    """Return the ids of the latest runs: executions, direct runs and refused archives."""
     answer = account.client("stepfunctions").list_executions(
-        stateMachineArn=stack.outputs["StateMachineArn"], maxResults=100
+        stateMachineArn=stack.outputs["StateMachineArn"], maxResults=LATEST
     )
-    return {one["name"] for one in answer["executions"]}
+    found = {one["name"] for one in answer["executions"]}  # named by their runs
+    s3, runs = account.client("s3"), f"{stack.outputs.get('WorkPrefix', '')}runs"
+    for folder in (run_files.CLAIMS, run_files.REFUSALS):
+        listed = s3.list_objects_v2(
+            Bucket=stack.outputs["WorkBucket"], Prefix=f"{runs}/{folder}/", MaxKeys=LATEST
+        )
+        found |= {run_files.run_of_entry(one["Key"]) for one in listed.get("Contents", ())}
+    return found
 
 
 def empty_bucket(account: Account, bucket: str) -> int:

@@ -119,14 +119,14 @@ class Account:
         arn: str = told["Attributes"]["QueueArn"]
         return arn
 
-    def listen(self) -> str:
-        """Send every event that s3unzip puts to a new queue; return its URL."""
+    def listen(self, bus: str = BUS) -> str:
+        """Send every event that s3unzip puts to a bus to a new queue; return its URL."""
         url = self.make_queue("heard")
         client = self.client("events")
         pattern = json.dumps({"source": ["s3unzip"]})
-        client.put_rule(Name="heard", EventBusName=BUS, EventPattern=pattern)
+        client.put_rule(Name="heard", EventBusName=bus, EventPattern=pattern)
         target = {"Id": "queue", "Arn": self.queue_arn(url)}
-        client.put_targets(Rule="heard", EventBusName=BUS, Targets=[target])
+        client.put_targets(Rule="heard", EventBusName=bus, Targets=[target])
         return url
 
     def receive(self, url: str) -> list[dict[str, Any]]:

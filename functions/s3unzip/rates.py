@@ -148,6 +148,7 @@ REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
 SMALL_CALLS_AT_ONCE = 32  # of link and report
 FIRST_PUTS = 4  # concurrent calls when a task begins; doubled until a call is throttled
+DIRECT_FIRST_PUTS = 16  # likewise, when a direct run begins
 
 # Bytes of a member: in the central directory (46 and a name, APPNOTE 4.3.12) and as a row of
 # members.jsonl. Only for archives that do not exist yet.

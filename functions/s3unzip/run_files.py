@@ -23,6 +23,12 @@ REPORT = "report.json"  # model.Report
 PAGE = "report.html"
 NESTED = "nested.jsonl"  # model.NestedRun, one a line
 
+# Folders beside the runs' own; no id of a run begins with a dash. Their objects are named by
+# `entry_name`.
+CLAIMS = "-claims"  # direct.bundle: who does a direct run, then its records
+REFUSALS = "-refused"  # empty objects: runs that ended with their plan
+BUNDLE_SUFFIX = ".zip"  # of the names in CLAIMS
+
 # Prefixes of the names of several objects.
 OUTCOMES = "outcomes/"
 SCANS = "scans/"
@@ -35,6 +41,17 @@ MAPS = "maps"  # a folder: Step Functions writes the results of its Maps here; n
 LEAVINGS = (OUTCOMES, SCANS, LINKS, UPLOADS, LINK_COST, STOP, REDO, RETRIES, "report.")
 
 INDEX_TASK = "index"  # the task id of members that fail in the plan
+LAST_MILLISECOND = 10**13  # the year 2286
+
+
+def entry_name(run: str, time: float) -> str:
+    """Return the name of the object of `run` at a Unix time; a listing has the latest first."""
+    return f"{LAST_MILLISECOND - round(time * 1_000):013d}-{run}"
+
+
+def run_of_entry(key: str) -> str:
+    """Return the run of an object that `entry_name` named, by its key."""
+    return key.rpartition("/")[2].partition("-")[2].removesuffix(BUNDLE_SUFFIX)
 
 
 def outcomes(task: str) -> str:

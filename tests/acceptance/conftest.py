@@ -23,7 +23,7 @@ TUNING = {
     "split_from": 2 * MIB,
     "segment_bytes": 1 * MIB,
     "part_bytes": 5 * MIB,
-    "max_direct_members": 0,
+    "max_direct_member_bytes": 4 * MIB,  # so that larger members are copied and split
 }
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from embedded.pipeline import DeployedPipeline
 
 NAMES = [case.name for case in (*CASES, *INCIDENTS, *published_cases(full=False))]
-EMPTY = "0 archives, 0 members, 0 runs, 0 refusals"
+EMPTY = "0 archives, 0 members, 0 runs, 0 claims, 0 refusals"
 pytestmark = pytest.mark.timeout(1_000)
 SECONDS = 900.0  # of one set, on a machine that is busy with much else
 
@@ -86,7 +86,9 @@ def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     assert (told["environment"], told["scale"]) == ("dev", "small")
     by_name: dict[str, dict[str, Any]] = {row["case"]: row for row in told["cases"]}
     assert list(by_name) == NAMES
+    assert by_name["tiny"]["got"] == "COMPLETED, 5 equal, by a direct run"
     many = by_name["members"]
+    assert many["got"] == "COMPLETED, 5,000 equal, by an execution"
     assert many["forecast_dollars"] == pytest.approx(0.025, rel=0.2)  # 5,000 PUTs
     assert many["counted_dollars"] == pytest.approx(0.025, rel=0.2)
     assert what_lies_there(pipeline) == []
@@ -114,11 +116,11 @@ def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
 def test_an_environment_that_extracts_nothing(pipeline: DeployedPipeline) -> None:
     """With a wrong setting of the extract function the row says so, and the set exits with 1."""
     with with_variables(pipeline, "extract", {Variable.TUNING.value: "nonsense"}):
-        done = call(pipeline, "--env", "dev", "--only", "tiny")
+        done = call(pipeline, "--env", "dev", "--only", "members")
     assert done.returncode == 1
-    (row,) = (line for line in done.stdout.splitlines() if line.startswith("tiny"))
+    (row,) = (line for line in done.stdout.splitlines() if line.startswith("members"))
     assert row.endswith("  FAILED")
-    assert "FAILED: 0 extracted, 0 failed, 5 missing" in row
+    assert "FAILED: 0 extracted, 0 failed, 5,000 missing" in row
     assert "Traceback" not in done.stdout + done.stderr
     assert what_lies_there(pipeline) == []
 

@@ -12,23 +12,27 @@ from embedded.pipeline import DeployedPipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from embedded.deploy import Assembly
 
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The cloud assembly of the environment dev, as `cdk synth` writes it, without direct runs.
+    """The cloud assembly of the environment dev, as `cdk synth` writes it."""
+    return _synthesize(tmp_path_factory.mktemp("assembly"))
 
-    So the state machine does even the smallest archive; test_direct.py has the direct runs.
-    """
+
+@pytest.fixture(scope="session")
+def orchestrated(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The same without direct runs, so that the state machine does even the smallest archive."""
+    return _synthesize(tmp_path_factory.mktemp("orchestrated"), **{"tuning.max_direct_members": 0})
+
+
+def _synthesize(folder: Path, **settings: int) -> Assembly:
     if not PYTHON.exists():
         pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
-    return synthesize(
-        "dev",
-        tmp_path_factory.mktemp("assembly"),
-        settings={"tuning.max_direct_members": 0},
-    )
+    return synthesize("dev", folder, settings=settings)
 
 
 @pytest.fixture(scope="module")

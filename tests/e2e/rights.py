@@ -19,13 +19,9 @@ NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniSta
 # What no run on an emulator can show the need of.
 LARGE = "after a failed write of more than 16 MiB"
 NO_VERSIONS = "where the ingest bucket has no versions"
-DIRECT = "by direct runs, see test_direct.py"
 AGAIN = "where the planner is tried again"
 RARE = {
-    ("plan", "s3:GetObject", MEMBERS): "by direct runs that find a member without a record",
-    ("plan", "s3:ListBucket", "destination"): DIRECT,
-    ("plan", "s3:GetObjectVersion", ARCHIVES): "by direct runs of archives larger than their tail",
-    ("plan", "s3:ListBucket", "work"): DIRECT,
+    ("plan", "s3:ListBucket", "work"): NOT_THERE,
     ("planner", "s3:ListBucket", "work"): NOT_THERE,
     ("planner", "s3:ListBucket", "ingest"): NOT_THERE,
     ("planner", "s3:AbortMultipartUpload", RUNS): LARGE,
@@ -94,6 +90,15 @@ RIGHTS = [
         ("report", "work", ("s3:ListBucket",)),
     )
     for action in actions
+]
+
+
+# What only direct runs need; test_direct.py takes each of them away.
+OF_DIRECT_RUNS = [
+    Right("plan", "s3:GetObject", MEMBERS),
+    Right("plan", "s3:ListBucket", "destination"),
+    Right("plan", "s3:GetObjectVersion", ARCHIVES),
+    Right("plan", "s3:GetObject", RUNS),
 ]
 
 

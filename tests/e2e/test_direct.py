@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from embedded.deploy import start_aws, synthesize
+from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Verdict
-from tests.e2e.rights import ARCHIVES, MEMBERS, RUNS, Right
+from s3unzip.settings import Variable
+from tests.e2e.functions import with_variables
+from tests.e2e.rights import ARCHIVES, MEMBERS, OF_DIRECT_RUNS, RUNS, Right
 from tests.e2e.test_rights import without
 from tests.zips import DEFLATE, Entry, build
 
@@ -24,16 +27,10 @@ ENTRIES = [Entry(f"d{n}/f.txt", str(n).encode() * 200, DEFLATE) for n in range(3
 
 
 @pytest.fixture(scope="module")
-def direct(
-    assembly: Assembly, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[DeployedPipeline]:
-    """The stack of dev with direct runs, over TLS with all rights checked."""
-    del assembly  # skips where there is no embedded AWS
-    shipped = synthesize(
-        "dev", tmp_path_factory.mktemp("direct"), settings={"tuning.max_direct_members": 2_500}
-    )
+def direct(assembly: Assembly) -> Iterator[DeployedPipeline]:
+    """The stack of dev, over TLS with all rights checked."""
     with start_aws(auth=True, wait_scale=0.02) as aws:
-        yield DeployedPipeline.create(shipped, aws.environment)
+        yield DeployedPipeline.create(assembly, aws.environment)
 
 
 def test_a_small_archive_needs_no_execution(direct: DeployedPipeline) -> None:
@@ -83,24 +80,29 @@ def count_refusals(direct: DeployedPipeline) -> int:
     return logs.count("AccessDenied") + logs.count("access-denied")
 
 
+LARGER = random.Random(1).randbytes(300_000)  # than the bytes that the function reads first
+SKIPPING = {Variable.OPTIONS.value: json.dumps({"on_conflict": "skip-unchanged"})}
 NEEDED = [
     Right("plan", "s3:GetObject", ARCHIVES),
     Right("plan", "s3:PutObject", MEMBERS),
     Right("plan", "s3:PutObject", RUNS),
-    Right("plan", "s3:GetObject", RUNS),
+    *OF_DIRECT_RUNS,
 ]
 
 
 @pytest.mark.parametrize("right", NEEDED, ids=str)
 def test_no_right_of_direct_runs_is_too_many(direct: DeployedPipeline, right: Right) -> None:
-    """Without any one of them an archive, or its event that comes again, is met with a refusal."""
-    key = f"right-{NEEDED.index(right)}.zip"
-    direct.put(key, build(*ENTRIES))
-    direct.wait(key)
+    """Without any one of them an archive, or the same one put again, is met with a refusal.
+
+    The second time its members are there, and the options say to compare them.
+    """
+    key, archive = f"right-{NEEDED.index(right)}.zip", build(*ENTRIES, Entry("larger", LARGER))
+    direct.put(key, archive)
+    assert direct.wait(key).records is not None
     denied = count_refusals(direct)
-    with without(direct, right):
+    with with_variables(direct, "plan", SKIPPING), without(direct, right):
+        direct.put(key, archive)
         send_event(direct, key)
-        direct.put(f"again-{key}", build(*ENTRIES))
         deadline = time.monotonic() + 100
         while count_refusals(direct) == denied:
             assert time.monotonic() < deadline, direct.logs()

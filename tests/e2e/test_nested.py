@@ -50,7 +50,6 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
         )
         values = load_environment("dev").model_dump()
         values["options"]["nested_depth"] = 2
-        values["tuning"] = {"max_direct_members": 0}  # executions are looked for
         values["password_secret"] = f"{made['ARN']}#{FIELD}"
         values["logs"]["level"] = "DEBUG"  # at which botocore would log the secret's value
         environment = Environment.model_validate(values)
@@ -59,7 +58,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
 
 
 def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
-    """Encrypted archives are opened two levels deep, each in a separate execution."""
+    """Encrypted archives are opened two levels deep, each in a separate run."""
     password = SECRET.encode()
     third = build(Entry("three.txt", b"3"))
     second = build(

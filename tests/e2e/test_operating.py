@@ -14,6 +14,7 @@ import pytest
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.operate.runs import DeployedRuns
+from s3unzip.settings import Tuning
 from s3unzip.stores.s3.access import S3Access
 from tests.zips import Entry, build
 
@@ -154,12 +155,14 @@ def test_names_that_are_not_there(runs: DeployedRuns, operator: Operator) -> Non
 
 
 def test_items_of_the_map(pipeline: DeployedPipeline, runs: DeployedRuns) -> None:
-    """The Map's own counts are read."""
-    pipeline.put("counted.zip", build(*members_of(10)))
-    run = pipeline.wait("counted.zip").run
-    items = runs.items(run)
+    """The Map's own counts are read, of an archive that is too large for a direct run."""
+    count = Tuning().max_direct_members + 1
+    pipeline.put("counted.zip", build(*(Entry(f"f{n}", b"x") for n in range(count))))
+    report = pipeline.wait("counted.zip")
+    items = runs.items(report.run)
     assert items is not None
-    assert (items.waiting, items.running, items.succeeded, items.failed) == (0, 0, 1, 0)
+    assert (items.waiting, items.running, items.failed) == (0, 0, 0)
+    assert items.succeeded == report.tasks
 
 
 def test_an_archive_whose_event_was_lost_is_found_and_begun(
@@ -206,8 +209,9 @@ def test_a_local_run_writes_with_a_key(pipeline: DeployedPipeline, operator: Ope
 
 def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Operator) -> None:
     """Its forecast is made with the workers, memory and options that are deployed."""
-    pipeline.put("planned.zip", build(*members_of(500)))
-    source = f"s3://{pipeline.outputs['IngestBucket']}/planned.zip"
+    count = Tuning().max_direct_members + 1  # no direct run
+    pipeline.put("planned.data", build(*(Entry(f"f{n}", b"x") for n in range(count))))
+    source = f"s3://{pipeline.outputs['IngestBucket']}/planned.data"
     done = operator.call("plan", source, "--env", "dev", "--json")
     assert done.returncode == 0, done.stderr
     deployed = json.loads(done.stdout)

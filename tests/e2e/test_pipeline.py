@@ -25,11 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from embedded.deploy import Assembly
     from embedded.pipeline import DeployedPipeline
 
 # These only end a test that hangs.
 EVENTS_SECONDS = 60.0
 FAILING_SECONDS = 150.0
+
+
+@pytest.fixture(scope="module")
+def assembly(orchestrated: Assembly) -> Assembly:
+    """The stack without direct runs: the tests look at executions."""
+    return orchestrated
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from tests.zips import Entry, build
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from embedded.deploy import Assembly
     from embedded.pipeline import DeployedPipeline
 
 RUN_SECONDS = 150.0
@@ -54,6 +55,12 @@ def execution_of(pipeline: DeployedPipeline, run: Run) -> dict[str, Any]:
         executionArn=f"{arn}:{run.id}"
     )
     return told
+
+
+@pytest.fixture(scope="module")
+def assembly(orchestrated: Assembly) -> Assembly:
+    """The stack without direct runs: the tests look at executions."""
+    return orchestrated
 
 
 @pytest.fixture(scope="module")

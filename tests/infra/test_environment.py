@@ -69,7 +69,7 @@ def test_shipped_environments_are_right(name: str) -> None:
             "",
             "functions.planner.memory: 2048 MB is too little for limits.members (10,000,000)",
         ),
-        ("[tuning]", "[tuning]\nbatch = 1", "tuning 'batch' is unknown"),
+        ("[logs]", "[tuning]\nbatch = 1\n[logs]", "tuning 'batch' is unknown"),
         (
             "[functions.extract]",
             "[functions.extract]\nreserved_concurrency = 50",

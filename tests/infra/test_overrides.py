@@ -36,7 +36,7 @@ def test_tables_of_free_names() -> None:
     environment = load_environment(
         "dev", settings={"tuning.small_member": "1000000", "stack.tags.team": "data"}
     )
-    assert environment.tuning["small_member"] == 1_000_000
+    assert environment.tuning == {"small_member": 1_000_000}
     assert environment.stack.tags == {"team": "data"}
 
 

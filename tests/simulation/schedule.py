@@ -69,7 +69,7 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
         world.members.put(key, body, ObjectFacts("text/plain", metadata), if_absent=False)
     services = Services(world)
     try:
-        with substituted(scheduler), _deployed(world, services, rule):
+        with substituted(scheduler), deployed(world, services, rule):
             _put_archives(world, services, versions)
             _run_to_the_end(world, services)
         stored = {key: one.body for key, one in world.members.objects.items()}
@@ -129,7 +129,7 @@ def _put_archives(world: World, services: Services, recipes: list[Any]) -> None:
         world.ingest.put(KEY, data, ObjectFacts("application/zip", {}), if_absent=False)
         world.modified = float(int(world.scheduler.now)) if direct else None
         world.model.archive_put(world.ingest.objects[KEY].etag, facts)
-        services.send(json.dumps(_event()))
+        services.send(json.dumps(object_created()))
         if not coming:
             world.overwrite = None
 
@@ -170,7 +170,7 @@ def _redrive(world: World, services: Services) -> bool:
     return bool(failed or letters or failures)
 
 
-def _event() -> dict[str, Any]:
+def object_created() -> dict[str, Any]:
     """Return EventBridge's event of an archive that was put."""
     return {
         "detail-type": "Object Created",
@@ -180,7 +180,7 @@ def _event() -> dict[str, Any]:
 
 
 @contextmanager
-def _deployed(world: World, services: Services, rule: str) -> Iterator[None]:
+def deployed(world: World, services: Services, rule: str) -> Iterator[None]:
     """Let the functions find the simulated services in place of AWS."""
     options = Options(on_conflict=rule)  # type: ignore[arg-type]  # a value of the enumeration
     variables = {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from s3unzip import run_files
-from s3unzip.aws_lambda.timeline import entry_name, list_entries
+from s3unzip.aws_lambda.timeline import list_entries
 from s3unzip.errors import NotFoundError
 from s3unzip.model import decode, encode
 from s3unzip.runs.watch import RunEntry
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from s3unzip.model import Location, Report, Request
     from s3unzip.stores.calls import Calls
 
-FOLDER = "-refused"
 REFUSED = "REFUSED"
 
 
@@ -60,8 +59,8 @@ def close_refusal(report: Report, context: Context) -> None:
 
 def note_refusal(worker: LambdaConfig, report: Report, context: Context) -> None:
     """Add a run to the list."""
-    name = entry_name(report.run, report.started)
-    worker.stores.run_store(FOLDER, context.calls()).write(name, [b""])
+    name = run_files.entry_name(report.run, report.started)
+    worker.stores.run_store(run_files.REFUSALS, context.calls()).write(name, [b""])
 
 
 def list_refusals(client: S3Client, work: Location, limit: int) -> list[RunEntry]:
@@ -70,5 +69,5 @@ def list_refusals(client: S3Client, work: Location, limit: int) -> list[RunEntry
     Raises:
         AccessDeniedError: a right is missing.
     """
-    entries = list_entries(client, work, FOLDER, limit)
+    entries = list_entries(client, work, run_files.REFUSALS, limit)
     return [RunEntry(entry.run, REFUSED, entry.time) for entry in entries]

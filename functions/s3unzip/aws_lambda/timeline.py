@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.run_files import LAST_MILLISECOND, entry_name, run_of_entry
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from s3unzip.model import Location
 
-LAST = 10**13  # milliseconds: the year 2286
 MAX_LISTED = 1_000  # one page of a LIST
 DAY_DIGITS = 5  # of 13: names with the same ones are of the same 28 hours
 
@@ -29,14 +29,9 @@ class Entry(NamedTuple):
     size: int  # bytes
 
 
-def entry_name(run: str, time: float) -> str:
-    """Return the name of the object of `run` at a Unix time."""
-    return f"{LAST - round(time * 1_000):013d}-{run}"
-
-
 def recent_prefixes(now: float) -> list[str]:
     """Return what the names of entries of the last hour begin with; a day's names begin alike."""
-    spans = {f"{LAST - round(time * 1_000):013d}"[:DAY_DIGITS] for time in (now, now - 3_600.0)}
+    spans = {entry_name("", time)[:DAY_DIGITS] for time in (now, now - 3_600.0)}
     return sorted(spans)
 
 
@@ -55,6 +50,7 @@ def list_entries(client: S3Client, work: Location, folder: str, limit: int) -> l
         raise read_fault(error, "s3:ListBucket") from None
     entries = []
     for found in answer.get("Contents", ()):
-        left, _, run = found["Key"].removeprefix(prefix).partition("-")
-        entries.append(Entry(run, (LAST - int(left)) / 1_000, found["Size"]))
+        left = int(found["Key"].removeprefix(prefix).partition("-")[0])
+        time = (LAST_MILLISECOND - left) / 1_000
+        entries.append(Entry(run_of_entry(found["Key"]), time, found["Size"]))
     return entries

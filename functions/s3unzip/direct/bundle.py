@@ -28,6 +28,8 @@ class Claim(Struct, frozen=True):
     run: str
     holder: str  # the id of the queue's message
     until: float  # Unix seconds: by then its function has ended, whatever happened to it
+    attempt: int = 1  # the delivery of the holder's message; the message of a first one comes again
+    unannounced: bool = False  # the run has ended, but its event could not be sent
 
 
 Bundle = dict[str, bytes]  # by the names of `s3unzip.run_files`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip import rates
 from s3unzip.context import Context
 from s3unzip.stores.calls import Calls
 from s3unzip.zipformat.ranges import ByteRange
@@ -107,4 +108,7 @@ class DirectContext(Context, frozen=True):
 
     def calls(self) -> HeldCalls:
         """Return the counted, retried calls of one step."""
-        return HeldCalls(self.clock, self.tuning.retry_seconds, self.tuning.puts_in_flight)
+        tuning = self.tuning
+        # One worker writes, and not a thousand that begin together.
+        first = rates.DIRECT_FIRST_PUTS
+        return HeldCalls(self.clock, tuning.retry_seconds, tuning.puts_in_flight, first)

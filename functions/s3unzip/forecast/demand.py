@@ -32,6 +32,7 @@ class Job(NamedTuple):
     floor: float  # lower bound by bandwidth and CPU
     fixed: float = 0.0  # after the first bytes, in addition to `floor`: the last part's upload
     lanes: int = 1  # concurrent PUTs
+    first_lanes: int = rates.FIRST_PUTS  # when it begins
     members: int = 0  # small members, one PUT for each
     body_seconds: float = 0.0  # of one such PUT, in addition to its latency
     gets: int = 0
@@ -173,11 +174,11 @@ def put_seconds(job: Job, platform: Platform, rng: random.Random) -> float:
     one = max(put.p50 / 2, mean) + job.body_seconds
     slowest = put.quantile((rng.random() * 0.999_998 + 1e-6) ** (1 / lanes)) + job.body_seconds
     ramp = 0.0
-    if lanes > rates.FIRST_PUTS:
-        grown = min(count, lanes - rates.FIRST_PUTS)
+    if lanes > job.first_lanes:
+        grown = min(count, lanes - job.first_lanes)
         ramp = max(
             0.0,
-            (put.p50 + job.body_seconds) * (math.log2(lanes / rates.FIRST_PUTS) - grown / lanes),
+            (put.p50 + job.body_seconds) * (math.log2(lanes / job.first_lanes) - grown / lanes),
         )
     return ramp + (count - lanes) * one / lanes + slowest
 

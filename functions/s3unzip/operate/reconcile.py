@@ -18,6 +18,7 @@ from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.errors import NotFoundError
 from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, Request, run_id
+from s3unzip.operate.direct_runs import is_claimed
 from s3unzip.operate.queue import ArchiveEvent, send_events
 from s3unzip.operate.runs import RUNNING
 from s3unzip.planning.parts import read_whole_tail
@@ -105,6 +106,8 @@ def _look(
     if state == RUNNING:
         return state
     began = state is not None or records.exists()
+    if not began and is_claimed(runs, run):
+        return RUNNING
     put = archive["LastModified"].timestamp()
     return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
 

@@ -32,6 +32,7 @@ Kind = Literal[
 
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
 LONGEST_DELAY = 10.0
+FIRST_CALLS = 4  # at once, at the beginning
 CUT = 0.7  # of the calls at once that are left after a throttled one
 
 
@@ -56,9 +57,9 @@ class AimdLimiter:
     began before the last cut say nothing new.
     """
 
-    def __init__(self, max_concurrency: int) -> None:
+    def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
-        self._limit = min(max_concurrency, 4)
+        self._limit = min(max_concurrency, first)
         self._starting = True
         self._active = 0
         self._successes = 0
@@ -128,14 +129,14 @@ class AimdLimiter:
 class Calls:
     """Runs calls for one step."""
 
-    def __init__(self, clock: Clock, budget: float, at_once: int) -> None:
+    def __init__(self, clock: Clock, budget: float, at_once: int, first: int = FIRST_CALLS) -> None:
         self._clock = clock
         self._budget = budget
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self.pace = AimdLimiter(at_once)
+        self.pace = AimdLimiter(at_once, first)
 
     def run(self, kind: Kind, call: Callable[[], T]) -> T:
         """Return what `call` returns, trying again while the budget lasts.

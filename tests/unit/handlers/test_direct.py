@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +12,14 @@ import pytest
 from s3unzip import run_files
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.intake.archive import take_archive
-from s3unzip.aws_lambda.intake.claims import FOLDER, Message
+from s3unzip.aws_lambda.intake.claims import Message
 from s3unzip.direct.bundle import Claim, pack, unpack
 from s3unzip.errors import ClaimedError
 from s3unzip.model import Location, Report, Request, Verdict, decode, encode
+from s3unzip.operate.reconcile import reconcile
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.platforms import one_function
+from s3unzip.run_files import CLAIMS
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
 from tests.unit.aws_lambda.contexts import Invocation
@@ -53,7 +54,7 @@ def puts(account: Account) -> int:
 
 def records(account: Account) -> tuple[str, bytes]:
     """Return name and body of the only object that is a claim or a bundle."""
-    ((name, body),) = account.objects("work", f"runs/{FOLDER}/").items()
+    ((name, body),) = account.objects("work", f"runs/{CLAIMS}/").items()
     return name, body
 
 
@@ -63,6 +64,23 @@ def replace_claim(account: Account, **changes: object) -> Claim:
     found = {**json.loads(encode(unpack(body)[0])), **changes}
     account.put(name, json.dumps(found).encode(), "work")
     return decode(json.dumps(found), Claim)
+
+
+def replace_records(account: Account, **changes: object) -> Claim:
+    """Change the claim that a run's records were written under."""
+    name, body = records(account)
+    claim, files = unpack(body)
+    found = decode(json.dumps({**json.loads(encode(claim)), **changes}), Claim)
+    account.put(name, pack(files, found), "work")
+    return found
+
+
+def take(key: str, message: Message) -> None:
+    """Take an archive as the handler does for one message."""
+    worker = open_worker()
+    request = Request(Location("s3", "arrivals", key), worker.destination)
+    function = one_function(1_769, member_seconds=0.000_3)
+    take_archive(request, message, worker.context(Invocation()), function)
 
 
 def test_a_small_archive_is_done_by_one_invocation(
@@ -142,24 +160,69 @@ def test_an_event_that_comes_again(deploy: Callable[..., Functions], account: Ac
     assert len(account.receive(heard)) == 1
 
 
+def test_an_event_that_comes_late(deploy: Callable[..., Functions], account: Account) -> None:
+    """After the time of the function that did the run, it sends no second event."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    replace_records(account, until=time.time() - 1)
+    before = account.objects("work")
+    assert functions.plan(object_created("a.zip")) == []
+    assert account.objects("work") == before
+    assert len(account.receive(heard)) == 1
+
+
+@pytest.mark.parametrize("redriven", [False, True], ids=["its message", "a redriven dead letter"])
+def test_an_event_that_could_not_be_sent(
+    deploy: Callable[..., Functions], account: Account, *, redriven: bool
+) -> None:
+    """The records say so, and the next delivery sends it, once."""
+    functions = deploy(**{Variable.EVENT_BUS: "missing"})
+    account.put("a.zip", archive())
+    event = object_created("a.zip")
+    assert functions.plan(event) == [json.dumps(event)]
+    claim, files = unpack(records(account)[1])
+    assert claim.unannounced
+    assert run_files.REPORT in files
+    account.client("events").create_event_bus(Name="missing")
+    heard = account.listen("missing")
+    take("a.zip", Message("redriven", 1) if redriven else Message(claim.holder, 2))
+    assert len(account.receive(heard)) == 1
+    assert not unpack(records(account)[1])[0].unannounced
+    take("a.zip", Message("another", 1))
+    assert account.receive(heard) == []
+    assert puts(account) == 20
+
+
+def test_what_waits_for_the_end_of_a_claim(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """The holder's message, and any message where the holder's may have had its last delivery."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    first = replace_claim(account, until=time.time() + 1_000)
+    take("a.zip", Message("another", 1))
+    with pytest.raises(ClaimedError):
+        take("a.zip", Message(first.holder, 2))
+    replace_claim(account, attempt=5)
+    with pytest.raises(ClaimedError) as held:
+        take("a.zip", Message("another", 1))
+    assert 900 < held.value.seconds <= 1_000
+
+
 @pytest.mark.parametrize("events", [2, 5])
 def test_events_that_come_at_once(
     deploy: Callable[..., Functions], account: Account, events: int
 ) -> None:
-    """One of them does the run; the others leave it alone, or come back when it has ended."""
+    """One of them does the run; the others leave it alone, and none comes back."""
     deploy()
     heard = account.listen()
     account.put("a.zip", archive())
-    request = Request(Location("s3", "arrivals", "a.zip"), open_worker().destination)
-    function = one_function(1_769, member_seconds=0.000_3)
-
-    def take(number: int) -> None:
-        context = open_worker().context(Invocation())
-        with suppress(ClaimedError):
-            take_archive(request, Message(f"message-{number}", 1), context, function)
-
+    messages = [Message(f"message-{number}", 1) for number in range(events)]
     with ThreadPoolExecutor(events) as pool:
-        list(pool.map(take, range(events)))
+        list(pool.map(lambda message: take("a.zip", message), messages))
     assert puts(account) == 20
     assert len(account.receive(heard)) == 1
     assert account.executions() == []
@@ -240,18 +303,12 @@ def test_a_killed_function_is_followed_by_the_state_machine(
     functions.plan(object_created("a.zip"))
     alive = replace_claim(account, until=time.time() + 1_000)
     event = object_created("a.zip")
-    assert functions.plan(event) == [json.dumps(event)]  # the holder's message may be lost
+    assert functions.plan(event) == []  # the holder's message will come again
     assert account.executions() == []
-    context, request = (
-        open_worker().context(Invocation()),
-        Request(Location("s3", "arrivals", "a.zip"), open_worker().destination),
-    )
-    function = one_function(1_769, member_seconds=0.000_3)
-    with pytest.raises(ClaimedError) as held:
-        take_archive(request, Message(alive.holder, 2), context, function)
-    assert 900 < held.value.seconds <= 1_000
+    with pytest.raises(ClaimedError):
+        take("a.zip", Message(alive.holder, 2))
     replace_claim(account, until=time.time() - 1)
-    take_archive(request, Message(alive.holder, 3), context, function)
+    take("a.zip", Message(alive.holder, 3))
     (run,) = account.executions()
     functions.plan_run(run)
     assert functions.extract(run)[0]["failed"] == 0
@@ -265,15 +322,12 @@ def test_a_function_that_was_killed_after_its_records(
     functions = deploy()
     account.put("a.zip", archive())
     functions.plan(object_created("a.zip"))
+    claim = replace_records(account, until=time.time() - 1)
     name, body = records(account)
-    claim, files = unpack(body)
+    files = unpack(body)[1]
     account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
     heard = account.listen()
-    request = Request(Location("s3", "arrivals", "a.zip"), open_worker().destination)
-    function = one_function(1_769, member_seconds=0.000_3)
-    context = open_worker().context(Invocation())
-    message = Message("redriven", 1) if redriven else Message(claim.holder, 2)
-    take_archive(request, message, context, function)
+    take("a.zip", Message("redriven", 1) if redriven else Message(claim.holder, 2))
     assert functions.run_store(claim.run).read(run_files.REPORT) == files[run_files.REPORT]
     assert len(account.receive(heard)) == 1
     assert puts(account) == 20
@@ -320,6 +374,23 @@ def test_a_direct_run_is_listed_shown_and_retried(
     report = runs.records(entry.id).find_report()
     assert report is not None
     assert (report.extracted, report.failed, report.records) == (20, 1, None)
+
+
+def test_a_run_that_goes_on_is_no_lost_archive(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Reconcile counts it as running while its function may be at work, and no longer."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    claim = replace_claim(account, until=time.time() + 60)
+    account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
+    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    found = reconcile(runs, 0.0)
+    assert (found.running, found.unsettled) == (1, ())
+    replace_claim(account, until=time.time() - 1)
+    (lost,) = reconcile(runs, 0.0).unsettled
+    assert (lost.run, lost.state) == (claim.run, "no run")
 
 
 def test_a_run_that_goes_on_is_listed(deploy: Callable[..., Functions], account: Account) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.aws_lambda.budget import refuse_cost
 from s3unzip.aws_lambda.environment import open_client, open_worker
@@ -20,19 +21,19 @@ from s3unzip.aws_lambda.executions import (
     start_execution,
     unplanned_input,
 )
-from s3unzip.aws_lambda.intake.claims import FOLDER, Hold, claim_name, take_claim
+from s3unzip.aws_lambda.intake.claims import Hold, claim_name, take_claim
 from s3unzip.aws_lambda.intake.direct_run import publish, run_direct
 from s3unzip.aws_lambda.intake.planner import refuse
 from s3unzip.aws_lambda.refusals import is_refused
 from s3unzip.aws_lambda.sources import end_source_again
 from s3unzip.aws_lambda.telemetry import bind_run, logger, record_plan
-from s3unzip.direct.bundle import Claim
+from s3unzip.direct.bundle import Claim, pack
 from s3unzip.direct.plan import holds_directory, plan_direct
 from s3unzip.errors import ClaimedError, NotFoundError, SourceChangedError
 from s3unzip.model import Report, Run, decode, run_id
 from s3unzip.planning.archive import make_plan
 from s3unzip.planning.reading import read_tail
-from s3unzip.run_files import REPORT, RUN
+from s3unzip.run_files import CLAIMS, REPORT, RUN
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
@@ -100,16 +101,36 @@ def _take_version(intake: Intake) -> None:
             _plan_execution(intake)
         return
     until = context.clock.now() + context.clock.remaining()
-    claim = Claim(intake.run, intake.message.id, until)
+    claim = Claim(intake.run, intake.message.id, until, intake.message.attempts)
     hold = Hold(claim_name(intake.run, tail.modified), claim)
-    store = open_worker().stores.run_store(FOLDER, intake.calls)
+    store = open_worker().stores.run_store(CLAIMS, intake.calls)
     taken = take_claim(store, hold.name, claim)
     if taken is None:
         _plan_here(intake, hold)
-    elif not taken.files and taken.claim.until < context.clock.now():
-        _take_over(intake)
+    elif _is_held(intake, taken.claim):
+        logger.info("run is known", run=intake.run)
+    elif taken.files:
+        _tell_again(intake, hold.name, taken)
     else:
-        _leave(intake, taken)
+        _take_over(intake)
+
+
+def _is_held(intake: Intake, claim: Claim) -> bool:
+    """Say whether the run belongs to another message whose invocation may be at work.
+
+    If the invocation of a message's first delivery is killed, the message comes again. So
+    duplicates of such a message end at once.
+
+    Raises:
+        ClaimedError: the message must come again after the claim. It is the holder's own, or the
+            holder's may have had its last delivery.
+    """
+    left = claim.until - intake.context.clock.now()
+    if left < 0 or claim.unannounced:
+        return False
+    if claim.holder == intake.message.id or claim.attempt > 1:
+        raise ClaimedError(f"{claim.run}: another invocation may be at work", left)
+    return True
 
 
 def _take_over(intake: Intake) -> None:
@@ -121,24 +142,20 @@ def _take_over(intake: Intake) -> None:
     _start_unplanned(intake)
 
 
-def _leave(intake: Intake, taken: Taken) -> None:
-    """Leave a run to its holder, or send the event that the holder was killed before.
+def _tell_again(intake: Intake, name: str, taken: Taken) -> None:
+    """Write the report and send the event of a run that ended, if the holder may not have done so.
 
-    Raises:
-        ClaimedError: another invocation may be at work. Also another message than the holder's
-            waits for the end of that, for the holder's own may have had its last attempt.
+    The message is the holder's own, a late duplicate, or an operator's: a dead letter that was
+    moved back is a new message.
     """
-    claim, attempts = taken.claim, intake.message.attempts
-    left = claim.until - intake.context.clock.now()
-    if not taken.files:
-        raise ClaimedError(f"{claim.run}: another invocation may be at work", left)
-    # The holder's message comes again, or an operator's: a dead letter that is new to the queue.
-    is_own = claim.holder == intake.message.id and attempts > 1
-    is_late = attempts == 1 and left < 0
-    config = open_worker()
+    config, claim = open_worker(), taken.claim
     records = RunRecords.open(config.stores, claim.run, intake.calls)
-    if is_own or is_late or records.find_report() is None:
+    may_be_silent = claim.holder == intake.message.id or claim.attempt > 1 or claim.unannounced
+    if may_be_silent or records.find_report() is None:
         publish(decode(taken.files[REPORT], Report), config, intake.context)
+        if claim.unannounced:
+            body = pack(taken.files, replace(claim, unannounced=False))
+            config.stores.run_store(CLAIMS, intake.calls).write(name, [body])
     if intake.request.after_success is not None:
         end_source_again(records, intake.context, decode(taken.files[RUN], Run))
     logger.info("run is known", run=claim.run)

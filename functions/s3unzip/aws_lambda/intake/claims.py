@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.aws_lambda.timeline import entry_name, list_entries
+from s3unzip.aws_lambda.timeline import list_entries
 from s3unzip.direct.bundle import MAX_CLAIM_BYTES, Bundle, Claim, unpack
 from s3unzip.errors import ConflictError
 from s3unzip.model import encode
+from s3unzip.run_files import BUNDLE_SUFFIX, CLAIMS, entry_name
 from s3unzip.runs.watch import RunEntry
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.stores.s3.run_store import S3RunStore
 
-FOLDER = "-claims"
-SUFFIX = ".zip"
 RUNNING, ENDED = "RUNNING", "SUCCEEDED"  # as Step Functions calls them
 
 
@@ -52,7 +51,7 @@ class Taken(NamedTuple):
 
 def claim_name(run: str, modified: float) -> str:
     """Return the name of a run's claim; `modified` is the archive's time, Unix seconds."""
-    return entry_name(run, modified) + SUFFIX
+    return entry_name(run, modified) + BUNDLE_SUFFIX
 
 
 def take_claim(store: S3RunStore, name: str, claim: Claim) -> Taken | None:
@@ -78,9 +77,9 @@ def list_direct_runs(client: S3Client, work: Location, limit: int) -> list[RunEn
     """
     return [
         RunEntry(
-            entry.run.removesuffix(SUFFIX),
+            entry.run,
             RUNNING if entry.size < MAX_CLAIM_BYTES else ENDED,
             entry.time,
         )
-        for entry in list_entries(client, work, FOLDER, limit)
+        for entry in list_entries(client, work, CLAIMS, limit)
     ]

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.executions import planned_input, read_inline_lists, start_execution
-from s3unzip.aws_lambda.intake.claims import FOLDER, Hold
 from s3unzip.aws_lambda.sources import end_source
 from s3unzip.aws_lambda.telemetry import (
     logger,
@@ -24,11 +23,14 @@ from s3unzip.aws_lambda.telemetry import (
 from s3unzip.direct.bundle import pack
 from s3unzip.direct.run import do_tasks, hand_over, settle_run
 from s3unzip.reporting.nested import nested_requests
+from s3unzip.run_files import CLAIMS
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from s3unzip.aws_lambda.environment import LambdaConfig
+    from s3unzip.aws_lambda.intake.claims import Hold
     from s3unzip.context import Context
+    from s3unzip.direct.bundle import Claim
     from s3unzip.direct.plan import DirectPlan
     from s3unzip.model import Report
 
@@ -52,7 +54,7 @@ def run_direct(plan: DirectPlan, hold: Hold, context: Context) -> None:
         return
     for task in reports:
         record_task(task)
-    report = replace(settled.report, records=f"{FOLDER}/{hold.name}")
+    report = replace(settled.report, records=f"{CLAIMS}/{hold.name}")
     _finish(plan, report, hold, config, context)
 
 
@@ -63,13 +65,26 @@ def _finish(
     run = plan.summary.run
     requests = list(nested_requests(run, report, plan.context)) if run.options.nested_depth else []
     RunRecords(plan.records).write_report(report)
-    bundle = pack(plan.records.objects, hold.claim)
-    config.stores.run_store(FOLDER, context.calls()).write(hold.name, [bundle])
-    publish(report, config, context)
+    _keep(plan, hold.name, hold.claim, config, context)
+    announced = False
+    try:
+        publish(report, config, context)
+        announced = True
+    finally:
+        if not announced:  # a message of an operator shall send the event
+            _keep(plan, hold.name, replace(hold.claim, unannounced=True), config, context)
     end_source(run, report, context)
     if requests:
         logger.info("nested", queued=queue_nested(open_client("sqs"), config, requests))
     record_archive(report)
+
+
+def _keep(
+    plan: DirectPlan, name: str, claim: Claim, config: LambdaConfig, context: Context
+) -> None:
+    """Write the records of a run in place of its claim."""
+    bundle = pack(plan.records.objects, claim)
+    config.stores.run_store(CLAIMS, context.calls()).write(name, [bundle])
 
 
 def publish(report: Report, config: LambdaConfig, context: Context) -> None:

@@ -12,11 +12,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from s3unzip.aws_lambda.intake.claims import FOLDER as CLAIMS
-from s3unzip.aws_lambda.intake.claims import SUFFIX
 from s3unzip.aws_lambda.timeline import recent_prefixes
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin, Request, Status, Verdict, run_id
+from s3unzip.operate.direct_runs import is_claimed
 from s3unzip.operate.doctor.asking import ask, not_checked
 from s3unzip.operate.doctor.canary_archive import build_canary, canary_members
 from s3unzip.operate.doctor.removal import remove_versions
@@ -24,6 +23,7 @@ from s3unzip.operate.doctor.results import CheckResult, CheckStatus
 from s3unzip.operate.doctor.secret import read_password
 from s3unzip.operate.runs import RUNNING
 from s3unzip.planning.keys import parse_template
+from s3unzip.run_files import CLAIMS, run_of_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -214,7 +214,7 @@ class Canary:
 
     def _late(self, seconds: float) -> CheckResult:
         run, environment = self._run, self._deployment.runs.environment
-        state = self._deployment.runs.state(run) if run is not None else None
+        state = self._state(run) if run is not None else None
         if run is None or state is None:
             return CheckResult.failure(
                 CANARY,
@@ -227,6 +227,10 @@ class Canary:
             f"its run is {state} after {seconds:.0f} s and has no report",
             f"s3unzip watch {run} --env {environment}; or wait longer with --wait",
         )
+
+    def _state(self, run: str) -> str | None:
+        runs = self._deployment.runs
+        return RUNNING if is_claimed(runs, run) else runs.state(run)
 
     def _compare(self, report: Report, took: float) -> CheckResult:
         """Read every object that the run says it wrote."""
@@ -257,4 +261,4 @@ class Canary:
 
 
 def _is_claim_of(run: str) -> Callable[[str], bool]:
-    return lambda key: key.endswith(f"-{run}{SUFFIX}")
+    return lambda key: run_of_entry(key) == run

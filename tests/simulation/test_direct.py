@@ -1,0 +1,112 @@
+"""Direct runs whose function is killed, whose event comes often, whose archive is replaced."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from s3unzip.model import Verdict
+from tests.simulation.archives import Recipe, make_archive
+from tests.simulation.direct import MEMBERS, Account, FaultAt
+from tests.simulation.faults import Fault
+from tests.simulation.scheduler import START
+
+KILLS, OVERWRITES, STEP = 100, 50, 10
+COMPLETED = Verdict.COMPLETED.value
+AT_ONCE = 10.0  # seconds of the simulated clock: nothing waits for the time of a function to end
+
+
+def contents(version: int = 0) -> dict[str, bytes]:
+    """Return the objects that a version of the archive leads to."""
+    return {one.key: one.body for one in make_archive(Recipe(version, small=MEMBERS))[1].members}
+
+
+def count_calls(fault: Fault) -> int:
+    """Return at how many calls of an undisturbed run the fault could happen."""
+    faults = FaultAt(random.Random(0), fault=fault)
+    account = Account(0, faults)
+    account.run(versions=2 if fault is Fault.OVERWRITE else 1)
+    assert account.objects == contents()
+    assert account.executions == 0
+    return faults.calls
+
+
+def times_written(account: Account) -> set[int]:
+    """Return how often the members were written."""
+    return {
+        times for state in account.world.model.runs.values() for times in state.written.values()
+    }
+
+
+@pytest.mark.parametrize("first", range(0, KILLS, STEP))
+def test_kills_at_any_call_end_in_the_same_state(first: int) -> None:
+    """Before or after its effect, the members are all there, and the run has one event.
+
+    Only a function that is killed between its event and its end sends a second one.
+    """
+    counts = {fault: count_calls(fault) for fault in (Fault.CRASH, Fault.CRASH_AFTER)}
+    for seed in range(first, first + STEP):
+        rng = random.Random(seed)
+        fault = rng.choice(list(counts))
+        account = Account(seed, FaultAt(rng, fault=fault, at=rng.randint(1, counts[fault])))
+        account.run()
+        (killed,) = account.faults.injected
+        assert account.objects == contents(), seed
+        assert times_written(account) <= {1, 2}, seed
+        (told,) = account.announced
+        assert set(told) == {COMPLETED}, seed
+        after_event = killed == f"{Fault.CRASH_AFTER} put events"
+        assert len(told) == 1 + after_event, (seed, killed)
+
+
+@pytest.mark.parametrize("events", [2, 5])
+@pytest.mark.parametrize("first", range(0, 50, STEP))
+def test_duplicates_at_once_are_one_run(first: int, events: int) -> None:
+    """Each member is written once, one event is sent, and no message waits for the run to end."""
+    for seed in range(first, first + STEP):
+        account = Account(seed)
+        account.run(events=events)
+        assert account.objects == contents(), seed
+        assert times_written(account) == {1}, seed
+        assert account.announced == [[COMPLETED]], seed
+        assert account.executions == 0, seed
+        assert account.world.scheduler.now < START + AT_ONCE, seed
+
+
+def test_late_duplicates_send_no_event() -> None:
+    """Not within the function's time, and not after it."""
+    for seed in range(STEP):
+        account = Account(seed)
+        account.run(late=(1.0, 30.0, 300.0))
+        assert times_written(account) == {1}, seed
+        assert account.announced == [[COMPLETED]], seed
+
+
+@pytest.mark.parametrize("first", range(0, KILLS, STEP))
+def test_duplicates_of_a_killed_function(first: int) -> None:
+    """Whether a duplicate comes at once or late, the run ends, and has one event."""
+    calls = count_calls(Fault.CRASH)
+    for seed in range(first, first + STEP):
+        rng = random.Random(seed)
+        account = Account(seed, FaultAt(rng, fault=Fault.CRASH, at=rng.randint(1, calls)))
+        account.run(events=2, late=(rng.choice((30.0, 70.0, 500.0)),))
+        assert account.objects == contents(), seed
+        assert account.announced == [[COMPLETED]], seed
+
+
+@pytest.mark.parametrize("first", range(0, OVERWRITES, STEP))
+def test_an_archive_that_is_replaced(first: int) -> None:
+    """Both runs end with one event each, and every object is a whole member of one version."""
+    calls = count_calls(Fault.OVERWRITE)
+    for seed in range(first, first + STEP):
+        rng = random.Random(seed)
+        account = Account(seed, FaultAt(rng, fault=Fault.OVERWRITE, at=rng.randint(1, calls)))
+        account.run(versions=2)
+        assert account.faults.injected, seed
+        assert [COMPLETED] in account.announced, seed
+        assert all(len(told) == 1 for told in account.announced), seed
+        old, new = contents(0), contents(1)
+        assert account.objects.keys() == new.keys(), seed
+        assert all(body in {old[key], new[key]} for key, body in account.objects.items()), seed
+        assert account.executions == 0, seed
