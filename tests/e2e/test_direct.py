@@ -92,9 +92,9 @@ NEEDED = [
 
 @pytest.mark.parametrize("right", NEEDED, ids=str)
 def test_no_right_of_direct_runs_is_too_many(direct: DeployedPipeline, right: Right) -> None:
-    """Without any one of them an archive, or the same one put again, is met with a refusal.
+    """Without any one of them an archive, put again or under another key, meets a refusal.
 
-    The second time its members are there, and the options say to compare them.
+    The options say to compare members that are there already.
     """
     key, archive = f"right-{NEEDED.index(right)}.zip", build(*ENTRIES, Entry("larger", LARGER))
     direct.put(key, archive)
@@ -103,6 +103,7 @@ def test_no_right_of_direct_runs_is_too_many(direct: DeployedPipeline, right: Ri
     with with_variables(direct, "plan", SKIPPING), without(direct, right):
         direct.put(key, archive)
         send_event(direct, key)
+        direct.put(f"again-{key}", archive)
         deadline = time.monotonic() + 100
         while count_refusals(direct) == denied:
             assert time.monotonic() < deadline, direct.logs()
