@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from s3unzip.run_files import CLAIMS, REPORT
 from s3unzip.stores.ports import ObjectFacts
 from tests.model.run import OVERWRITE, Model
-from tests.simulation.archives import KEY, Recipe, make_archive
+from tests.simulation.archives import KEY, TUNING, Recipe, make_archive
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.schedule import deployed, object_created
 from tests.simulation.scheduler import START, Process, Scheduler
@@ -22,7 +22,12 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MEMBERS = 8
+TAIL_BYTES = 66_000  # that are read first; the least that hold any directory
+
+
+def make_recipe(version: int, *, larger: bool = False) -> Recipe:
+    """Return the recipe of a version of the archive, of 1 KB or of 74 KB."""
+    return Recipe(version, small=2, streams=14) if larger else Recipe(version, small=8)
 
 
 @dataclass(slots=True)
@@ -50,6 +55,7 @@ class Account:
 
     seed: int
     faults: FaultAt = field(default_factory=lambda: FaultAt(random.Random(0)))
+    larger: bool = False  # whether the archive is larger than the bytes that are read first
     world: World = field(init=False)
     services: Services = field(init=False)
 
@@ -69,7 +75,8 @@ class Account:
             ViolationError: something happened that the documents forbid.
             StuckError: it never ends.
         """
-        world, coming = self.world, [Recipe(version, small=MEMBERS) for version in range(versions)]
+        world, coming = self.world, [make_recipe(n, larger=self.larger) for n in range(versions)]
+        tuning = {**TUNING, "tail_bytes": TAIL_BYTES}
 
         def put() -> None:
             data, facts = make_archive(coming.pop(0))
@@ -87,7 +94,7 @@ class Account:
 
         gc.disable()  # a generator that is closed at a random moment would take a step
         try:
-            with substituted(world.scheduler), deployed(world, self.services, OVERWRITE):
+            with substituted(world.scheduler), deployed(world, self.services, OVERWRITE, tuning):
                 world.scheduler.spawn(Process("somebody"), put)
                 world.scheduler.spawn(Process("queue"), repeat)
                 world.scheduler.run()

@@ -25,7 +25,7 @@ from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 NOTICE_SECONDS = 600.0  # until an operator does anything
 REDRIVES = 4  # that an operator tries, once nothing goes wrong any more
@@ -180,7 +180,9 @@ def object_created() -> dict[str, Any]:
 
 
 @contextmanager
-def deployed(world: World, services: Services, rule: str) -> Iterator[None]:
+def deployed(
+    world: World, services: Services, rule: str, tuning: Mapping[str, float] = TUNING
+) -> Iterator[None]:
     """Let the functions find the simulated services in place of AWS."""
     options = Options(on_conflict=rule)  # type: ignore[arg-type]  # a value of the enumeration
     variables = {
@@ -205,7 +207,7 @@ def deployed(world: World, services: Services, rule: str) -> Iterator[None]:
         names["S3Stores"] = lambda *_, **__: SimulatedStores(world)
         names["AwsSession"] = lambda: services
         # The settings have lower bounds: those of S3, and what is worth a request.
-        names["make_tuning"] = lambda _: Tuning(**TUNING)  # type: ignore[arg-type]  # int and float fields
+        names["make_tuning"] = lambda _: Tuning(**tuning)  # type: ignore[arg-type]  # int and float fields
         yield
     finally:
         told.pop("flush_metrics", None)
