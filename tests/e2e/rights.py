@@ -98,7 +98,6 @@ OF_DIRECT_RUNS = [
     Right("plan", "s3:GetObject", MEMBERS),
     Right("plan", "s3:ListBucket", "destination"),
     Right("plan", "s3:GetObjectVersion", ARCHIVES),
-    Right("plan", "s3:GetObject", RUNS),
 ]
 
 

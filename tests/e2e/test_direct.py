@@ -86,6 +86,7 @@ NEEDED = [
     Right("plan", "s3:GetObject", ARCHIVES),
     Right("plan", "s3:PutObject", MEMBERS),
     Right("plan", "s3:PutObject", RUNS),
+    Right("plan", "s3:GetObject", RUNS),
     *OF_DIRECT_RUNS,
 ]
 

@@ -14,8 +14,9 @@ import pytest
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.settings import Tuning
+from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.s3.access import S3Access
+from tests.e2e.functions import with_variables
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -155,14 +156,14 @@ def test_names_that_are_not_there(runs: DeployedRuns, operator: Operator) -> Non
 
 
 def test_items_of_the_map(pipeline: DeployedPipeline, runs: DeployedRuns) -> None:
-    """The Map's own counts are read, of an archive that is too large for a direct run."""
-    count = Tuning().max_direct_members + 1
-    pipeline.put("counted.zip", build(*(Entry(f"f{n}", b"x") for n in range(count))))
-    report = pipeline.wait("counted.zip")
-    items = runs.items(report.run)
+    """The counts of a Distributed Map are read."""
+    tuning = json.dumps({"max_direct_members": 0, "max_inline_tasks": 0})
+    with with_variables(pipeline, "plan", {Variable.TUNING.value: tuning}):
+        pipeline.put("counted.zip", build(*members_of(10)))
+        run = pipeline.wait("counted.zip").run
+    items = runs.items(run)
     assert items is not None
-    assert (items.waiting, items.running, items.failed) == (0, 0, 0)
-    assert items.succeeded == report.tasks
+    assert (items.waiting, items.running, items.succeeded, items.failed) == (0, 0, 1, 0)
 
 
 def test_an_archive_whose_event_was_lost_is_found_and_begun(
