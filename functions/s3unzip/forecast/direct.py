@@ -22,6 +22,7 @@ from s3unzip.platforms import Latency
 if TYPE_CHECKING:
     import random
 
+    from s3unzip.forecast.demand import Job
     from s3unzip.forecast.workload import Workload
     from s3unzip.platforms import Platform
     from s3unzip.settings import Tuning
@@ -47,15 +48,8 @@ def _simulate_direct(
     workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
 ) -> SimulatedRun:
     get, put = platform.get.mean, platform.put.mean
-    demand = Demand(platform, tuning, 1)
-    # Each task reads the data outside the tail with one range.
     beyond = workload.bytes_in + workload.directory_bytes > tuning.tail_bytes
-    jobs = tuple(
-        demand.job_of(task)._replace(
-            gets=int(beyond), puts=task.members, first_lanes=rates.DIRECT_FIRST_PUTS
-        )
-        for task in workload.tasks
-    )
+    jobs = _jobs_of(workload, platform, tuning, gets=int(beyond))
     steps = [
         Step("event", platform.event_seconds, "until the function is invoked"),
         Step("cold start", draw_cold_start(platform, rng)),
@@ -94,4 +88,15 @@ def _simulate_direct(
         tasks_seconds=timeline.end,
         throttled_seconds=timeline.throttled_seconds,
         longest=busy,
+    )
+
+
+def _jobs_of(workload: Workload, platform: Platform, tuning: Tuning, gets: int) -> tuple[Job, ...]:
+    """Return the demand of each task; `gets` ranges have its data outside the tail."""
+    demand = Demand(platform, tuning, 1)
+    return tuple(
+        demand.job_of(task)._replace(
+            gets=gets, puts=task.members, first_lanes=rates.DIRECT_FIRST_PUTS
+        )
+        for task in workload.tasks
     )
