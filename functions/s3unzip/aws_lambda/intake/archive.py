@@ -107,12 +107,16 @@ def _take_version(intake: Intake) -> None:
     taken = take_claim(store, hold.name, claim)
     if taken is None:
         _plan_here(intake, hold)
-    elif _is_held(intake, taken.claim):
-        logger.info("run is known", run=intake.run)
-    elif taken.files:
+        return
+    if not _is_held(intake, taken.claim):
+        if not taken.files:
+            _take_over(intake)
+            return
         _tell_again(intake, hold.name, taken)
-    else:
-        _take_over(intake)
+    if taken.files and intake.request.after_success is not None:
+        records = RunRecords.open(open_worker().stores, intake.run, intake.calls)
+        end_source_again(records, context, decode(taken.files[RUN], Run))
+    logger.info("run is known", run=intake.run)
 
 
 def _is_held(intake: Intake, claim: Claim) -> bool:
@@ -156,9 +160,6 @@ def _tell_again(intake: Intake, name: str, taken: Taken) -> None:
         if claim.unannounced:
             body = pack(taken.files, replace(claim, unannounced=False))
             config.stores.run_store(CLAIMS, intake.calls).write(name, [body])
-    if intake.request.after_success is not None:
-        end_source_again(records, intake.context, decode(taken.files[RUN], Run))
-    logger.info("run is known", run=claim.run)
 
 
 def _plan_here(intake: Intake, hold: Hold) -> None:
