@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.errors import UsageError
+
+if TYPE_CHECKING:
+    from s3unzip.object_properties import ObjectProperties
 
 _NORMAL = NormalDist()
 _Z99 = _NORMAL.inv_cdf(0.99)
@@ -86,6 +90,7 @@ class Platform(Struct, frozen=True):
     inflate_rate: float = rates.INFLATE_RATE
     memory_gb: float = 0.0  # of a Lambda function; 0: only S3 costs money
     priced_requests: bool = False
+    storage_class: str = "STANDARD"  # of the objects, for the price of writing them
     express: bool = True
     direct: bool = False  # the function that takes the event does the tasks: no state machine
     uncertainty: float = 1.25  # factor between a usual day and a bad one
@@ -98,6 +103,11 @@ class Platform(Struct, frozen=True):
         """Return bytes a second in and out of one of `at_once` busy workers."""
         share = self.total_bandwidth / max(1, at_once)
         return min(self.bandwidth_in, share), min(self.bandwidth_out, share)
+
+    def storing(self, objects: ObjectProperties | None) -> Platform:
+        """Return this platform for a run that writes such objects."""
+        chosen = None if objects is None else objects.storage_class
+        return self if chosen is None else replace(self, storage_class=chosen)
 
 
 def aws(

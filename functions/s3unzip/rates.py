@@ -57,6 +57,20 @@ S3_REQUEST_UPLOAD = 20.0 * MB
 # answers with 5xx: https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorCodeBilling.html
 PRICE_S3_WRITE = 0.005 / 1_000  # PUT, COPY, POST, LIST
 PRICE_S3_READ = 0.000_4 / 1_000  # GET, HEAD; a 404 too
+# PUT, COPY and POST of objects of other storage classes.
+PRICES_S3_WRITE = {
+    "STANDARD": PRICE_S3_WRITE,
+    "STANDARD_IA": 0.01 / 1_000,
+    "ONEZONE_IA": 0.01 / 1_000,
+    "INTELLIGENT_TIERING": 0.005 / 1_000,
+    "GLACIER_IR": 0.02 / 1_000,
+    "GLACIER": 0.03 / 1_000,
+    "DEEP_ARCHIVE": 0.05 / 1_000,
+    "REDUCED_REDUNDANCY": 0.005 / 1_000,
+}
+# Parts of these are billed as STANDARD, only the Complete is not:
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html ("and pricing")
+PARTS_AS_STANDARD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 # https://aws.amazon.com/lambda/pricing/ ; duration is rounded up to 1 ms and counts the init phase.
 PRICE_LAMBDA_GB_SECOND = 0.000_013_333_4  # arm64

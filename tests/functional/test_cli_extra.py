@@ -258,3 +258,15 @@ def test_an_archive_in_the_same_bucket_is_not_extra(tmp_path: Path) -> None:
         ended = place.run("--delete-extra", "--yes", source="s3://out/site/a.zip")
     assert ended.code == 2
     assert "the archive (s3://out/site/a.zip) is below site/" in ended.err
+
+
+def test_what_becomes_of_the_archive_stays_in_the_report(folder: Place) -> None:
+    """The report that counts the deletion still says that the archive was deleted."""
+    folder.add("site/old.txt")
+    ended = folder.run("--delete-extra", "--yes", "--after-success", "delete", "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["after_success"]["state"] == "done"
+    shown = json.loads(folder.program.run("show", "latest", "--json").out)
+    assert shown["after_success"]["state"] == "done"
+    assert not (folder.program.folder / "a.zip").exists()
+    assert folder.names == below_site()

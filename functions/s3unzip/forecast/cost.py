@@ -67,7 +67,8 @@ def price(usage: Usage, platform: Platform) -> Cost:
     """Return the bill for `usage`."""
     lines = [*_requests(usage, platform), *(_services(usage, platform))]
     total = sum(line.dollars for line in lines)
-    unavoidable = usage.members * rates.PRICE_S3_WRITE if platform.priced_requests else 0.0
+    each = rates.PRICES_S3_WRITE[platform.storage_class]
+    unavoidable = usage.members * each if platform.priced_requests else 0.0
     share = unavoidable / total if total else 0.0
     return Cost(tuple(lines), total, unavoidable, share)
 
@@ -76,10 +77,27 @@ def _requests(usage: Usage, platform: Platform) -> list[CostLine]:
     if not platform.priced_requests:
         return []
     calls = usage.requests
-    return [
+    lines = [
         _line("S3", "PUT, COPY, POST, LIST", calls.writes, "request", rates.PRICE_S3_WRITE),
         _line("S3", "GET, HEAD", calls.reads, "request", rates.PRICE_S3_READ),
     ]
+    known = platform.storage_class
+    more = rates.PRICES_S3_WRITE[known] - rates.PRICE_S3_WRITE
+    if more > 0:
+        lines.append(_line("S3", f"more for {known}", _dear_writes(usage, known), "request", more))
+    return lines
+
+
+def _dear_writes(usage: Usage, storage_class: str) -> int:
+    """Return the requests that are billed at the price of the members' storage class.
+
+    The records of a run are STANDARD, so at most one PUT a member counts.
+    """
+    calls = usage.requests
+    count = min(calls.put, usage.members) + calls.complete
+    if storage_class in rates.PARTS_AS_STANDARD:
+        return count
+    return count + calls.create + calls.part + calls.copy
 
 
 def _services(usage: Usage, platform: Platform) -> list[CostLine]:

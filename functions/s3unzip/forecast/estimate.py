@@ -120,7 +120,7 @@ def forecast_run(
 ) -> Forecast:
     """Return the forecast of a planned run."""
     workload = make_workload(tasks, tuning, title=summary.run.id, summary=summary)
-    return make_forecast(workload, platform, tuning)
+    return make_forecast(workload, platform.storing(summary.run.options.objects), tuning)
 
 
 def check_budget(forecast: Forecast, max_cost: float | None) -> None:

@@ -11,11 +11,12 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.model import Verdict
+from s3unzip.model import Location, Verdict
 from s3unzip.planning.keys import marker_key, parse_template
 from s3unzip.reporting.nested import every_outcome
-from s3unzip.reporting.settle import settle
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.home import known_runs
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from s3unzip.context import Context
-    from s3unzip.model import Location, Report, Request, Run
+    from s3unzip.model import Report, Request, Requests, Run
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Destination, ListedObject, Stores
 
@@ -88,7 +89,15 @@ def clear_extra(
         for start in range(0, len(found), PAGE):
             keys = [one.key for one in found[start : start + PAGE]]
             calls.run("delete", partial(destination.delete, keys))
-    return settle(run, context, calls).report  # counts these requests
+
+    def make(requests: Requests) -> Report:
+        return replace(
+            report,
+            requests=report.requests + requests,
+            settling=report.settling + requests,
+        )
+
+    return records.rewrite_report(make, remote=report.settling.put > 0)
 
 
 def _check_prefix(request: Request, prefix: str) -> None:
@@ -107,21 +116,24 @@ def _check_prefix(request: Request, prefix: str) -> None:
 
 
 def _check_contents(request: Request, prefix: str, home: Location) -> None:
-    """Check that neither the archive nor the records of runs are below the prefix."""
-    source, destination = request.source, request.destination
-    if destination.scheme == "file":
-        for place, what in ((source, "the archive"), (home, "the records of runs")):
-            if place.scheme == "file" and _is_below(place.key, prefix):
-                raise UsageError(f"{OPTION}: {what} ({place}) is below {prefix}")
-        return
-    same_bucket = (source.scheme, source.bucket) == (destination.scheme, destination.bucket)
-    if same_bucket and source.key.startswith(prefix):
-        raise UsageError(f"{OPTION}: the archive ({source}) is below {prefix}")
+    """Check that neither the archive nor the records of runs are or will be below the prefix."""
+    below = Location(request.destination.scheme, request.destination.bucket, prefix)
+    places = {"the archive": request.source, "the records of runs": home}
+    rule = request.after_success
+    if rule is not None and rule.target is not None:
+        places["the place that the archive is moved to"] = rule.target
+    for what, place in places.items():
+        if _is_below(place, below):
+            raise UsageError(f"{OPTION}: {what} ({place}) is below {prefix}")
 
 
-def _is_below(path: str, folder: str) -> bool:
-    """Return whether `path` is in `folder`, whatever links lead there."""
-    return (os.path.realpath(path) + "/").startswith(os.path.realpath(folder) + "/")
+def _is_below(place: Location, above: Location) -> bool:
+    """Return whether `place` is below `above`; of files, whatever links lead there."""
+    if (place.scheme, place.bucket) != (above.scheme, above.bucket):
+        return False
+    if place.scheme != "file":
+        return place.key.startswith(above.key)
+    return (os.path.realpath(place.key) + "/").startswith(os.path.realpath(above.key) + "/")
 
 
 def _check_others(request: Request, prefix: str, runs: Runs) -> None:

@@ -76,7 +76,7 @@ def price_run(report: Report, columns: Columns, context: Context) -> Cost | None
         express_seconds=0.0 if platform.direct else express_seconds(seconds),
         transitions=0 if platform.direct else _transitions(columns),
     )
-    return price(usage, platform)
+    return price(usage, platform.storing(report.options.objects))
 
 
 def _transitions(columns: Columns) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from s3unzip import rates
 from s3unzip.forecast import Latency, aws, local
 from s3unzip.forecast.cost import Usage, express_seconds, price
 from s3unzip.model import Requests
+from s3unzip.object_properties import STORAGE_CLASSES, ObjectProperties
 
 USAGE = Usage(
     members=1_000_000,
@@ -35,6 +37,37 @@ def test_a_million_members_by_hand() -> None:
     assert cost.unavoidable == pytest.approx(5.0)
     assert cost.unavoidable_share == pytest.approx(5.0 / cost.total)
     assert 0.95 < cost.unavoidable_share < 1
+
+
+@pytest.mark.parametrize(
+    ("storage_class", "writes", "each"),
+    [
+        ("STANDARD_IA", 1_000_000 + 5, 0.01 / 1000),
+        ("GLACIER_IR", 1_000_000 + 5, 0.02 / 1000),
+        ("DEEP_ARCHIVE", 1_000_000 + 1, 0.05 / 1000),  # its parts are billed as STANDARD
+    ],
+)
+def test_other_storage_classes_cost_more(storage_class: str, writes: int, each: float) -> None:
+    """Each write of a member has the class's price; records and LISTs have that of STANDARD."""
+    chosen = ObjectProperties(storage_class=storage_class)
+    cost = price(USAGE, aws(memory_mb=2048).storing(chosen))
+    plain = price(USAGE, aws(memory_mb=2048))
+    assert cost.total - plain.total == pytest.approx(writes * (each - 0.005 / 1000))
+    assert cost.unavoidable == pytest.approx(1_000_000 * each)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [None, ObjectProperties(), ObjectProperties(storage_class="INTELLIGENT_TIERING")],
+)
+def test_standard_prices_have_no_line_of_their_own(chosen: ObjectProperties | None) -> None:
+    """Classes whose writes cost the same are the same bill."""
+    assert price(USAGE, aws().storing(chosen)) == price(USAGE, aws())
+
+
+def test_every_storage_class_has_a_price() -> None:
+    """No class can be chosen that a forecast cannot price."""
+    assert rates.PRICES_S3_WRITE.keys() == set(STORAGE_CLASSES)
 
 
 def test_standard_children_cost_transitions() -> None:

@@ -80,6 +80,7 @@ def run_command(
         objects=objects.properties(),
     )
     connection.check_places(parse_source(source), parse_destination(dest))
+    connection.check_change(after_success)
     extra.check(dry_run=dry_run)
     if dry_run:
         request = Request(parse_source(source), parse_destination(dest), chosen)

@@ -139,6 +139,18 @@ class RunConnection(DestinationConnection):
             destination_kms_key=self.kms_key,
         )
 
+    def check_change(self, after_success: str | None) -> None:
+        """Check that the archive may be changed as it is reached.
+
+        Raises:
+            UsageError: it is read without credentials.
+        """
+        if after_success and self.no_sign_request:
+            raise UsageError(
+                "--after-success: with --no-sign-request the archive is reached without "
+                "credentials, so it cannot be changed; leave out one of them"
+            )
+
     def _destination_options(self) -> list[str]:
         own = {"--dest-owner": self.dest_owner, "--kms-key": self.kms_key}
         return [*super()._destination_options(), *(name for name, value in own.items() if value)]
