@@ -40,13 +40,13 @@ class Turn(NamedTuple):
     peer: Cost
 
 
-def make_archive() -> bytes:
+def make_archive(members: int = MEMBERS) -> bytes:
     """Return an archive of members with 11 KB plain and about 5 KB zipped each."""
     rng = random.Random(7)
     words = [rng.randbytes(5).hex() for _ in range(4000)]
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for number in range(MEMBERS):
+        for number in range(members):
             rows: list[dict[str, object]] = []
             size = 0
             while size < PLAIN:
