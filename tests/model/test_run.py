@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.model.run import ArchiveFacts, MemberFacts, Model, ViolationError
+from tests.model.facts import ArchiveFacts, MemberFacts, ViolationError
+from tests.model.run import Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import random
 import zipfile
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tests.model.run import ArchiveFacts, MemberFacts
+from tests.model.facts import ArchiveFacts, MemberFacts
+from tests.zips import Entry, Shape, build
 
 KEY = "archive.zip"
 PREFIX = "out/archive/"  # of every key at the destination
@@ -19,7 +21,8 @@ TUNING: dict[str, float] = {
     "copy_from": 2_000,
     "copy_task_bytes": 2_600,
     "copy_part_bytes": 1_100,
-    "split_from": 1 << 40,
+    "split_from": 8_000,
+    "segment_bytes": 2_600,
     "batch_members": 6,
     "read_piece": 900,
     "reads_ahead": 2,
@@ -40,6 +43,7 @@ class Recipe:
     streams: int = 0
     copies: int = 0
     split_copies: int = 0
+    split_streams: int = 0  # deflated members that are scanned, linked and cut into segments
     damaged: str = ""  # the member, small or large, whose data is not what the directory says
     refused: bool = False  # one member's name cannot be a key
     broken: bool = False  # the index cannot be read
@@ -53,6 +57,7 @@ def choose_recipe(rng: random.Random, version: int) -> Recipe:
         streams=rng.choice((0, 0, 1)),
         copies=rng.choice((0, 0, 1)),
         split_copies=rng.choice((0, 0, 1)),
+        split_streams=rng.choice((0, 0, 0, 1)),
         damaged=rng.choice(("small", "stream", "copy")) if rng.random() < 0.25 else "",
         refused=rng.random() < 0.1,
         broken=rng.random() < 0.03,
@@ -76,22 +81,19 @@ def older_objects(rng: random.Random, facts: ArchiveFacts) -> dict[str, bytes]:
 @lru_cache(maxsize=512)
 def make_archive(recipe: Recipe) -> tuple[bytes, ArchiveFacts]:
     """Return the bytes of an archive, and what is to become of its members."""
-    raw = io.BytesIO()
     members: list[MemberFacts] = []
-    damaged = -1
-    with zipfile.ZipFile(raw, "w") as archive:
-        archive.comment = f"version {recipe.version}".encode()
-        for name, body, method in _members(recipe):
-            info = zipfile.ZipInfo(name, (2024, 1, 2, 3, 4, 6))
-            info.compress_type = method
-            archive.writestr(info, body)
-            right = not name.startswith(("damaged", ".."))
-            members.append(MemberFacts(PREFIX + name, body, right=right))
-            if name.startswith("damaged"):
-                damaged = info.header_offset + 30 + len(name) + info.compress_size // 2
-    data = bytearray(raw.getvalue())
-    if damaged >= 0:
-        data[damaged] ^= 0xFF
+    entries: list[Entry] = []
+    for name, body, method in _members(recipe):
+        packed = _many_blocks(body) if name.startswith("deflated") else None
+        entries.append(Entry(name, body, method, data=packed))
+        right = not name.startswith(("damaged", ".."))
+        members.append(MemberFacts(PREFIX + name, body, right=right))
+    data = bytearray(build(*entries, shape=Shape(comment=f"version {recipe.version}".encode())))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            if info.filename.startswith("damaged"):
+                start = info.header_offset + 30 + len(info.filename)
+                data[start + info.compress_size // 2] ^= 0xFF
     if recipe.broken:
         del data[-30:]
     return bytes(data), ArchiveFacts(tuple(members), broken=recipe.broken)
@@ -115,4 +117,14 @@ def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:
     members += [(f"stream-{n}", rng.randbytes(5_300), deflated) for n in range(recipe.streams)]
     members += [(f"copy-{n}", rng.randbytes(2_300), stored) for n in range(recipe.copies)]
     members += [(f"split-{n}", rng.randbytes(6_000), stored) for n in range(recipe.split_copies)]
+    for n in range(recipe.split_streams):
+        words = [f"{rng.getrandbits(32):x}" for _ in range(300)]
+        members.append((f"deflated-{n}", " ".join(rng.choices(words, k=4_000)).encode(), deflated))
     return members
+
+
+@lru_cache(maxsize=16)
+def _many_blocks(body: bytes) -> bytes:
+    """Return a deflate stream whose blocks are so short that each segment begins with one."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15, 1)
+    return packer.compress(body) + packer.flush()

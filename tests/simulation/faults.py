@@ -26,6 +26,7 @@ class Fault(StrEnum):
     OUTAGE = "outage"  # every call, or every call of one kind, is refused for a while
     OVERWRITE = "overwrite"  # somebody puts another archive under the key
     DENY = "deny"  # a right is missing, for some calls or until an operator gives it back
+    ABORT = "abort"  # somebody aborts a run
     BUSY = "busy"  # no worker is free for an invocation
     TWICE = "twice"  # a message or an event is delivered twice
 
@@ -41,6 +42,7 @@ AMOUNTS = {
     Fault.OUTAGE: (0.3, 2),
     Fault.OVERWRITE: (0.15, 2),
     Fault.DENY: (0.25, 2),
+    Fault.ABORT: (0.15, 1),
     Fault.BUSY: (0.2, 5),
     Fault.TWICE: (0.4, 3),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.handlers import extract, link, plan, planner, report, scan
-from tests.model.run import ViolationError
+from tests.model.facts import ViolationError
 from tests.simulation.faults import Fault
 from tests.simulation.threads import Event
 from tests.simulation.world import Function

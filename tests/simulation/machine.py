@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.functions import NamedError, invoke
+from tests.simulation.paths import catch, choose, fill, look, retry_wait
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
 
@@ -26,7 +27,6 @@ Json = dict[str, Any]
 DEFINITION = Path(__file__).parents[1] / "infra/workflow.json"
 CHILD_SECONDS = 300.0  # the life of an Express child
 INLINE_AT_ONCE = 40  # iterations of an inline Map
-NOT_TASK_FAILED = frozenset({"States.Timeout"})  # what States.TaskFailed does not match
 
 
 @lru_cache(maxsize=1)
@@ -77,6 +77,13 @@ class Execution:
         self._process = Process(f"execution {self.name}")
         self._world.scheduler.spawn(self._process, self._run)
 
+    def stop(self) -> None:
+        """Stop it; what it has invoked goes on."""
+        self._kill(self._process)
+        self._world.model.execution_stopped(self.name)
+        self.status = "ABORTED"
+        self.over.set()
+
     def _run(self) -> None:
         try:
             self._walk(self._main, self._process)
@@ -102,7 +109,7 @@ class Execution:
             try:
                 branch.state, branch.data = self._step(one, branch, process)
             except NamedError as error:
-                caught = _catch(one, error)
+                caught = catch(one, error)
                 if caught is None:
                     self._world.note(f"{branch.state} failed: {error.name}")
                     raise
@@ -114,7 +121,7 @@ class Execution:
         data = branch.data
         match state["Type"]:
             case "Choice":
-                return _choose(state, data), data
+                return choose(state, data), data
             case "Wait":
                 self._world.scheduler.sleep(look(state["SecondsPath"], data))
             case "Map":
@@ -229,7 +236,7 @@ class Execution:
             self._attempts(task, values, context, until)
         except NamedError as error:
             self._world.note(f"child failed: {error.name}")
-            return _catch(task, error) is not None
+            return catch(task, error) is not None
         return True
 
     def _attempts(self, state: Json, data: Json, context: Json, until: float) -> Json:
@@ -243,7 +250,7 @@ class Execution:
             try:
                 return invoke(self._world, name, payload, until - scheduler.now)
             except NamedError as error:
-                wait = _retry_wait(state, error, tried)
+                wait = retry_wait(state, error, tried)
                 if wait is None:
                     raise
                 scheduler.sleep(self._world.scheduler.rng.uniform(0.0, wait))
@@ -269,74 +276,3 @@ class StateMachine:
 def _begin(machine: Json, data: Json) -> Branch:
     """Return the walk through a machine, or a branch of one, before its first state."""
     return Branch(machine["States"], str(machine["StartAt"]), data)
-
-
-def look(path: str, data: Json, context: Json | None = None) -> Any:
-    """Return the value at a path of the data or of the context object."""
-    if path.startswith("$$."):
-        return (context or {})[path.removeprefix("$$.")]
-    found: Any = data
-    for part in path.removeprefix("$.").split("."):
-        found = found[part]
-    return found
-
-
-def fill(template: Json, data: Json, context: Json) -> Json:
-    """Return a template with its paths looked up."""
-    return {
-        key.removesuffix(".$"): look(value, data, context) if key.endswith(".$") else value
-        for key, value in template.items()
-    }
-
-
-def _choose(state: Json, data: Json) -> str:
-    for rule in state["Choices"]:
-        if all(_holds(one, data) for one in rule.get("And", (rule,))):
-            return str(rule["Next"])
-    return str(state["Default"])
-
-
-def _holds(rule: Json, data: Json) -> bool:
-    """Say whether a comparison of a Choice rule holds."""
-    if "IsPresent" in rule:
-        return _is_present(rule["Variable"], data) is rule["IsPresent"]
-    value = look(rule["Variable"], data)
-    if "BooleanEquals" in rule:
-        return value is rule["BooleanEquals"]
-    if "NumericEquals" in rule:
-        return bool(value == rule["NumericEquals"])
-    return bool(value > rule["NumericGreaterThan"])
-
-
-def _is_present(path: str, data: Json) -> bool:
-    try:
-        look(path, data)
-    except KeyError:
-        return False
-    return True
-
-
-def _matches(names: list[str], error: NamedError) -> bool:
-    if error.name in names or "States.ALL" in names:
-        return True
-    return "States.TaskFailed" in names and error.name not in NOT_TASK_FAILED
-
-
-def _catch(state: Json, error: NamedError) -> str | None:
-    for rule in state.get("Catch", []):
-        if _matches(rule["ErrorEquals"], error):
-            return str(rule["Next"])
-    return None
-
-
-def _retry_wait(state: Json, error: NamedError, tried: dict[int, int]) -> float | None:
-    """Return the longest wait before the next attempt, None if there is none."""
-    for number, rule in enumerate(state.get("Retry", [])):
-        if _matches(rule["ErrorEquals"], error):
-            done = tried.get(number, 0)
-            if done >= rule["MaxAttempts"]:
-                return None
-            tried[number] = done + 1
-            wait = rule["IntervalSeconds"] * rule["BackoffRate"] ** done
-            return float(min(wait, rule.get("MaxDelaySeconds", wait)))
-    return None

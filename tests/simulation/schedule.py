@@ -15,9 +15,11 @@ from s3unzip.aws_lambda import environment, telemetry
 from s3unzip.model import Options, encode
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.ports import ObjectFacts
-from tests.model.run import NEVER, OVERWRITE, SKIP_UNCHANGED, Model, ViolationError
+from tests.model.facts import NEVER, OVERWRITE, SKIP_UNCHANGED, ViolationError
+from tests.model.run import Model
 from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive, older_objects
 from tests.simulation.faults import FaultPlan
+from tests.simulation.operator import Operator
 from tests.simulation.scheduler import Process, Scheduler, StuckError
 from tests.simulation.services import MACHINE, Services
 from tests.simulation.stores import SimulatedStores
@@ -27,8 +29,8 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-NOTICE_SECONDS = 600.0  # until an operator does anything
 REDRIVES = 4  # that an operator tries, once nothing goes wrong any more
+RETRIED = 0.3  # of the schedules whose runs have failed members
 
 
 class FailedScheduleError(AssertionError):
@@ -64,14 +66,14 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     versions = [choose_recipe(rng, version) for version in range(3)]
     older = older_objects(rng, make_archive(versions[0])[1]) if rng.random() < 0.3 else {}
     world = World(scheduler, faults, Model(rule, older))
-    for key, body in older.items():
-        metadata = {"zip-crc32": f"{crc32(body):08x}", "s3unzip-run": "older"}
-        world.members.put(key, body, ObjectFacts("text/plain", metadata), if_absent=False)
+    _put_older(world, older)
     services = Services(world)
     try:
         with substituted(scheduler), deployed(world, services, rule):
             _put_archives(world, services, versions)
-            _run_to_the_end(world, services)
+            operator = Operator(world, services, MACHINE)
+            world.abort = operator.abort
+            _run_to_the_end(world, operator)
         stored = {key: one.body for key, one in world.members.objects.items()}
         uploads = {
             upload: pending.facts.metadata["s3unzip-run"]
@@ -137,37 +139,24 @@ def _put_archives(world: World, services: Services, recipes: list[Any]) -> None:
     world.scheduler.spawn(Process("somebody"), put)
 
 
-def _run_to_the_end(world: World, services: Services) -> None:
-    """Run until all is quiet; then mend what was broken, and redrive what failed."""
+def _put_older(world: World, older: dict[str, bytes]) -> None:
+    for key, body in older.items():
+        metadata = {"zip-crc32": f"{crc32(body):08x}", "s3unzip-run": "older"}
+        world.members.put(key, body, ObjectFacts("text/plain", metadata), if_absent=False)
+
+
+def _run_to_the_end(world: World, operator: Operator) -> None:
+    """Run until all is quiet; then mend what was broken, redrive what failed, and maybe retry."""
     scheduler = world.scheduler
     scheduler.run()
     for _ in range(REDRIVES):
         world.faults.clear()
         world.denied.clear()
-        if not _redrive(world, services):
-            return
+        if not operator.redrive():
+            break
         scheduler.run()
-
-
-def _redrive(world: World, services: Services) -> bool:
-    """Do what an operator does; return whether there was anything to do."""
-    failed = [e for e in services.machine.executions.values() if e.status == "FAILED"]
-    letters, services.dead_letters = services.dead_letters, []
-    failures, services.undelivered = services.undelivered, []
-
-    def work() -> None:
-        world.scheduler.sleep(NOTICE_SECONDS)
-        for execution in failed:
-            world.note(f"redrive {execution.name}")
-            execution.start()
-            services.watch(execution.name)
-        for body in letters:
-            services.send(body)
-        for event in failures:
-            services.tell_failure(event)
-
-    world.scheduler.spawn(Process("operator"), work)
-    return bool(failed or letters or failures)
+    if world.faults.rng.random() < RETRIED and operator.retry():
+        scheduler.run()
 
 
 def object_created() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ConnectionClosedError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
@@ -39,6 +39,13 @@ class TakenError(Exception):
 
 class UnknownError(Exception):
     """ExecutionDoesNotExist."""
+
+
+class NotRedrivableError(ClientError):
+    """ExecutionNotRedrivable."""
+
+    def __init__(self) -> None:
+        super().__init__({"Error": {"Message": "it did not fail"}}, "RedriveExecution")
 
 
 @dataclass(slots=True)
@@ -138,13 +145,18 @@ class Services:
 
         def follow() -> None:
             execution.over.wait()
-            if execution.status == "FAILED":
+            if execution.status != "SUCCEEDED":
                 told = json.dumps(execution.told)
-                detail = {"name": name, "status": "FAILED", "input": told}
+                detail = {"name": name, "status": execution.status, "input": told}
                 for _ in range(2 if world.faults.injects(Fault.TWICE, "failure") else 1):
                     self.tell_failure({"detail": detail})
 
         world.scheduler.spawn(Process("event bus"), follow)
+
+    def redrive(self, name: str) -> None:
+        """Let an execution that ended early go on."""
+        self.machine.executions[name].start()
+        self.watch(name)
 
     def tell_failure(self, event: Json) -> None:
         """Invoke the report function with a failure until it takes it, or give up."""
@@ -180,8 +192,12 @@ class Services:
                 return SimpleNamespace(
                     start_execution=self._start_execution,
                     describe_execution=self._describe_execution,
+                    redrive_execution=self._redrive_execution,
+                    stop_execution=self._stop_execution,
                     exceptions=SimpleNamespace(
-                        ExecutionAlreadyExists=TakenError, ExecutionDoesNotExist=UnknownError
+                        ExecutionAlreadyExists=TakenError,
+                        ExecutionDoesNotExist=UnknownError,
+                        ExecutionNotRedrivable=NotRedrivableError,
                     ),
                 )
             case "events":
@@ -232,6 +248,28 @@ class Services:
         if found is None:
             raise UnknownError
         return {"status": found.status}
+
+    def _redrive_execution(self, executionArn: str) -> None:  # noqa: N803 - boto3's
+        name = executionArn.rpartition(":")[2]
+
+        def effect() -> bool:
+            ended_early = self.machine.executions[name].status in {"FAILED", "ABORTED"}
+            if ended_early:
+                self.redrive(name)
+            return ended_early
+
+        if not self._call(f"redrive {name}", effect):
+            raise NotRedrivableError
+
+    def _stop_execution(self, executionArn: str, cause: str) -> None:  # noqa: N803 - boto3's
+        name = executionArn.rpartition(":")[2]
+
+        def effect() -> None:
+            execution = self.machine.executions[name]
+            if execution.status == "RUNNING":
+                execution.stop()
+
+        self._call(f"stop {name}", effect)
 
     def _put_events(self, Entries: list[Json]) -> Json:  # noqa: N803 - boto3's
         def effect() -> Json:

@@ -13,7 +13,8 @@ from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.model.run import Attempt, Model
+    from tests.model.facts import Attempt
+    from tests.model.run import Model
     from tests.simulation.faults import FaultPlan
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class World:
     outages: dict[str, float] = field(default_factory=dict)  # until when, by right; "": each call
     denied: dict[str, int] = field(default_factory=dict)  # calls that a missing right still refuses
     overwrite: Callable[[], None] | None = None  # puts another archive, where one is left
+    abort: Callable[[], None] | None = None  # aborts a run that is active
     trace: list[str] = field(default_factory=list)
 
     def call(self, name: str, right: str, effect: Callable[[], T]) -> T:
@@ -81,6 +83,8 @@ class World:
         """Let happen what does not happen to the call itself."""
         if self.overwrite is not None and self.faults.injects(Fault.OVERWRITE, "the archive"):
             self.overwrite()
+        if self.abort is not None and self.faults.injects(Fault.ABORT, "a run"):
+            self.abort()
         if self.faults.injects(Fault.DENY, "a right"):
             right = self.faults.rng.choice(("GetObject", "PutObject"))
             self.denied[right] = self.faults.refusals()

@@ -39,7 +39,7 @@ class Refusal(Struct, frozen=True):
     event_time: float | None  # Unix seconds: when the archive was put
 
 
-def is_refused(request: Request, run: str, context: Context, calls: Calls) -> bool:
+def is_refused(request: Request | Report, run: str, context: Context, calls: Calls) -> bool:
     """Return whether this event was answered: its archive refused, and the run's event sent."""
     if request.event_time is None:
         return False

@@ -10,6 +10,7 @@ from s3unzip.aws_lambda.endings import is_first_end, note_failure, unplanned_rep
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
+from s3unzip.aws_lambda.refusals import is_refused
 from s3unzip.aws_lambda.sources import end_source
 from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
@@ -72,9 +73,16 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:
-    """Report a run whose planner failed: it has no plan to settle by."""
+    """Report a run whose planner failed: it has no plan to settle by.
+
+    A planner goes on after its execution was stopped. If it refused the archive, its report stays.
+    """
     worker = open_worker()
-    report = write_refusal(unplanned_report(failure, step.clock.now()), step)
+    report = unplanned_report(failure, step.clock.now())
+    calls = step.calls()
+    if is_refused(report, report.run, step, calls):
+        return {"verdict": report.verdict.value, **asdict(next_round(0, None))}
+    report = write_refusal(report, step, calls)
     record_archive(report)
     note_failure(RunRecords.open(worker.stores, report.run), failure)
     announce(open_client("events"), worker, report)

@@ -84,6 +84,24 @@ def test_an_archive_that_the_planner_refuses(
     assert (event["detail-type"], event["detail"]["run"]) == ("Archive Rejected", run)
 
 
+def test_a_refusal_by_a_planner_that_was_stopped_stays(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """A planner goes on after an abort: its report and its event are the only ones."""
+    functions = deploy(**SMALL_TAIL)
+    account.put("bad.zip", bytes(70_000))
+    functions.plan(object_created("bad.zip"))
+    (run,) = account.executions()
+    call_planner(functions, run)
+    heard = account.listen()
+    detail = {"name": run, "status": "ABORTED", "input": json.dumps(functions.told(run))}
+    report.handler({"detail": detail}, functions.invocation)
+    assert account.receive(heard) == []
+    found = records(functions, run).find_report()
+    assert found is not None
+    assert found.verdict is Verdict.REJECTED
+
+
 @pytest.mark.parametrize("newer", [b"", ARCHIVE + b"x", bytes(500)])
 def test_an_archive_that_is_overwritten_before_it_is_planned(
     started: Functions, account: Account, newer: bytes
