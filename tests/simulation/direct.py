@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from s3unzip.run_files import CLAIMS, REPORT
 from s3unzip.stores.ports import ObjectFacts
-from tests.model.run import OVERWRITE, Model
+from tests.model.facts import OVERWRITE
+from tests.model.run import Model
 from tests.simulation.archives import KEY, TUNING, Recipe, make_archive
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.schedule import deployed, object_created
