@@ -127,6 +127,14 @@ class Alarms(Construct):
             "intake.concurrency, tasks that wait want runs.max_workers or less throttling.",
         )
         self._alarm(
+            "RunsWaitLong",
+            measures.measure("WaitingAge", "Maximum"),
+            above=environment.alarms.waiting_seconds,
+            advice="A run has waited for workers longer than alarms.waiting_seconds. s3unzip runs "
+            "says how many wait and who is at work. Nothing is lost. If it lasts, raise "
+            "runs.concurrency with the account's quota, or lower runs.reserve.",
+        )
+        self._alarm(
             "S3Throttling",
             measures.measure("S3Throttles", "Sum"),
             above=environment.alarms.throttles,

@@ -78,7 +78,7 @@ class Dashboard(Construct):
                 heading("What failed"),
                 _failures(watched),
                 heading("Does work wait? Is it throttled?"),
-                _waiting(watched, measures),
+                *_waiting(watched, measures),
                 heading("How long"),
                 *_stages(measures),
                 heading("How much"),
@@ -169,55 +169,38 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _waiting(watched: Watched, measures: Measures) -> list[cloudwatch.IWidget]:
-    queue = watched.intake.queue
+def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidget]]:
+    """Return a row of what waits, and a row of what is throttled."""
+    queue, every = watched.intake.queue, watched.functions.by_name.items()
+    lengths = [
+        queue.metric_approximate_number_of_messages_visible(label="waiting", statistic="Maximum"),
+        queue.metric_approximate_number_of_messages_not_visible(
+            label="being planned", statistic="Maximum"
+        ),
+    ]
+    age = queue.metric_approximate_age_of_oldest_message(label="oldest", statistic="Maximum")
+    runs = {"RunsWaiting": measures.measure("RunsWaiting", "Maximum", "waiting")}
+    longest = {"WaitingAge": measures.measure("WaitingAge", "Maximum", "longest")}
+    throttles = [one.metric_throttles(label=name, statistic="Sum") for name, one in every]
+    slow = {"S3Throttles": measures.total("S3Throttles", "slow down")}
+    sources = {
+        "SourcesFinished": measures.total("SourcesFinished", "done"),
+        "SourcesNotFinished": measures.total("SourcesNotFinished", "not done"),
+    }
+    handed = {"DirectHandovers": measures.total("DirectHandovers", "handed over")}
     return [
-        graph(
-            "Queue: age of the oldest message",
-            [queue.metric_approximate_age_of_oldest_message(label="oldest", statistic="Maximum")],
-            unit="seconds",
-            width=4,
-        ),
-        graph(
-            "Queue: messages",
-            [
-                queue.metric_approximate_number_of_messages_visible(
-                    label="waiting", statistic="Maximum"
-                ),
-                queue.metric_approximate_number_of_messages_not_visible(
-                    label="being planned", statistic="Maximum"
-                ),
-            ],
-            unit="messages",
-            width=4,
-        ),
-        graph(
-            "Lambda throttles",
-            [
-                function.metric_throttles(label=name, statistic="Sum")
-                for name, function in watched.functions.by_name.items()
-            ],
-            unit="invocations",
-            width=4,
-        ),
-        own_graph(
-            "S3 throttles",
-            {"S3Throttles": measures.total("S3Throttles", "slow down")},
-            width=4,
-        ),
-        own_graph(
-            "Direct runs handed over",
-            {"DirectHandovers": measures.total("DirectHandovers", "handed over")},
-            width=4,
-        ),
-        own_graph(
-            "After success",
-            {
-                "SourcesFinished": measures.total("SourcesFinished", "done"),
-                "SourcesNotFinished": measures.total("SourcesNotFinished", "not done"),
-            },
-            width=4,
-        ),
+        [
+            graph("Queue: age of the oldest message", [age], unit="seconds"),
+            graph("Queue: messages", lengths, unit="messages"),
+            own_graph("Runs that wait for workers", runs),
+            own_graph("Longest wait for workers", longest),
+        ],
+        [
+            graph("Lambda throttles", throttles, unit="invocations"),
+            own_graph("S3 throttles", slow),
+            own_graph("Direct runs handed over", handed),
+            own_graph("After success", sources),
+        ],
     ]
 
 

@@ -179,7 +179,12 @@ class Definition:
             name,
             lambda_function=function,
             payload=sfn.TaskInput.from_object(
-                {"run.$": "$.run", "execution.$": "$$.Execution.Name", **more}
+                {
+                    "run.$": "$.run",
+                    "execution.$": "$$.Execution.Name",
+                    "machine.$": "$$.StateMachine.Id",
+                    **more,
+                }
             ),
             result_selector={f"{field}.$": f"$.Payload.{field}" for field in fields},
             result_path=f"$.{result}",

@@ -109,7 +109,29 @@ class Environment(Section):
                 f"functions.extract.reserved_concurrency ({reserved}): lower the one or raise "
                 "the other"
             )
+        if self.runs.reserve >= self.runs.concurrency:
+            raise ValueError(
+                f"runs.reserve: {self.runs.reserve} leaves no worker of runs.concurrency "
+                f"({self.runs.concurrency}): lower the one or raise the other"
+            )
         return self
+
+    @model_validator(mode="after")
+    def _check_tenants(self) -> Self:
+        for tenant in self.ingest.tenants:
+            if not tenant.startswith(self.ingest.prefix):
+                raise ValueError(
+                    f"ingest.tenants: {tenant} is not below ingest.prefix "
+                    f"({self.ingest.prefix}), so its archives would start no run: correct one of "
+                    "them"
+                )
+        return self
+
+    @property
+    def workers(self) -> int:
+        """The workers that all runs share: those reserved, or the account's less the reserve."""
+        reserved = self.functions.extract.reserved_concurrency
+        return self.runs.concurrency - self.runs.reserve if reserved is None else reserved
 
     @model_validator(mode="after")
     def _check_scopes(self) -> Self:

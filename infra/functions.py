@@ -173,6 +173,8 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.TUNING: json.dumps(tuning, sort_keys=True),
         Variable.LIMITS: json.dumps(limits, sort_keys=True),
         Variable.WORKER_MEMORY: str(environment.functions.extract.memory),
+        Variable.WORKERS: str(environment.workers),
+        Variable.TENANTS: json.dumps(environment.ingest.tenants),
         Variable.MAX_COST: "" if maximum is None else str(maximum),
         "POWERTOOLS_SERVICE_NAME": SERVICE,
         "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,

@@ -54,20 +54,8 @@ class Intake(Construct):
                 queue=self.dead_letters, max_receive_count=environment.intake.attempts
             ),
         )
-        self.rule = events.Rule(
-            self,
-            "ArchivePut",
-            description="An archive was put into the ingest bucket",
-            event_pattern=events.EventPattern(
-                source=["aws.s3"],
-                detail_type=["Object Created"],
-                detail={
-                    "bucket": {"name": [storage.ingest.bucket_name]},
-                    "object": {"key": _patterns(environment)},
-                },
-            ),
-            targets=[targets.SqsQueue(self.queue, dead_letter_queue=self.undelivered_archives)],
-        )
+        for number, tenant in enumerate(environment.ingest.tenants or [""]):
+            self._add_rule(f"ArchivePut{number or ''}", environment, storage, tenant)
         plan.add_event_source(
             sources.SqsEventSource(
                 self.queue,
@@ -77,6 +65,37 @@ class Intake(Construct):
             )
         )
         plan.add_environment(Variable.QUEUE, self.queue.queue_url)
+        # The reminder that runs wait for workers.
+        plan.add_to_role_policy(
+            iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
+        )
+
+    def _add_rule(self, name: str, environment: Environment, storage: Storage, tenant: str) -> None:
+        """Queue the archives of a tenant, or all archives.
+
+        The messages of one tenant are one message group, so the queue is fair between tenants: a
+        tenant with many messages in flight holds up only itself (developer guide of SQS, "Amazon
+        SQS fair queues"; SqsParameters in the API reference of EventBridge).
+        """
+        rule = events.Rule(
+            self,
+            name,
+            description=f"An archive was put into the ingest bucket, below '{tenant}'"
+            if tenant
+            else "An archive was put into the ingest bucket",
+            event_pattern=events.EventPattern(
+                source=["aws.s3"],
+                detail_type=["Object Created"],
+                detail={
+                    "bucket": {"name": [storage.ingest.bucket_name]},
+                    "object": {"key": _patterns(environment, tenant)},
+                },
+            ),
+            targets=[targets.SqsQueue(self.queue, dead_letter_queue=self.undelivered_archives)],
+        )
+        resource = rule.node.default_child
+        if tenant and isinstance(resource, events.CfnRule):
+            resource.add_property_override("Targets.0.SqsParameters.MessageGroupId", tenant)
 
     def take_nested(self, *functions: lambda_.Function) -> None:
         """Allow `functions`, which end runs, to queue the archives that a run extracted."""
@@ -87,10 +106,11 @@ class Intake(Construct):
             )
 
 
-def _patterns(environment: Environment) -> list[dict[str, str]]:
+def _patterns(environment: Environment, tenant: str = "") -> list[dict[str, str]]:
     """Return the patterns of keys that start a run.
 
     Each has prefix and suffix, because separate patterns would mean "or".
     """
     ingest = environment.ingest
-    return [{"wildcard": f"{ingest.prefix}*{suffix}"} for suffix in spellings(ingest.suffix)]
+    prefix = tenant or ingest.prefix
+    return [{"wildcard": f"{prefix}*{suffix}"} for suffix in spellings(ingest.suffix)]

@@ -51,9 +51,14 @@ WILDCARDS = (
         "CDK grants a function together with its versions; the function is exact.",
     ),
     Wildcard(
-        r"states:(DescribeExecution|StopExecution|RedriveExecution)",
+        r"states:(DescribeExecution|StopExecution|RedriveExecution|ListMapRuns)",
         r"arn:.+:execution:(?!\*).+:\*",
         "Executions and map runs have no ARNs before they exist; the state machine is exact.",
+    ),
+    Wildcard(
+        r"states:UpdateMapRun",
+        r"arn:.+:mapRun:(?!\*).+/\*",
+        "Map runs have no ARNs before they exist; the state machine is exact.",
     ),
 )
 

@@ -44,6 +44,9 @@ def function_rights(
     list_runs = _allow(["s3:ListBucket"], storage.work.bucket_arn)
     list_members = _allow(["s3:ListBucket"], storage.destination.bucket_arn)
     announce = _announce(bus)
+    # The entries of `s3unzip.aws_lambda.admission.ledger`.
+    entries = storage.work.arn_for_objects(f"{environment.work.prefix}runs/-shares/*")
+    drop_entries = _allow(["s3:DeleteObject"], entries)
     rights = {
         "plan": [
             read_archive,
@@ -53,6 +56,7 @@ def function_rights(
             list_members,
             records,
             list_runs,
+            drop_entries,
             announce,
         ],
         "planner": [
@@ -61,6 +65,7 @@ def function_rights(
             _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
             records,
             list_runs,
+            drop_entries,
             announce,
         ],
         "scan": [

@@ -46,6 +46,11 @@ def runbook_steps(environment: str, dead_letters_arn: str, report_function: str)
             f"Runs failed without a report: invoke `{report_function}` with each message.",
         ),
         Step(
+            ("RunsWaitLong",),
+            f"Runs wait for workers: `s3unzip runs {env}`. Nothing is lost. If it lasts: "
+            "docs/howto/bursts.md.",
+        ),
+        Step(
             ("SlowArchives", "S3Throttling", "ExtractThrottled"),
             "Runs go on, slower. Compare the stages and the throttles below: a queue that waits "
             "needs `intake.concurrency`, tasks that wait need `runs.max_workers` or fewer "

@@ -13,6 +13,7 @@ from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?][^*?]*/)?$", max_length=512)]  # "" or "a/b/"
+TenantPrefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.!/-]{1,99}/$")]
 KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
 SecretArn = Annotated[
     str,
@@ -54,6 +55,9 @@ class IngestSection(BucketSection):
     suffix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")] = ".zip"
     versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
     expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
+    tenants: Annotated[
+        list[TenantPrefix], Field(max_length=100)
+    ] = []  # prefixes that name a tenant each; with them only archives below one start runs
     request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
 
 
@@ -181,8 +185,10 @@ class IntakeSection(Section):
 
 
 class RunsSection(Section):
-    """Limits of one run."""
+    """Limits of one run, and of all runs together."""
 
+    concurrency: Annotated[int, Field(ge=2)] = 1_000  # of all functions: the account's quota
+    reserve: Annotated[int, Field(ge=1)] = 200  # of it, what all runs leave to others
     max_workers: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
 
@@ -192,6 +198,7 @@ class AlarmsSection(Section):
 
     email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
     archive_p95_seconds: Annotated[int, Field(ge=1)]
+    waiting_seconds: Annotated[int, Field(ge=1)] = 3_600  # that a run has waited for workers
     throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes
 
 

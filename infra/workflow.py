@@ -62,12 +62,7 @@ class Workflow(Construct):
         )
         self._allow_work(environment, storage)
         functions.plan.add_environment(Variable.STATE_MACHINE, self.state_machine.state_machine_arn)
-        functions.plan.add_to_role_policy(
-            iam.PolicyStatement(
-                actions=["states:StartExecution"],
-                resources=[self.state_machine.state_machine_arn],
-            )
-        )
+        self._allow_admission(functions)
 
     def report_failures(self, functions: Functions, intake: Intake) -> None:
         """Let the report function settle every execution that failed or was stopped."""
@@ -90,6 +85,40 @@ class Workflow(Construct):
                     retry_attempts=10,
                     max_event_age=cdk.Duration.hours(6),
                 )
+            ],
+        )
+
+    def _allow_admission(self, functions: Functions) -> None:
+        """Let plan and report start executions, and change the concurrency of their Map Runs.
+
+        A policy of its own, not the default policy of the role: the state machine calls the report
+        function, which depends on that one.
+        """
+        machine = self.state_machine
+        arn = cdk.Stack.of(self).format_arn(
+            service="states",
+            resource="execution",
+            resource_name=f"{machine.state_machine_name}:*",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        maps = cdk.Stack.of(self).format_arn(
+            service="states",
+            resource="mapRun",
+            resource_name=f"{machine.state_machine_name}/*",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        iam.Policy(
+            self,
+            "Admission",
+            roles=[role for role in (functions.plan.role, functions.report.role) if role],
+            statements=[
+                iam.PolicyStatement(
+                    actions=["states:StartExecution"], resources=[machine.state_machine_arn]
+                ),
+                iam.PolicyStatement(
+                    actions=["states:DescribeExecution", "states:ListMapRuns"], resources=[arn]
+                ),
+                iam.PolicyStatement(actions=["states:UpdateMapRun"], resources=[maps]),
             ],
         )
 

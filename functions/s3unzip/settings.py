@@ -63,6 +63,8 @@ class Variable(StrEnum):
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
     WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: forecasts price it
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
+    WORKERS = "S3UNZIP_WORKERS"  # that all runs share; without it, tuning.max_workers
+    TENANTS = "S3UNZIP_TENANTS"  # JSON array of the prefixes of archives that name a tenant each
 
 
 MAY_BE_ZERO = frozenset(

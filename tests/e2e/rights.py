@@ -19,6 +19,7 @@ NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniSta
 # What no run on an emulator can show the need of.
 LARGE = "after a failed write of more than 16 MiB"
 NO_VERSIONS = "where the ingest bucket has no versions"
+ENTRIES = "by runs that wait for workers, or are planned by the planner"
 AGAIN = "where the planner is tried again"
 RARE = {
     ("plan", "s3:ListBucket", "work"): NOT_THERE,
@@ -26,6 +27,8 @@ RARE = {
     ("planner", "s3:ListBucket", "ingest"): NOT_THERE,
     ("planner", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("plan", "s3:AbortMultipartUpload", RUNS): LARGE,
+    ("plan", "s3:DeleteObject", RUNS): ENTRIES,
+    ("planner", "s3:DeleteObject", RUNS): ENTRIES,
     ("scan", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("link", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("extract", "s3:AbortMultipartUpload", RUNS): LARGE,
@@ -64,11 +67,13 @@ RIGHTS = [
         ("plan", MEMBERS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
         ("plan", "destination", ("s3:ListBucket",)),
         ("plan", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
+        ("plan", RUNS, ("s3:DeleteObject",)),
         ("plan", "work", ("s3:ListBucket",)),
         ("planner", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
         ("planner", "ingest", ("s3:ListBucket",)),
         ("planner", MEMBERS, ("s3:PutObject", "s3:AbortMultipartUpload")),
         ("planner", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
+        ("planner", RUNS, ("s3:DeleteObject",)),
         ("planner", "work", ("s3:ListBucket",)),
         ("scan", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
         ("scan", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),

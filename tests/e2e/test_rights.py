@@ -200,7 +200,8 @@ def without(pipeline: DeployedPipeline, right: Right) -> Iterator[None]:
     iam = pipeline.client("iam")
     roles = [one["RoleName"] for one in iam.list_roles()["Roles"]]
     (role,) = (one for one in roles if f"Functions{right.function.capitalize()}Role" in one)
-    (policy,) = iam.list_role_policies(RoleName=role)["PolicyNames"]
+    policies = iam.list_role_policies(RoleName=role)["PolicyNames"]
+    (policy,) = (one for one in policies if "DefaultPolicy" in one)
     kept = iam.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
     rest = [part for one in kept["Statement"] for part in without_right(one, right)]
     changed = {**kept, "Statement": rest}

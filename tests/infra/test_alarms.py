@@ -44,7 +44,7 @@ def rows(page: str, header: str) -> list[str]:
 def test_alarms(dev: Synthesized) -> None:
     """Each alarm watches a metric that exists and says what to do."""
     alarms = dev.resources("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 11
+    assert len(alarms) == 12
     for alarm in alarms.values():
         properties = alarm["Properties"]
         assert len(properties["AlarmDescription"]) > 80

@@ -10,6 +10,7 @@ import pytest
 from infra.environment import Environment, load_environment
 from infra.reasons import reason_for, resources_of
 from s3unzip.settings import PROCESS_VARIABLES, Variable
+from tests.infra.templates import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ ARCHIVES = "<StorageIngest.Arn>/*"
 MEMBERS = "<StorageDestination.Arn>/*"
 RUNS = "<StorageWork.Arn>/runs/*"
 WORK = "<StorageWork.Arn>"
+ENTRIES = "<StorageWork.Arn>/runs/-shares/*"
 BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/default"
 EXECUTIONS = (
     "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:execution:"
@@ -42,7 +44,8 @@ RIGHTS = {
         ("s3:AbortMultipartUpload", RUNS),
         ("s3:ListBucket", "<StorageWork.Arn>"),
         ("events:PutEvents", BUS),
-        ("states:StartExecution", "<WorkflowRuns>"),
+        ("s3:DeleteObject", ENTRIES),
+        ("sqs:SendMessage", "<IntakeQueue.Arn>"),
         ("sqs:ReceiveMessage", "<IntakeQueue.Arn>"),
         ("sqs:ChangeMessageVisibility", "<IntakeQueue.Arn>"),
         ("sqs:GetQueueUrl", "<IntakeQueue.Arn>"),
@@ -59,6 +62,7 @@ RIGHTS = {
         ("s3:PutObject", RUNS),
         ("s3:AbortMultipartUpload", RUNS),
         ("s3:ListBucket", "<StorageWork.Arn>"),
+        ("s3:DeleteObject", ENTRIES),
         ("events:PutEvents", BUS),
     },
     "scan": {
@@ -115,6 +119,23 @@ def test_rights_are_exact(dev: Synthesized, function: str) -> None:
     logs = f"<Functions{function.capitalize()}Logs.Arn>"
     own = {("logs:CreateLogStream", logs), ("logs:PutLogEvents", logs)}
     assert dev.rights(function) == RIGHTS[function] | own | XRAY
+
+
+def test_plan_and_report_may_start_runs_and_move_their_shares(dev: Synthesized) -> None:
+    """Their policy names the one state machine; the report's default policy cannot name it."""
+    found = {
+        (action, resource)
+        for statement in dev.statements("WorkflowAdmission")
+        for action in listed(statement["Action"])
+        for resource in resources_of(statement)
+    }
+    assert {action for action, _ in found} == {
+        "states:StartExecution",
+        "states:DescribeExecution",
+        "states:ListMapRuns",
+        "states:UpdateMapRun",
+    }
+    assert all("WorkflowRuns" in resource for _, resource in found)
 
 
 def test_each_function_has_its_own_role(dev: Synthesized) -> None:

@@ -83,6 +83,7 @@ class Capacity(NamedTuple):
     tuning: Tuning
     platform: Platform
     max_cost: float | None  # dollars
+    workers: int  # of all runs together
 
 
 class LambdaConfig(Struct, frozen=True):
@@ -112,6 +113,13 @@ class LambdaConfig(Struct, frozen=True):
             options=self.options,
             after_success=rule and rule.below(key.removeprefix(trigger.prefix)),
         )
+
+    workers: int = 1  # that all runs share
+    tenants: tuple[str, ...] = ()  # prefixes of archives, each that of a tenant
+
+    def tenant_of(self, key: str) -> str:
+        """Return the prefix of the tenant whose archive has this key; empty: of none."""
+        return max((one for one in self.tenants if key.startswith(one)), key=len, default="")
 
     def context(self, invocation: LambdaContext, end: float = math.inf) -> Context:
         """Return the context of one invocation that ends at `end`."""
@@ -180,7 +188,8 @@ def read_scale(variables: Mapping[str, str]) -> Capacity:
     tuning = make_tuning(_table(variables, Variable.TUNING))
     memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
     platform = aws(workers=tuning.max_workers, memory_mb=memory)
-    return Capacity(tuning, platform, _number(variables, Variable.MAX_COST))
+    workers = int(_number(variables, Variable.WORKERS) or tuning.max_workers)
+    return Capacity(tuning, platform, _number(variables, Variable.MAX_COST), workers)
 
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
@@ -217,6 +226,8 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         platform=scale.platform,
         max_cost=scale.max_cost,
         after_success=orders.after_success,
+        workers=scale.workers,
+        tenants=decode(variables.get(Variable.TENANTS) or "[]", tuple[str, ...]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Starts the execution of a run; its name is the run's id, so it starts only once."""
+"""The input of a run's execution, whose name is the run's id."""
 
 from __future__ import annotations
 
@@ -12,32 +12,12 @@ from s3unzip.model import ScanTask, Task, encode
 from s3unzip.planning.lists import Shares, WorkList, choose_inline
 
 if TYPE_CHECKING:
-    from mypy_boto3_stepfunctions import SFNClient
-
-    from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.model import Location, PlanSummary, Request
     from s3unzip.runs.records import RunRecords
     from s3unzip.settings import Tuning
 
 MAX_INPUT = 32 * 1024  # bytes; the limit of Step Functions is 262,144
 InlineLists = Mapping[WorkList, Sequence[Task | ScanTask]]
-
-
-def start_execution(
-    client: SFNClient, worker: LambdaConfig, run: str, payload: Mapping[str, Any]
-) -> bool:
-    """Start the run's execution with the input `payload`; return False if it already exists.
-
-    Step Functions forgets an execution 90 days after its end (quotas of
-    Standard workflows).
-    """
-    try:
-        client.start_execution(
-            stateMachineArn=worker.state_machine, name=run, input=encode(payload).decode()
-        )
-    except client.exceptions.ExecutionAlreadyExists:
-        return False
-    return True
 
 
 def unplanned_input(request: Request) -> dict[str, Any]:

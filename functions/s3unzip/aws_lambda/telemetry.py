@@ -140,6 +140,12 @@ def record_handover() -> None:
     _add("DirectHandovers", 1)
 
 
+def record_waiting(runs: int, seconds: float) -> None:
+    """Measure how many runs wait for workers, and how long the first of them has waited."""
+    _add("RunsWaiting", runs)
+    _add("WaitingAge", seconds)
+
+
 def record_archive(report: Report, *, first: bool = True) -> None:
     """Measure one finished run, and count its failures by reason in the log.
 

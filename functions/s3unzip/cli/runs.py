@@ -60,6 +60,10 @@ class Runs(Protocol):
         """Return what the Map at work has to do, None where there is none."""
         ...
 
+    def explain_waiting(self) -> str:
+        """Return what runs wait for; empty where none waits."""
+        ...
+
 
 class LocalRuns:
     """The runs that this machine did."""
@@ -120,6 +124,10 @@ class LocalRuns:
         """Return None."""
         return None
 
+    def explain_waiting(self) -> str:
+        """Return nothing: here no run waits."""
+        return ""
+
 
 def open_runs(environment: str | None, config: StoreConfig) -> Runs:
     """Return the runs of a deployed environment, or of this machine."""
@@ -157,7 +165,7 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
     """One line of ``s3unzip runs``."""
 
     run: str
-    state: str  # the verdict; RUNNING, STOPPED or UNFINISHED where there is none
+    state: str  # the verdict; RUNNING, WAITING, STOPPED or UNFINISHED where there is none
     started: float  # Unix seconds
     seconds: float | None = None
     source: str = ""

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from s3unzip.aws_lambda.admission.opening import REMINDER, open_door
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import read_requests
 from s3unzip.aws_lambda.intake.archive import take_archive
@@ -36,6 +37,9 @@ def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: 
     try:
         config = open_worker()
         context = config.context(lambda_context)
+        if record["body"] == REMINDER:
+            open_door(context).look()
+            return True
         memory, tuning = int(lambda_context.memory_limit_in_mb), config.tuning
         function = one_function(memory, member_seconds=tuning.member_seconds)
         for request in read_requests(record["body"], config, time.time()):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import asdict
 
+from s3unzip.aws_lambda.admission.opening import open_door
 from s3unzip.aws_lambda.endings import is_first_end, note_failure, unplanned_report
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
@@ -15,7 +17,7 @@ from s3unzip.aws_lambda.sources import end_source
 from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.clients import preload
-from s3unzip.errors import RunStoppedError
+from s3unzip.errors import RunStoppedError, S3UnzipError
 from s3unzip.model import Run, Verdict
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.refusal import write_refusal
@@ -49,6 +51,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
     ending = failure or event
     if failure:
+        _release(failure["name"], ending, step)
         # The summary is the plan's last object: without it there is nothing to settle by.
         plan = RunRecords.open(worker.stores, run_of(failure["name"]), calls).find_summary()
         if plan is None:
@@ -67,9 +70,23 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         record_archive(settled.report, first=first)
         _end(run, settled, ending, step)
         end_source(run, settled.report, step)
+        if not failure:
+            _release(execution, ending, step)
     earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}
+
+
+def _release(execution: str, ending: dict[str, Any], step: Context) -> None:
+    """Give the workers of an execution to others; a fault is no reason not to report the run.
+
+    What stays in the ledger then is found later (`s3unzip.aws_lambda.admission.door`).
+    """
+    machine = ending.get("stateMachineArn") or ending.get("machine") or ""
+    try:
+        open_door(step, machine).release(execution)
+    except (S3UnzipError, BotoCoreError, ClientError) as error:
+        logger.warning("workers are not given to others", error=str(error))
 
 
 def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:

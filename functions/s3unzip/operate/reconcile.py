@@ -21,6 +21,7 @@ from s3unzip.model import Location, Request, run_id
 from s3unzip.operate.direct_runs import is_claimed
 from s3unzip.operate.queue import ArchiveEvent, send_events
 from s3unzip.operate.runs import RUNNING
+from s3unzip.operate.waiting import WAITING
 from s3unzip.planning.parts import read_whole_tail
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
@@ -103,8 +104,8 @@ def _look(
     if pin.parts and records.find_report() is not None:
         return None
     state = runs.state(run)
-    if state == RUNNING:
-        return state
+    if state in (RUNNING, WAITING):
+        return RUNNING
     began = state is not None or records.exists()
     if not began and is_claimed(runs, run):
         return RUNNING

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from s3unzip.aws_lambda.admission.ledger import FOLDER
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.intake.claims import list_direct_runs
@@ -24,7 +25,9 @@ from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location, run_stem
 from s3unzip.operate.bundled_store import BundledRunStore
 from s3unzip.operate.redriving import why_not_redriven
+from s3unzip.operate.run_ids import MAX_RUNS, list_run_ids
 from s3unzip.operate.stack import find_stack
+from s3unzip.operate.waiting import WAITING, WaitingRuns
 from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import Items, RunEntry, unique_runs
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
 
 RUNNING = "RUNNING"
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
-MAX_RUNS = 1_000  # executions that are searched for the beginning of an id
 
 
 class DeployedRuns:
@@ -66,6 +68,7 @@ class DeployedRuns:
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         self._stores = S3Stores(self.work_location, access=access)
+        self.waiting = WaitingRuns(self._stores.run_store(FOLDER))
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""
@@ -101,6 +104,10 @@ class DeployedRuns:
         """The stores that the runs' records are in, and the operator's way to the rest."""
         return self._stores
 
+    def explain_waiting(self) -> str:
+        """Return what runs wait for; empty if none waits."""
+        return self.waiting.explain()
+
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
         return RunRecords(self._store(run))
@@ -121,7 +128,9 @@ class DeployedRuns:
         refused = list_refusals(client, work, limit)
         direct = list_direct_runs(client, work, limit)
         runs = heapq.merge(
-            self._executions(limit), refused, direct, key=lambda one: one.started, reverse=True
+            *(self._executions(limit), refused, direct, self.waiting.entries()),
+            key=lambda one: one.started,
+            reverse=True,
         )
         yield from itertools.islice(unique_runs(runs), limit)
 
@@ -148,7 +157,7 @@ class DeployedRuns:
             if latest is None:
                 raise NotFoundError(f"no run of {self.environment} has begun yet")
             return run_of(latest.id)
-        found = self._ids_with_records(name) or self._direct_ids(name)
+        found = self._recorded_ids(name) or self._direct_ids(name) or self.waiting.ids(name)
         if name in found:
             return name
         if not found:
@@ -161,13 +170,13 @@ class DeployedRuns:
         """Return the ids of the runs of archives with the name of `source`, the earliest first."""
         dated = [
             (self.records(run).read_run().created, run)
-            for run in self._ids_with_records(f"{run_stem(source)}-")
+            for run in self._recorded_ids(f"{run_stem(source)}-")
         ]
         return [run for _, run in sorted(dated)]
 
     def state(self, run: str) -> str | None:
-        """Return the state of the run's last execution; None: it never had one."""
-        return self._last(run)[1]
+        """Return the state of the run's last execution; None: it never had one, nor waits."""
+        return self._last(run)[1] or (WAITING if run in self.waiting.ids(run) else None)
 
     def items(self, run: str) -> Items | None:
         """Return the item counts of the active Map, None if there is none."""
@@ -239,9 +248,13 @@ class DeployedRuns:
     def stop(self, run: str) -> bool:
         """Stop the run's execution and wait for its end; return False if none was active.
 
+        A run that waits for workers waits no more.
+
         Raises:
             ServiceFaultError: it did not end in a minute.
         """
+        if self.waiting.drop(run):
+            return True
         execution, state = self._last(run)
         if state != RUNNING:
             return False
@@ -274,21 +287,8 @@ class DeployedRuns:
         except (BotoCoreError, ClientError) as error:
             raise read_fault(error, "states:DescribeExecution") from None
 
-    def _ids_with_records(self, name: str) -> list[str]:
-        """Return the ids that begin with `name` of runs with records."""
-        prefix = f"{self._prefix}runs/"
-        try:
-            answer = self._stores.session.control.list_objects_v2(
-                Bucket=self.work_location.bucket,
-                Prefix=prefix + name,
-                Delimiter="/",
-                MaxKeys=MAX_RUNS,
-            )
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "s3:ListBucket") from None
-        found = [one["Prefix"] for one in answer.get("CommonPrefixes", ())]
-        names = [one.removeprefix(prefix).rstrip("/") for one in found]
-        return [one for one in names if not one.startswith("-")]
+    def _recorded_ids(self, name: str) -> list[str]:
+        return list_run_ids(self._stores.session.control, self.work_location, name)
 
     def _direct_ids(self, name: str) -> list[str]:
         """Return the ids that begin with `name` of direct runs, which may have no records yet."""

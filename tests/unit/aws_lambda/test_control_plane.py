@@ -13,10 +13,13 @@ from msgspec.structs import replace
 
 from infra.environment import load_environment
 from infra.intake import _patterns
+from s3unzip.aws_lambda.admission.bids import planned_bid
+from s3unzip.aws_lambda.admission.door import Start
+from s3unzip.aws_lambda.admission.opening import open_door
 from s3unzip.aws_lambda.environment import open_client, open_worker, read_scale
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.events import announce, queue_nested, read_requests
-from s3unzip.aws_lambda.executions import planned_input, start_execution
+from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.refusals import list_refusals, note_refusal
 from s3unzip.aws_lambda.secrets import open_secrets, read_secret
 from s3unzip.errors import (
@@ -56,12 +59,18 @@ def worker(account: Account, monkeypatch: pytest.MonkeyPatch) -> LambdaConfig:
     return open_worker()
 
 
-def test_an_execution_is_started_once(worker: LambdaConfig) -> None:
-    """The name is the run's id: another input is no other run."""
-    client = open_client("stepfunctions")
-    assert start_execution(client, worker, RUN.id, planned_input(worker.work, PLAN, {})) is True
-    other = planned_input(worker.work, replace(PLAN, concurrency=2), {})
-    assert start_execution(client, worker, RUN.id, other) is False
+def test_an_execution_is_started_once(worker: LambdaConfig, account: Account) -> None:
+    """The name is the run's id: another input is no other run, and holds no workers."""
+    door = open_door(worker.context(Invocation()))
+    bid = planned_bid(PLAN, worker, 5.0)
+    assert door.start(bid, planned_input(worker.work, PLAN, {})) is Start.STARTED
+    assert door.start(bid, {}) is Start.KNOWN
+    door.release(RUN.id)
+    assert (
+        door.start(bid, planned_input(worker.work, replace(PLAN, split_members=1), {}))
+        is Start.KNOWN
+    )
+    assert account.objects("work") == {}
 
 
 def test_the_event_of_a_run_arrives(worker: LambdaConfig, account: Account) -> None:

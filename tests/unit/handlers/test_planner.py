@@ -50,7 +50,7 @@ def test_a_large_directory_is_planned_by_the_execution(
 ) -> None:
     """The function at the queue writes nothing; the planner's answer is what the Maps read."""
     (run,) = account.executions()
-    assert account.objects("work") == {}
+    assert account.objects("work", f"runs/{run}/") == {}
     assert started.told(run)["planned"] is False
     answer = call_planner(started, run)
     assert (answer["refused"], answer["run"]["id"]) == (False, run)

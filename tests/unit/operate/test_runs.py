@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from s3unzip.cli.main import main
 from s3unzip.errors import NotFoundError, StorageError, UsageError
 from s3unzip.operate.runs import DeployedRuns
+from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import Entry, build
@@ -169,3 +171,31 @@ def test_the_input_of_a_retry_is_the_runs_own(
     assert (after["inline"], after["split_members"], after["whole_at_once"]) == ({}, 0, 1)
     assert set(before["inline"]) == {"whole", "scan", "slices"}
     assert json.dumps(after["run"]) == json.dumps(before["run"])
+
+
+def test_runs_that_wait_for_workers(
+    functions: Functions,
+    open_runs: Callable[[], DeployedRuns],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They are listed as WAITING, with what they wait for, and can be aborted."""
+    monkeypatch.setenv(Variable.WORKERS, "1")
+    for number in range(6):
+        functions.account.put(f"{number}.zip", build(Entry("m", b"x" * 300)))
+        functions.plan(object_created(f"{number}.zip"))
+    runs = open_runs()
+    waiting = [run.id for run in runs.recent(10) if run.state == "WAITING"]
+    assert len(waiting) == 2
+    assert [runs.state(run) for run in waiting] == ["WAITING", "WAITING"]
+    assert runs.find(waiting[0][:-3]) == waiting[0]
+    assert "waiting for workers: 2; at work: 4" in runs.explain_waiting()
+    with pytest.raises(SystemExit, match="0"):
+        main(["runs", "--env", "dev"])
+    told = capsys.readouterr()
+    assert told.out.count("WAITING") == 2
+    assert "waiting for workers: 2" in told.err
+    for run in waiting:
+        assert runs.stop(run) is True
+    assert runs.explain_waiting() == ""
+    assert runs.state(waiting[0]) is None

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from s3unzip.aws_lambda.admission.bids import planned_bid, unplanned_bid
+from s3unzip.aws_lambda.admission.door import Start
+from s3unzip.aws_lambda.admission.opening import open_door
 from s3unzip.aws_lambda.budget import refuse_cost
-from s3unzip.aws_lambda.environment import open_client, open_worker
-from s3unzip.aws_lambda.executions import (
-    planned_input,
-    read_inline_lists,
-    start_execution,
-    unplanned_input,
-)
+from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws_lambda.executions import planned_input, read_inline_lists, unplanned_input
 from s3unzip.aws_lambda.intake.claims import Hold, claim_name, take_claim
 from s3unzip.aws_lambda.intake.direct_run import publish, run_direct
 from s3unzip.aws_lambda.intake.planner import refuse
@@ -192,17 +190,18 @@ def _plan_execution(intake: Intake) -> None:
     bind_run(summary.run)
     inline = read_inline_lists(summary, records, config.tuning)
     payload = planned_input(config.work, summary, inline)
-    started = start_execution(open_client("stepfunctions"), config, summary.run.id, payload)
-    logger.info("run started" if started else "run is known", tasks=summary.tasks)
+    bid = planned_bid(summary, config, context.clock.now())
+    start = open_door(context).start(bid, payload)
+    logger.info("run", start=start.name, tasks=summary.tasks)
     if known and request.after_success is not None:
         end_source_again(records, context)
 
 
 def _start_unplanned(intake: Intake) -> None:
     """Start an execution that plans first; of the same name there is one."""
-    payload = unplanned_input(intake.request)
-    started = start_execution(open_client("stepfunctions"), open_worker(), intake.run, payload)
-    logger.info("run started" if started else "run is known", run=intake.run)
-    if not started and intake.request.after_success is not None:
-        records = RunRecords.open(intake.context.stores, intake.run, intake.calls)
-        end_source_again(records, intake.context)
+    request, context = intake.request, intake.context
+    bid = unplanned_bid(intake.run, request, open_worker(), context.clock.now())
+    start = open_door(context).start(bid, unplanned_input(request))
+    logger.info("run", start=start.name, run=intake.run)
+    if start is Start.KNOWN and request.after_success is not None:
+        end_source_again(RunRecords.open(context.stores, intake.run, intake.calls), context)

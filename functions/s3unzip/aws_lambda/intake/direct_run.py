@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from s3unzip.aws_lambda.admission.bids import planned_bid
+from s3unzip.aws_lambda.admission.opening import open_door
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
-from s3unzip.aws_lambda.executions import planned_input, read_inline_lists, start_execution
+from s3unzip.aws_lambda.executions import planned_input, read_inline_lists
 from s3unzip.aws_lambda.sources import end_source
 from s3unzip.aws_lambda.telemetry import (
     logger,
@@ -100,5 +102,6 @@ def _hand_over(plan: DirectPlan, config: LambdaConfig, context: Context) -> None
     record_handover()
     inline = read_inline_lists(plan.summary, RunRecords(plan.records), config.tuning)
     payload = planned_input(config.work, plan.summary, inline)
-    started = start_execution(open_client("stepfunctions"), config, run.id, payload)
-    logger.info("handed over" if started else "run is known", run=run.id)
+    bid = planned_bid(plan.summary, config, context.clock.now())
+    start = open_door(context).start(bid, payload)
+    logger.info("handed over", start=start.name, run=run.id)

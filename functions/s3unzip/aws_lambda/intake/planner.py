@@ -8,6 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from s3unzip.aws_lambda.admission.bids import planned_bid
+from s3unzip.aws_lambda.admission.door import limit_workers
+from s3unzip.aws_lambda.admission.opening import open_door
 from s3unzip.aws_lambda.budget import refuse_cost
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce
@@ -37,7 +40,7 @@ def plan_run(run: str, request: Request, context: Context) -> dict[str, Any]:
     config = open_worker()
     calls = context.calls()
     if is_refused(request, run, context, calls):  # by an attempt whose answer was lost
-        return {"refused": True}
+        return _leave(run, context)
     records = RunRecords.open(context.stores, run, calls)
     outcome: PlanSummary | Report | None = records.find_summary()
     if outcome is None:
@@ -45,10 +48,19 @@ def plan_run(run: str, request: Request, context: Context) -> dict[str, Any]:
         record_plan(outcome, request)
     if isinstance(outcome, Report):
         refuse(outcome, context)
-        return {"refused": True}
+        return _leave(run, context)
     bind_run(outcome.run)
     logger.info("planned", tasks=outcome.tasks)
-    return planned_input(config.work, outcome, read_inline_lists(outcome, records, config.tuning))
+    inline = read_inline_lists(outcome, records, config.tuning)
+    payload = planned_input(config.work, outcome, inline)
+    share = open_door(context).plan(planned_bid(outcome, config, context.clock.now()))
+    return limit_workers(payload, share)
+
+
+def _leave(run: str, context: Context) -> dict[str, Any]:
+    """End an execution whose archive is refused; others get its workers at their next look."""
+    open_door(context).release(run)
+    return {"refused": True}
 
 
 def refuse(report: Report, context: Context) -> None:

@@ -54,12 +54,15 @@ def list_runs(
     from s3unzip.cli.runs import list_entries, open_runs
     from s3unzip.cli.terminal.listing import print_runs
 
-    listed = list_entries(open_runs(env, connection.config()), limit)
+    runs = open_runs(env, connection.config())
+    listed = list_entries(runs, limit)
     if json:
         for one in listed:
             print_json(one)
     else:
         print_runs(listed)
+        if explanation := runs.explain_waiting():
+            sys.stderr.write(f"{explanation}\n")
     return 0
 
 

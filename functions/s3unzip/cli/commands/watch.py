@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from s3unzip.model import PlanSummary, Report
     from s3unzip.runs.watch import Items, RunSnapshot
 
-RUNNING = "RUNNING"
+RUNNING, WAITING = "RUNNING", "WAITING"
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
 FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
 
@@ -105,7 +105,7 @@ class _Watch:
         if self._json:
             self._print(_progress(self._run, state, seen, items))
         self._show(seen, items)
-        if state == RUNNING:
+        if state in (RUNNING, WAITING):
             return None
         if report is None and state is not None:
             self._await_report()

@@ -28,30 +28,30 @@ class Limits(NamedTuple):
 
 
 def check_concurrency(deployment: Deployment) -> CheckResult:
-    """Can as many workers run at once as ``runs.max_workers`` allows?
+    """Can as many workers run at once as all runs share: ``runs.concurrency - runs.reserve``?
 
     An account has 1,000, a new account 10. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
     """
     limits = _read_limits(deployment)
-    wanted = deployment.scale.tuning.max_workers
+    wanted = deployment.scale.workers
     available = limits.unreserved if limits.reserved is None else limits.reserved
     whose = "unreserved" if limits.reserved is None else "reserved for extract"
     said = (
-        f"runs.max_workers is {wanted:,}; {available:,} are {whose}, "
+        f"runs may have {wanted:,} workers; {available:,} are {whose}, "
         f"{limits.unreserved:,} of the account's {limits.account:,} are unreserved"
     )
     if wanted > available:
         if limits.reserved is not None:
-            advice = "raise functions.extract.reserved_concurrency or lower runs.max_workers"
+            advice = "raise functions.extract.reserved_concurrency or deploy again"
         else:
-            advice = f"lower runs.max_workers, or {QUOTA}"
+            advice = f"lower runs.concurrency to {limits.unreserved:,}, or {QUOTA}"
         return CheckResult.failure(NAME, f"{said}: Lambda will refuse workers", advice)
     if limits.reserved is None and wanted > SHARE * available:
         return CheckResult.warning(
             NAME,
-            f"{said}: one run leaves too few to plan, report and other functions",
-            f"lower runs.max_workers below {SHARE:.0%} of it, or {QUOTA}",
+            f"{said}: runs leave too few to plan, report and other functions",
+            f"raise runs.reserve until runs have less than {SHARE:.0%} of it, or {QUOTA}",
         )
     return CheckResult.ok(NAME, said)
 

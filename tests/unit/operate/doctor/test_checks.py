@@ -60,8 +60,8 @@ def test_version(
     ("limits", "workers", "expected", "word"),
     [
         ((1_000, 1_000, None), 800, OK, "800"),
-        ((1_000, 1_000, None), 950, WARNING, "leaves too few"),
-        ((10, 10, None), 100, FAILURE, "L-B99A9384"),
+        ((1_000, 1_000, None), 950, WARNING, "leave too few"),
+        ((10, 10, None), 100, FAILURE, "lower runs.concurrency to 10"),
         ((1_000, 600, 400), 400, OK, "400 are reserved for extract"),
         ((1_000, 600, 300), 400, FAILURE, "raise functions.extract.reserved_concurrency"),
     ],
@@ -73,12 +73,12 @@ def test_concurrency(
     expected: CheckStatus,
     word: str,
 ) -> None:
-    """What the account gives is compared with runs.max_workers."""
+    """What the account gives is compared with the workers that all runs share."""
     account, unreserved, reserved = limits
     deployment.resources = RESOURCES
     deployment.variables = {
         **deployment.variables,
-        Variable.TUNING: json.dumps({"max_workers": workers}),
+        Variable.WORKERS: str(workers),
     }
 
     def answer(asked: Asked) -> Reply:

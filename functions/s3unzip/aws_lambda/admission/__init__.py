@@ -1,0 +1,1 @@
+"""Admission: how the runs of an environment share its workers."""
