@@ -29,6 +29,7 @@ NAMES = (
     "cloud",
     "everyday",
     "forecast",
+    "burst",
     "burst-simulated",
     "hostile",
     "start",
