@@ -9,7 +9,7 @@ export PYTHONPATH := $(CURDIR)
 	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
-demo: .venv/ready embedded/.venv/ready  ## run the pipeline on an embedded AWS
+demo: .venv/demo embedded/.venv/ready  ## run the pipeline on an embedded AWS
 	$(RUN) python -m embedded.demo $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(if $(KEEP),--keep)
 
 local-aws: .venv/ready embedded/.venv/ready  ## the embedded AWS alone, for the commands of docs/deploy.md
@@ -110,6 +110,12 @@ clean:
 
 .venv/ready: pyproject.toml uv.lock | $(UV)
 	$(UV) sync --frozen --compile-bytecode --python $(PYTHON)
+	@touch $@
+
+# What the demo needs, without the development packages; those that are there already stay.
+# Python compiles what is imported, which is far less than what is installed.
+.venv/demo: pyproject.toml uv.lock | $(UV)
+	$(UV) sync --frozen --inexact --no-default-groups --group infra --python $(PYTHON)
 	@touch $@
 
 .venv/bin/cdk: package.json package-lock.json .venv/ready
