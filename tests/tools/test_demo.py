@@ -1,4 +1,4 @@
-"""`make demo` installs only what it needs: the package, the stack's libraries and the embedded AWS."""
+"""`make demo` installs only what it needs: package, stack libraries and the embedded AWS."""
 
 from __future__ import annotations
 
