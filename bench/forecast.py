@@ -163,6 +163,7 @@ def published() -> None:
             + (f"{others.by} took {others.seconds:.0f} s" if others else "no published measurement")
         )
         print_figure(f"forecast.aws.{name}", duration.expected, "s")
+        print_figure(f"forecast.first_object.{name}", forecast.first_object.expected, "s")
         print_figure(f"forecast.times_bound.{name}", forecast.tasks_seconds / bound.seconds, "x")
         beyond = forecast.cost.total - forecast.cost.unavoidable
         print_figure(f"forecast.beyond_puts.{name}", beyond, "dollars")

@@ -123,13 +123,15 @@ class Tuning(Struct, frozen=True):
 
 # S3 takes no smaller part but the last: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 MIN_VALUES = {"part_bytes": 5 * MIB, "copy_part_bytes": 5 * MIB, "tail_bytes": 22}
+# More tasks, each tried as often as it may be, would fill the 25,000 events of an execution.
+MAX_VALUES = {"max_inline_tasks": 80}
 
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:
     """Return `base`, or the defaults, with `changes`.
 
     Raises:
-        UsageError: an unknown name, or a value that is not a positive number or is too small.
+        UsageError: an unknown name, or a value that is no positive number, too small or too large.
     """
     known = {field.name: field for field in fields(Tuning)}
     values: dict[str, int | float] = {}
@@ -148,6 +150,8 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
             raise UsageError(
                 f"tuning {name!r} must be at least {MIN_VALUES[name]:,}, not {value!r}"
             )
+        if value > MAX_VALUES.get(name, value):
+            raise UsageError(f"tuning {name!r} must be at most {MAX_VALUES[name]:,}, not {value!r}")
         values[name] = value if isinstance(known[name].default, float) else int(value)
     return replace(base or Tuning(), **values)
 

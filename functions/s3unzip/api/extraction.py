@@ -145,7 +145,9 @@ def _set_up(
     processes = len(available_processors()) if workers is None else workers
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
-    return Setup(stores, policy, tuning or make_tuning({"max_workers": processes}), processes)
+    given = tuning or make_tuning({"max_workers": processes})
+    # On one machine there are no Maps, so batches are not cut for one.
+    return Setup(stores, policy, replace(given, max_inline_tasks=0), processes)
 
 
 def _as_text(location: object) -> str:

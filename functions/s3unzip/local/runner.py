@@ -107,8 +107,7 @@ def work_off(
     pool = make_pool(run)
     try:
         tasks = records.tasks() if fresh else records.undone(records.tasks())
-        scans = list(records.scans()) if fresh else records.list_unscanned()
-        _do_tasks(summary, context, pool, tasks, scans)
+        _do_tasks(context, pool, records, tasks, _find_scans(summary, records, fresh=fresh))
         make_folders(run, records, context)
         _begin("report", context)
         settled = settle(run, context, calls)
@@ -131,8 +130,8 @@ def work_off(
 def _do_redo(summary: PlanSummary, context: Context, pool: Pool) -> Settled:
     """Do what the first pass left, and settle the run again."""
     run, calls = summary.run, context.calls()
-    tasks = RunRecords.open(context.stores, run.id, calls).redo()
-    _do_tasks(summary, context, pool, tasks, ())
+    records = RunRecords.open(context.stores, run.id, calls)
+    _do_tasks(context, pool, records, records.redo(), () if summary.split_members else None)
     return settle(run, context, calls)
 
 
@@ -177,23 +176,38 @@ def _begin(phase: str, context: Context) -> None:
         context.progress.phase(phase)
 
 
+def _find_scans(
+    summary: PlanSummary, records: RunRecords, *, fresh: bool
+) -> Sequence[ScanTask] | None:
+    """Return the scans that are to do; None if the run has no split members."""
+    if not summary.split_members:
+        return None
+    return list(records.scans()) if fresh else records.list_unscanned()
+
+
 def _do_tasks(
-    summary: PlanSummary,
     context: Context,
     pool: Pool,
+    records: RunRecords,
     tasks: Iterable[Task],
-    scans: Sequence[ScanTask],
+    scans: Sequence[ScanTask] | None,
 ) -> None:
     """Do `tasks`; scan and link split members beside those of the others.
 
     An error that stops the run is on record, and the report names it.
+
+    Args:
+        context: of this process.
+        pool: has the workers.
+        records: of the run.
+        tasks: to do.
+        scans: to do; None if no member is split.
     """
-    if not summary.split_members:
+    if scans is None:
         _begin("extract", context)
         pool.work(tasks, nothing_follows)
         return
     whole, slices = divide_tasks(tasks)
-    records = RunRecords.open(context.stores, summary.run.id, context.calls())
     split = _SplitMembers(context, records, slices, scans, shown=not whole)
     _begin("extract" if whole or not scans else "scan", context)
     pool.work(mix([*scans, *split.start()], whole, pool.processes), split.follow)

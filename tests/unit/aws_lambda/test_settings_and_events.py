@@ -35,7 +35,7 @@ from s3unzip.model import (
     encode,
 )
 from s3unzip.planning.lists import WorkList
-from s3unzip.settings import Variable
+from s3unzip.settings import Variable, make_tuning
 from tests.servers import HttpServer, Reply
 
 VARIABLES: dict[str, str] = {
@@ -195,6 +195,14 @@ def test_input_of_the_execution_is_small() -> None:
     divided = planned_input(work, replace(plan, slices=4), {})
     assert divided["work"]["whole"] == f"s3unzip/runs/{run.id}/whole.jsonl"
     assert divided["work"]["slices"] == f"s3unzip/runs/{run.id}/slices.jsonl"
+
+
+def test_inline_maps_have_a_limit() -> None:
+    """More items than 80, each tried often, would not fit into the history of an execution."""
+    assert make_tuning({"max_inline_tasks": 80}).max_inline_tasks == 80
+    assert make_tuning({"max_inline_tasks": 0}).max_inline_tasks == 0
+    with pytest.raises(UsageError, match="must be at most 80, not 81"):
+        make_tuning({"max_inline_tasks": 81})
 
 
 def test_lists_that_make_the_input_too_large_stay_in_objects() -> None:

@@ -110,6 +110,15 @@ def test_few_tasks_need_no_distributed_map(name: str, saved: float) -> None:
     assert (states["Standard"] > 20) is (saved > 0)
 
 
+@pytest.mark.parametrize(
+    ("changes", "tasks"), [({}, 39), ({"max_inline_tasks": 0}, 63), ({"max_workers": 39}, 63)]
+)
+def test_batches_are_cut_for_an_inline_map(changes: dict[str, int], tasks: int) -> None:
+    """So that 40 workers do all at once; without an inline Map a batch takes a second."""
+    tuning = replace(TUNING, **changes)
+    assert len(make_tasks(FIXTURES["1k"], tuning)) == tasks
+
+
 def test_an_empty_archive_has_no_tasks_to_wait_for() -> None:
     """Its run is the event, the plan and the report."""
     workload = make_workload([], TUNING, title="empty")
