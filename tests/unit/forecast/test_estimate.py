@@ -111,7 +111,7 @@ def test_few_tasks_need_no_distributed_map(name: str, saved: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "tasks"), [({}, 39), ({"max_inline_tasks": 0}, 63), ({"max_workers": 39}, 63)]
+    ("changes", "tasks"), [({}, 39), ({"max_inline_tasks": 0}, 67), ({"max_workers": 39}, 67)]
 )
 def test_batches_are_cut_for_an_inline_map(changes: dict[str, int], tasks: int) -> None:
     """So that 40 workers do all at once; without an inline Map a batch takes a second."""
