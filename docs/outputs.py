@@ -10,7 +10,7 @@ from s3unzip.cli.runs import ListedRun
 from s3unzip.cli.terminal import json_lines as lines
 from s3unzip.forecast import Forecast
 from s3unzip.local.dry_run import Decision
-from s3unzip.model import NestedRun, Report
+from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.doctor.results import Diagnosis
 from s3unzip.operate.reconcile import Reconciliation
 from s3unzip.verification.results import Judged, Verification
@@ -31,6 +31,7 @@ OUTPUTS = (
     Output("simulate", "forecast", "the forecast", (Forecast,)),
     Output("simulate --list", "fixtures", "an archive that is known", (lines.ListedFixture,)),
     Output("run", "run", "the report, then an archive inside the archive", (Report, NestedRun)),
+    Output("run SRC SRC DEST", "batch", "how all archives ended", (Batch,)),
     Output("run --dry-run", "dry-run", "a member", (Decision,)),
     Output("test", "report", "the report", (Report,)),
     Output("verify", "verification", "what was found", (Verification,)),

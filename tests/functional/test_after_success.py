@@ -100,7 +100,7 @@ def test_a_damaged_archive_stays(program: Program) -> None:
         ("a.zip", "tag=a=b", "is a file, which has no tags: delete or move it"),
         ("s3://arrivals/a.zip", "move=out", "can be moved within S3 only"),
         ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
-        ("https://host/a.zip?key=secret", "delete", r"https://host/a.zip\?... is on a web server"),
+        ("https://host/a.zip?key=secret", "delete", r"https://host/a.zip\?... is only read"),
     ],
 )
 def test_what_cannot_be_asked_for(source: str, text: str, words: str) -> None:

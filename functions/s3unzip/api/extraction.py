@@ -121,7 +121,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     policy = make_policy(options, password, request.destination)
     setup = _set_up(stores or StoreConfig(), policy, workers, tuning)
     judge = judge_selection(options, warn)
-    return _extract(request, setup, max_cost, progress or Progress(), judge, delete_extra)
+    return extract_request(request, setup, max_cost, progress or Progress(), judge, delete_extra)
 
 
 def _with_password(options: Options, password: bytes | str | None) -> Options:
@@ -157,14 +157,15 @@ def _as_text(location: object) -> str:
     return os.fspath(location)
 
 
-def _extract(
+def extract_request(
     request: Request,
     setup: Setup,
     max_cost: float | None,
     progress: Progress,
     judge: Callable[[Reading], None],
-    confirm: Callable[[Sequence[ListedObject]], bool] | None,
+    confirm: Callable[[Sequence[ListedObject]], bool] | None = None,
 ) -> Report:
+    """Extract an archive as `extract` does, with what its options came to."""
     if confirm is not None:
         check_extra(request, Runs(setup.stores.work, open_stores(setup.stores)))
     with Machine(setup, request.source, request.destination, progress) as machine:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Progress
     from s3unzip.local.clock import LocalClock
     from s3unzip.model import Location
+    from s3unzip.platforms import Platform
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.zipformat import Policy
@@ -26,12 +27,12 @@ def open_context(
     tuning: Tuning,
     clock: LocalClock,
     progress: Progress | None,
+    platform: Platform | None = None,
 ) -> Context:
     """Return the context of this process; its stores are opened when they are first asked for."""
     start_logging()
-    return Context(
-        stores=open_stores(config), clock=clock, policy=policy, tuning=tuning, progress=progress
-    )
+    stores = open_stores(config)
+    return Context(stores, clock, policy, tuning, progress, platform)
 
 
 def worker_modules(*locations: Location) -> list[str]:

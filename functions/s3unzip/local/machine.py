@@ -20,6 +20,7 @@ from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from io import BufferedWriter
 
     from s3unzip.context import Context, Progress
     from s3unzip.forecast import Platform
@@ -80,6 +81,15 @@ class Machine:
         """Return workers for one run."""
         return self._make_pool(run, self._setup.stores)
 
+    def make_archive_pool(self, archives: int) -> WorkerPool:
+        """Return workers that each do whole archives, for so many archives."""
+        stores, policy = replace(self._setup.stores, check_reachable=False), self._setup.policy
+        open_worker = partial(
+            open_context, stores, policy, self._setup.tuning, platform=self._platform
+        )
+        processes = max(1, min(self._setup.processes, archives))
+        return WorkerPool(None, processes, open_worker, self._progress, self._server)
+
     def open_nested(self) -> tuple[Context, Callable[[Run], WorkerPool]]:
         """Return the context and the workers of archives that are objects of the destination."""
         stores = self._setup.stores.at_destination()
@@ -113,16 +123,32 @@ class Machine:
             UsageError: another process works on the run.
         """
         if max_cost is not None:
-            self._check_cost(summary, max_cost)
-        self.lock(summary.run.id)
-        drop_leftovers(self._setup.stores.work.key, summary.run, self.context)
+            check_cost(summary, max_cost, self.context)
+        home = self._setup.stores.work.key
+        self._held.enter_context(begin_run(home, summary, self.context))
 
-    def _check_cost(self, summary: PlanSummary, max_cost: float) -> None:
-        context = self.context
-        if context.platform is not None:
-            tasks = list(RunRecords.open(context.stores, summary.run.id).tasks())
-            forecast = forecast_run(summary, tasks, context.platform, context.tuning)
-            check_budget(forecast, max_cost)
+
+def check_cost(summary: PlanSummary, max_cost: float, context: Context) -> None:
+    """Refuse a planned run whose forecast is above `max_cost` dollars.
+
+    Raises:
+        BudgetError: it is.
+    """
+    if context.platform is not None:
+        tasks = list(RunRecords.open(context.stores, summary.run.id).tasks())
+        forecast = forecast_run(summary, tasks, context.platform, context.tuning)
+        check_budget(forecast, max_cost)
+
+
+def begin_run(home: str, summary: PlanSummary, context: Context) -> BufferedWriter:
+    """Lock a planned run until the returned file is closed; abort the uploads of killed runs.
+
+    Raises:
+        UsageError: another process works on the run.
+    """
+    held = lock_run(home, summary.run.id)
+    drop_leftovers(home, summary.run, context)
+    return held
 
 
 def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:

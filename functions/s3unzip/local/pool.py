@@ -67,10 +67,10 @@ class PoolResult:
 
 
 class WorkerPool:
-    """Worker processes that do the jobs of one run.
+    """Worker processes that do the jobs of one run, or whole archives.
 
     Args:
-        run: the run of the jobs.
+        run: the run of the jobs; None: each is a whole archive.
         processes: the number of workers.
         make_context: called in each worker; must be picklable.
         progress: gets the counts that the workers send.
@@ -80,7 +80,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        run: Run,
+        run: Run | None,
         processes: int,
         make_context: Callable[[LocalClock, PipeProgress], Context],
         progress: Progress | None,
@@ -88,7 +88,7 @@ class WorkerPool:
         *,
         retry_delay: float = FIRST_DELAY,
     ) -> None:
-        self._resume = resume_command(run)
+        self._resume = resume_command(run) if run is not None else None
         self._processes = processes
         self._target = partial(serve, run=run, make_context=make_context)
         self._progress = progress
@@ -179,6 +179,8 @@ class WorkerPool:
         try:
             child = self._forks.start(partial(self._target, processor=processor))
         except ServiceFaultError as error:
+            if self._resume is None:
+                raise
             advice = f"continue with: {self._resume}"
             raise ServiceFaultError(f"{error}; {advice}") from error
         worker = _Worker(child, processor)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.errors import S3UnzipError, ServiceFaultError, UsageError
 from s3unzip.extraction.split.link import link_members
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.extraction.split.link import LinkReport
-    from s3unzip.model import Outcome, Run, ScanReport
+    from s3unzip.model import ArchiveEnd, Outcome, Run, ScanReport
+
+    JobReport = TaskReport | ScanReport | LinkReport | ArchiveEnd
 
 
 LINK = "link"  # the id of the job that links
@@ -39,7 +41,15 @@ class LinkJob:
     id: str = LINK
 
 
-Job = Task | ScanTask | LinkJob
+@dataclass(frozen=True, slots=True)
+class WholeArchive:
+    """Extracts a small archive, its plan and its report included."""
+
+    id: str
+    extract: Callable[[Context], ArchiveEnd]  # picklable
+
+
+Job = Task | ScanTask | LinkJob | WholeArchive
 NO_MEMORY = (
     "its worker has no memory left: use fewer --workers or --puts, or raise the limit (ulimit -v)"
 )
@@ -50,7 +60,7 @@ class Done:
     """A job that ended."""
 
     job: str
-    report: TaskReport | ScanReport | LinkReport
+    report: JobReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +121,12 @@ class PipeProgress:
             self._connection.send(message)
 
 
-def do_job(run: Run, job: Job, context: Context) -> TaskReport | ScanReport | LinkReport:
-    """Do one job in this process."""
+def do_job(run: Run | None, job: Job, context: Context) -> JobReport:
+    """Do one job in this process; only whole archives have no run yet."""
+    if isinstance(job, WholeArchive):
+        return job.extract(context)
+    if run is None:
+        raise UsageError(f"{job.id}: belongs to no run")
     if isinstance(job, LinkJob):
         return link_members(run, context)
     if isinstance(job, ScanTask):
@@ -122,7 +136,7 @@ def do_job(run: Run, job: Job, context: Context) -> TaskReport | ScanReport | Li
 
 def serve(
     connection: Connection,
-    run: Run,
+    run: Run | None,
     make_context: Callable[[LocalClock, PipeProgress], Context],
     processor: int | None,
 ) -> None:
@@ -130,7 +144,7 @@ def serve(
 
     Args:
         connection: jobs arrive on it, messages leave on it.
-        run: the run of the jobs.
+        run: the run of the jobs; None: each is a whole archive.
         make_context: called once.
         processor: the processor of this worker; None: it may run on any.
     """

@@ -16,6 +16,8 @@ from s3unzip.model.after_success import (
 from s3unzip.model.location import Location
 from s3unzip.model.report import (
     NOT_AN_ARCHIVE,
+    ArchiveEnd,
+    Batch,
     Failure,
     NestedRun,
     Report,
@@ -61,6 +63,8 @@ from s3unzip.model.values import (
 __all__ = [
     "NOT_AN_ARCHIVE",
     "AfterSuccess",
+    "ArchiveEnd",
+    "Batch",
     "Budget",
     "Failure",
     "GzipForm",

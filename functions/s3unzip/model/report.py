@@ -64,13 +64,6 @@ class Report(Struct, frozen=True, omit_defaults=True):
     after_success: SourceResult | None = None  # what became of the archive, where it was asked for
 
 
-class Settled(Struct, frozen=True):
-    """What settling a run gave: the report, and how many tasks ``redo.jsonl`` lists."""
-
-    report: Report
-    left: int
-
-
 class NestedRun(Struct, frozen=True, omit_defaults=True):
     """The result of one nested archive: a line of ``nested.jsonl``."""
 
@@ -84,3 +77,28 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
     def is_right(self) -> bool:
         """Whether all its members are extracted, or there were none."""
         return self.verdict is Verdict.COMPLETED or self.reason == NOT_AN_ARCHIVE
+
+
+class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
+    """How one of several archives ended."""
+
+    source: str
+    exit_code: int
+    report: Report | None = None  # None: it was not planned
+    error: str | None = None  # why
+    nested: tuple[NestedRun, ...] = ()  # the archives inside it
+    warnings: tuple[str, ...] = ()  # globs that no member fits
+
+
+class Batch(Struct, frozen=True, omit_defaults=True):
+    """How several archives ended, in the order in which they were named."""
+
+    exit_code: int  # the highest one
+    archives: tuple[ArchiveEnd, ...]
+
+
+class Settled(Struct, frozen=True):
+    """What settling a run gave: the report, and how many tasks ``redo.jsonl`` lists."""
+
+    report: Report
+    left: int

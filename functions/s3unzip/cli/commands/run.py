@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 from msgspec.structs import replace as replace_fields
 
+from s3unzip.cli.commands.run_several import SeveralArchives
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.options.extra import Extra
@@ -14,6 +16,7 @@ from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.objects import Objects
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.warnings import warn
+from s3unzip.errors import UsageError
 from s3unzip.model import OnConflict, Request
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -34,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run_command(
-    source: o.Source,
+    sources: o.Sources,
     dest: o.Dest,
     selection: o.Selection,
     layout: o.Layout,
@@ -60,14 +63,17 @@ def run_command(
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> int:
-    """Extract an archive on this machine.
+    """Extract an archive, or several, on this machine.
 
+    SRC is an archive, a folder, a prefix (s3://bucket/in/) or a glob; several may be given.
+    Of several archives the exit code is the highest one.
     Exit code: 0 all extracted, 1 some members failed or extra objects stay, 3 archive rejected,
     4 archive changed, 5 a service failed (s3unzip redrive continues),
     2 wrong request, 6 a store refused, 7 no member selected,
     74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
     import s3unzip
+    from s3unzip.api.several import names_several
     from s3unzip.cli.terminal.run_output import RunOutput
 
     chosen = replace_fields(
@@ -79,6 +85,22 @@ def run_command(
         marker=marker,
         objects=objects.properties(),
     )
+    if not sources:  # the only word is taken as DEST
+        raise UsageError("Missing argument 'DEST' (see --help)")
+    if len(sources) > 1 or names_several(sources[0]):
+        several = SeveralArchives(sources, dest, chosen, reading, connection)
+        several.check(extra)
+        if dry_run:
+            show = partial(
+                _list_decisions,
+                reading=reading,
+                connection=connection,
+                delete_extra=False,
+                json=json,
+            )
+            return several.list_decisions(show)
+        return several.extract(power, max_cost, after_success, quiet=quiet, json=json)
+    source = sources[0]
     connection.check_places(parse_source(source), parse_destination(dest))
     connection.check_change(after_success)
     extra.check(dry_run=dry_run)

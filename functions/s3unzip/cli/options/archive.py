@@ -28,6 +28,15 @@ Source = Annotated[
         metavar="SRC", help="The archive: s3://bucket/key, a path, http(s)://..., - for a pipe."
     ),
 ]
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        default_factory=list,
+        metavar="SRC...",
+        show_default=False,
+        help="Archives: s3://bucket/key, a path, http(s)://..., -; a folder, a prefix, a glob.",
+    ),
+]
 Dest = Annotated[
     str, typer.Argument(metavar="DEST", help="Where members go: s3://bucket/prefix or a folder.")
 ]

@@ -1,0 +1,145 @@
+"""Which archives several words name: archives, folders, prefixes and globs."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.model import Location
+from s3unzip.objects.globs import compile_glob
+from s3unzip.planning.keys import parse_template
+from s3unzip.stores.factory import open_stores
+from s3unzip.stores.locations import parse_destination, parse_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from s3unzip.model import Request
+    from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.ports import Stores
+
+GLOB = frozenset("*?[")
+SUFFIX = ".zip"
+LAST_KEY = "\U0010ffff"
+
+
+class FoundArchive(Struct, frozen=True):
+    """One archive that a word names."""
+
+    source: Location
+    size: int | None = None  # bytes; None: not known before it is read
+
+
+def names_several(word: str) -> bool:
+    """Return whether `word` is a folder, a prefix or a glob; nothing is asked of a store."""
+    scheme, _, rest = word.partition("://")
+    if not word:
+        return False
+    if not rest:
+        return (bool(GLOB & set(word)) and not Path(word).exists()) or Path(word).is_dir()
+    key = rest.partition("/")[2]
+    return scheme.lower() == "s3" and (not key or key.endswith("/") or bool(GLOB & set(key)))
+
+
+def find_archives(words: Sequence[str], config: StoreConfig) -> list[FoundArchive]:
+    """Return the archives that `words` name, in their order, each once.
+
+    A folder or a prefix names all archives in it whose names end in ``.zip`` in any case, however
+    deep. In a glob ``*`` does not cross a slash, ``**`` does.
+
+    Raises:
+        UsageError: a word is no location.
+        NotFoundError: a folder, a prefix or a glob has no archive.
+        StorageError, ServiceFaultError: it cannot be listed.
+    """
+    found: dict[Location, FoundArchive] = {}
+    for word in words:
+        several = names_several(word)
+        some = list(_list(word, config)) if several else [_one(word)]
+        if not some:
+            raise NotFoundError(f"{word}: no archive is there (*{SUFFIX})")
+        for archive in some:
+            found.setdefault(archive.source, archive)
+    return list(found.values())
+
+
+def check_apart(requests: Sequence[Request]) -> None:
+    """Refuse archives that would be extracted to the same keys by accident.
+
+    A key template without a field of the archive asks for that; then they may.
+
+    Raises:
+        UsageError: two archives have one name.
+    """
+    known: dict[str, Location] = {}
+    for request in requests:
+        template = parse_template(request)
+        if "{archive" not in request.options.key_template:
+            return
+        other = known.setdefault(template.prefix, request.source)
+        if other != request.source:
+            raise UsageError(
+                f"{other} and {request.source} would both be extracted to {template.prefix}: give "
+                "--key-template '{archive_key}/{member}', or run them one by one"
+            )
+
+
+def _one(word: str) -> FoundArchive:
+    source = parse_source(word)
+    if source.scheme != "file":
+        return FoundArchive(source)
+    try:
+        return FoundArchive(source, Path(source.key).stat().st_size)
+    except OSError:  # the run says what is wrong
+        return FoundArchive(source)
+
+
+def _list(word: str, config: StoreConfig) -> Iterator[FoundArchive]:
+    return _list_objects(word, config) if "://" in word else _list_files(word)
+
+
+def _list_files(word: str) -> Iterator[FoundArchive]:
+    folder = Path(word)
+    if folder.is_dir():
+        paths = sorted(
+            Path(top, name)
+            for top, _, names in os.walk(folder)
+            for name in names
+            if name.lower().endswith(SUFFIX)
+        )
+    else:
+        paths = sorted(Path(one) for one in glob.glob(word, recursive=True) if Path(one).is_file())  # noqa: PTH207 - ** of a whole path
+    for path in paths:
+        yield _one(str(path))
+
+
+def _list_objects(word: str, config: StoreConfig) -> Iterator[FoundArchive]:
+    bucket, _, key = word.partition("://")[2].partition("/")
+    start = min((key.find(one) for one in GLOB if one in key), default=len(key))
+    prefix = parse_destination(f"s3://{bucket}/")
+    fits = compile_glob(key).match if start < len(key) else None
+    for listed in _reader(config).destination(prefix).list_objects(key[:start], "", LAST_KEY):
+        wanted = fits(listed.key) if fits is not None else listed.key.lower().endswith(SUFFIX)
+        if wanted and not listed.key.endswith("/"):
+            yield FoundArchive(Location("s3", bucket, listed.key), listed.size)
+
+
+def _reader(config: StoreConfig) -> Stores:
+    """Return the stores that list where archives are, with the credentials that read them."""
+    return open_stores(
+        replace(
+            config,
+            destination_endpoint_url=None,
+            destination_region=None,
+            destination_profile=None,
+            destination_unsigned=config.unsigned,
+            destination_owner=None,
+            destination_kms_key=None,
+        )
+    )

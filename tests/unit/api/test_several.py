@@ -1,0 +1,36 @@
+"""Which archives a prefix and a glob of a bucket name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.api.several import find_archives
+from s3unzip.errors import NotFoundError
+from s3unzip.stores.factory import StoreConfig
+
+if TYPE_CHECKING:
+    from s3unzip.api.several import FoundArchive
+    from tests.account import Account
+
+
+def names(found: list[FoundArchive]) -> list[str]:
+    """Return the last parts of the archives' keys."""
+    return [one.source.key.rsplit("/", 1)[-1] for one in found]
+
+
+def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
+    """Keys are listed with their sizes; other objects are left out."""
+    account.client("s3").create_bucket(Bucket="arrivals")
+    for key in ("in/a.zip", "in/sub/B.ZIP", "in/c.txt", "other.zip"):
+        account.put(key, b"12345")
+    config = StoreConfig(endpoint_url=account.url)
+    found = find_archives(["s3://arrivals/in/"], config)
+    assert names(found) == ["a.zip", "B.ZIP"]
+    assert {one.size for one in found} == {5}
+    assert names(find_archives(["s3://arrivals"], config)) == ["a.zip", "B.ZIP", "other.zip"]
+    assert names(find_archives(["s3://arrivals/in/*.zip"], config)) == ["a.zip"]
+    assert names(find_archives(["s3://arrivals/*/**.ZIP"], config)) == ["B.ZIP"]
+    with pytest.raises(NotFoundError, match="s3://arrivals/none/: no archive is there"):
+        find_archives(["s3://arrivals/none/"], config)
