@@ -22,8 +22,8 @@ def parse_after_success(text: str, source: Location) -> AfterSuccess:
     action, _, rest = text.partition("=")
     if source.scheme not in {"s3", "file"}:
         raise UsageError(
-            f"after success: {source.public} is only read; s3:// archives and files can be deleted, "
-            "moved or tagged"
+            f"after success: {source.public} is only read; only s3:// archives and files can be "
+            "deleted, moved or tagged"
         )
     match action:
         case "delete" if not rest:
