@@ -31,7 +31,7 @@ from s3unzip.stores.home import runs_of_archive
 from s3unzip.stores.locations import parse_destination
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from s3unzip.context import Context
     from s3unzip.local.worker import Done, Job
@@ -66,14 +66,10 @@ def extract_all(  # noqa: PLR0913 - options of a public function
 
     Args:
         sources: archives, folders, prefixes (``s3://bucket/in/``) and globs.
-        destination: as of `extract`, for all.
-        options: likewise.
-        password: likewise.
-        workers: worker processes. None: one for each processor.
+        destination, options, password, workers: as of `extract`, for all.
         tuning: `Tuning.small_archive` says which archives a worker does whole.
         max_cost: dollars of each archive.
-        after_success: as of `extract`, for each archive.
-        stores: how S3 is reached, and where records are kept.
+        after_success, stores: as of `extract`.
         progress: told of what happens.
 
     Raises:
@@ -89,10 +85,7 @@ def extract_all(  # noqa: PLR0913 - options of a public function
     )
     target = parse_destination(destination)
     found = find_archives(sources, config)
-    requests = []
-    for one in found:
-        rule = parse_after_success(after_success, one.source) if after_success else None
-        requests.append(Request(one.source, target, chosen, after_success=rule))
+    requests = [_make_request(one.source, target, chosen, after_success) for one in found]
     check_apart(requests)
     processes = workers or len(available_processors())
     setup = Setup(
@@ -103,25 +96,40 @@ def extract_all(  # noqa: PLR0913 - options of a public function
     )
     told.found(len(found), sum(one.size or 0 for one in found))
     limit = setup.tuning.small_archive
-    small = [
-        request
-        for one, request in zip(found, requests, strict=True)
-        if one.size is not None and one.size <= limit
-    ]
+    small = [one.source for one in found if one.size is not None and one.size <= limit]
+    return _extract_requests(requests, frozenset(small), setup, max_cost, told)
+
+
+def _make_request(
+    source: Location, target: Location, options: Options, after_success: str | None
+) -> Request:
+    rule = parse_after_success(after_success, source) if after_success else None
+    return Request(source, target, options, after_success=rule)
+
+
+def _extract_requests(
+    requests: Sequence[Request],
+    small: Collection[Location],
+    setup: Setup,
+    max_cost: float | None,
+    told: BatchProgress,
+) -> Batch:
+    """Extract the `small` archives by one worker each, then the others."""
     ends: dict[Location, ArchiveEnd] = {}
 
     def end(source: Location, result: ArchiveEnd) -> None:
         ends[source] = result
         told.ended(result)
 
+    shared = [request for request in requests if request.source in small]
     try:
-        if small:
-            _extract_small(small, setup, max_cost, told, end)
+        if shared:
+            _extract_small(shared, setup, max_cost, told, end)
         for request in requests:
             if request.source not in ends:
                 end(request.source, _extract_large(request, setup, max_cost, told))
     except KeyboardInterrupt as interrupt:
-        raise _interrupted(requests, ends, config) from interrupt
+        raise _interrupted(requests, ends, setup.stores) from interrupt
     listed = tuple(ends[request.source] for request in requests)
     return Batch(max(one.exit_code for one in listed), listed)
 
