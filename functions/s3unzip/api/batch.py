@@ -11,21 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip.api.after_success import parse_after_success
-from s3unzip.api.extraction import Progress, extract_request
+from s3unzip.api.extraction import Progress, extract_request, set_up
 from s3unzip.api.policy import make_policy
 from s3unzip.api.records import read_local_records
 from s3unzip.api.selection import judge_selection
 from s3unzip.api.several import check_apart, find_archives
 from s3unzip.errors import InterruptedRunError, S3UnzipError
-from s3unzip.local.machine import Machine, Setup, begin_run, check_cost
+from s3unzip.local.machine import Machine, begin_run, check_cost
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.pool import SerialPool
-from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.runner import run_archive
 from s3unzip.local.worker import Failed, WholeArchive
 from s3unzip.model import ArchiveEnd, Batch, OnConflict, Options, Request, Verdict
 from s3unzip.runs.records import RunRecords
-from s3unzip.settings import make_tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.home import runs_of_archive
 from s3unzip.stores.locations import parse_destination
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from s3unzip.context import Context
+    from s3unzip.local.machine import Setup
     from s3unzip.local.worker import Done, Job
     from s3unzip.model import Location, NestedRun, PlanSummary, Report, Run
     from s3unzip.settings import Tuning
@@ -66,10 +65,14 @@ def extract_all(  # noqa: PLR0913 - options of a public function
 
     Args:
         sources: archives, folders, prefixes (``s3://bucket/in/``) and globs.
-        destination, options, password, workers: as of `extract`, for all.
+        destination: as of `extract`, for all.
+        options: likewise.
+        password: likewise.
+        workers: likewise.
         tuning: `Tuning.small_archive` says which archives a worker does whole.
         max_cost: dollars of each archive.
-        after_success, stores: as of `extract`.
+        after_success: as of `extract`, for each archive.
+        stores: likewise.
         progress: told of what happens.
 
     Raises:
@@ -87,13 +90,7 @@ def extract_all(  # noqa: PLR0913 - options of a public function
     found = find_archives(sources, config)
     requests = [_make_request(one.source, target, chosen, after_success) for one in found]
     check_apart(requests)
-    processes = workers or len(available_processors())
-    setup = Setup(
-        config,
-        make_policy(chosen, password, target),
-        tuning or make_tuning({"max_workers": processes}),
-        processes,
-    )
+    setup = set_up(config, make_policy(chosen, password, target), workers, tuning)
     told.found(len(found), sum(one.size or 0 for one in found))
     limit = setup.tuning.small_archive
     small = [one.source for one in found if one.size is not None and one.size <= limit]

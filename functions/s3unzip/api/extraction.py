@@ -119,7 +119,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     options = _with_password(options or Options(), password)
     request = _make_request(source, destination, options, after_success)
     policy = make_policy(options, password, request.destination)
-    setup = _set_up(stores or StoreConfig(), policy, workers, tuning)
+    setup = set_up(stores or StoreConfig(), policy, workers, tuning)
     judge = judge_selection(options, warn)
     return extract_request(request, setup, max_cost, progress or Progress(), judge, delete_extra)
 
@@ -139,9 +139,14 @@ def _make_request(
     return Request(where, target, options, after_success=rule)
 
 
-def _set_up(
+def set_up(
     stores: StoreConfig, policy: Policy, workers: int | None, tuning: Tuning | None
 ) -> Setup:
+    """Return how this machine performs runs.
+
+    Raises:
+        UsageError: there are no workers.
+    """
     processes = len(available_processors()) if workers is None else workers
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
