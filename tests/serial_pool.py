@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from s3unzip.local.serial import SerialPool
+from s3unzip.local.processes.serial import SerialPool
 
 __all__ = ["SerialPool"]

@@ -19,8 +19,8 @@ from s3unzip.api.several import check_apart, find_archives
 from s3unzip.errors import InterruptedRunError, S3UnzipError
 from s3unzip.local.machine import Machine, begin_run, check_cost
 from s3unzip.local.nesting import run_nested
+from s3unzip.local.processes.serial import SerialPool
 from s3unzip.local.runner import run_archive
-from s3unzip.local.serial import SerialPool
 from s3unzip.local.worker import Failed, WholeArchive
 from s3unzip.model import ArchiveEnd, Batch, OnConflict, Options, Request, Verdict
 from s3unzip.runs.records import RunRecords
