@@ -11,7 +11,8 @@ import pytest
 from embedded.ministack import PYTHON, EmbeddedAws
 from infra.account import Account
 from infra.cdk_cli import COMMAND
-from infra.deployed import empty_bucket, find_stack
+from infra.deployed import DeployedStack, empty_bucket, find_stack, list_runs
+from s3unzip.run_files import BUNDLE_SUFFIX, CLAIMS, REFUSALS, entry_name
 from tests.docs.bare import make_checkout, make_machine
 
 if TYPE_CHECKING:
@@ -161,3 +162,22 @@ def test_only_buckets_that_go_with_the_stack(account: Account) -> None:
     assert stack is not None
     assert stack.buckets == (stack.outputs["Name"],)
     assert stack.protected
+
+
+def test_runs_of_every_way_are_listed(account: Account) -> None:
+    """`make put` sees an execution, a direct run and a refused archive."""
+    s3, states = account.client("s3"), account.client("stepfunctions")
+    s3.create_bucket(Bucket="records")
+    direct = f"here/runs/{CLAIMS}/{entry_name('direct-1', 2e9)}{BUNDLE_SUFFIX}"
+    refused = f"here/runs/{REFUSALS}/{entry_name('refused-1', 2e9)}"
+    for key in (direct, refused, "here/runs/older-1/report.json"):
+        s3.put_object(Bucket="records", Key=key, Body=b"{}")
+    machine = states.create_state_machine(
+        name="listed",
+        definition='{"StartAt": "End", "States": {"End": {"Type": "Succeed"}}}',
+        roleArn="arn:aws:iam::000000000000:role/any",
+    )["stateMachineArn"]
+    states.start_execution(stateMachineArn=machine, name="executed-1")
+    outputs = {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "here/"}
+    stack = DeployedStack("listed", outputs, protected=False, buckets=())
+    assert list_runs(account, stack) == {"direct-1", "refused-1", "executed-1"}
