@@ -68,7 +68,6 @@ class DeployedRuns:
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         self._stores = S3Stores(self.work_location, access=access)
-        self.waiting = WaitingRuns(self._stores.run_store(FOLDER))
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""
@@ -103,6 +102,11 @@ class DeployedRuns:
     def stores(self) -> S3Stores:
         """The stores that the runs' records are in, and the operator's way to the rest."""
         return self._stores
+
+    @property
+    def waiting(self) -> WaitingRuns:
+        """The runs that wait for workers."""
+        return WaitingRuns(self._stores.run_store(FOLDER))
 
     def explain_waiting(self) -> str:
         """Return what runs wait for; empty if none waits."""
