@@ -184,7 +184,8 @@ class Services:
             case "sqs":
                 return SimpleNamespace(
                     change_message_visibility_batch=self._change_visibility,
-                    send_message=lambda QueueUrl, MessageBody: self._call(  # noqa: N803 - boto3's
+                    # The delay of a reminder is not simulated: it comes at some time.
+                    send_message=lambda QueueUrl, MessageBody, DelaySeconds=0: self._call(  # noqa: N803 - boto3's
                         "send message", lambda: self.send(MessageBody)
                     ),
                 )
@@ -194,6 +195,8 @@ class Services:
                     describe_execution=self._describe_execution,
                     redrive_execution=self._redrive_execution,
                     stop_execution=self._stop_execution,
+                    # The schedules' Maps have no Map Runs to change.
+                    list_map_runs=lambda executionArn: {"mapRuns": []},  # noqa: N803 - likewise
                     exceptions=SimpleNamespace(
                         ExecutionAlreadyExists=TakenError,
                         ExecutionDoesNotExist=UnknownError,

@@ -221,7 +221,7 @@ class Door:
         old = [run for run, one in ledger.held.items() if one.since < self._now() - OLD_SECONDS]
         if not old:
             return ledger
-        run = random.choice(old)  # noqa: S311 - no secret
+        run = old[int(random.random() * len(old))]  # noqa: S311 - no secret
         try:
             answer = self.states.describe_execution(executionArn=self._execution(run))
             ended = answer["status"] != "RUNNING"
