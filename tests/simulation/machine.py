@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 DEFINITION = Path(__file__).parents[1] / "infra/workflow.json"
+ACCOUNT = "arn:aws:states:eu-west-1:111122223333"
+MACHINE = f"{ACCOUNT}:stateMachine:runs"
 CHILD_SECONDS = 300.0  # the life of an Express child
 INLINE_AT_ONCE = 40  # iterations of an inline Map
 
@@ -129,7 +131,7 @@ class Execution:
             case "Parallel":
                 self._parallel(state, branch, process)
             case "Task":
-                context = {"Execution.Name": self.name}
+                context = {"Execution.Name": self.name, "StateMachine.Id": MACHINE}
                 answer = self._attempts(state, data, context, float("inf"))
                 if state.get("OutputPath") == "$.Payload":
                     return str(state["Next"]), answer

@@ -19,9 +19,10 @@ from tests.model.facts import NEVER, OVERWRITE, SKIP_UNCHANGED, ViolationError
 from tests.model.run import Model
 from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive, older_objects
 from tests.simulation.faults import FaultPlan
+from tests.simulation.machine import MACHINE
 from tests.simulation.operator import Operator
 from tests.simulation.scheduler import Process, Scheduler, StuckError
-from tests.simulation.services import MACHINE, Services
+from tests.simulation.services import Services
 from tests.simulation.stores import SimulatedStores
 from tests.simulation.substitution import substituted
 from tests.simulation.world import World

@@ -29,8 +29,6 @@ Json = dict[str, Any]
 VISIBILITY = 1_800.0  # seconds that a received message is hidden: six times the plan's limit
 ATTEMPTS = 5  # before a message is a dead letter
 REPORT_ATTEMPTS = 3  # of an event that Lambda takes asynchronously
-ACCOUNT = "arn:aws:states:eu-west-1:111122223333"
-MACHINE = f"{ACCOUNT}:stateMachine:runs"
 
 
 class TakenError(Exception):
