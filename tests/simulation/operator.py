@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError
 
-from s3unzip.aws_lambda.admission.ledger import FOLDER
 from s3unzip.context import Context
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.operate.waiting import WaitingRuns
 from s3unzip.settings import Tuning
 from tests.model.facts import WITH_ERRORS
 from tests.simulation.archives import TUNING
@@ -43,7 +41,6 @@ class Operator:
         runs._machine, runs._prefix = machine, ""
         runs._stores = self._stores  # type: ignore[assignment]  # a store of the same ports
         runs._states = services.client("stepfunctions")
-        runs.waiting = WaitingRuns(self._stores.run_store(FOLDER))
 
     def abort(self) -> None:
         """Abort a run that is active, as `s3unzip abort RUN --env` does."""
