@@ -7,6 +7,7 @@ asset again for each worker.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,7 @@ from embedded.ministack import HOME, PYTHON, REGION, EmbeddedAws, EmbeddedAwsErr
 from infra.bundle import ROOT, Target, copy_package, find_uv, install_dependencies
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 BUILT = ROOT / "build" / "embedded"
@@ -61,11 +63,22 @@ class Assembly:
         return found
 
 
+@contextmanager
+def _only_one_process() -> Iterator[None]:
+    """Let one process at a time install: tests begin in several processes at once."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with (BUILT / ".lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def prepare_dependencies() -> Path:
     """Install the functions' dependencies for MiniStack's interpreter, unless they exist."""
     locked = hashlib.sha256((ROOT / "uv.lock").read_bytes() + str(PYTHON).encode()).hexdigest()
     folder = BUILT / f"site-{locked[:16]}"
-    if not folder.exists():
+    with _only_one_process():
+        if folder.exists():
+            return folder
         scratch = BUILT / f".making-{os.getpid()}"
         install_dependencies(scratch, Target(str(PYTHON)))
         # Each worker is a cold start: keep byte code, so that workers do not compile the same
@@ -147,8 +160,13 @@ def prepare_runtime_client(python: str) -> Path:
     """
     lock = (HOME / "uv.lock").read_bytes()
     folder = BUILT / f"runtime-{hashlib.sha256(lock + python.encode()).hexdigest()[:16]}"
-    if folder.exists():
-        return folder
+    with _only_one_process():
+        if not folder.exists():
+            _install_runtime_client(python, folder)
+    return folder
+
+
+def _install_runtime_client(python: str, folder: Path) -> None:
     scratch = BUILT / f".making-runtime-{os.getpid()}"
     scratch.mkdir(parents=True, exist_ok=True)
     wanted = scratch / "requirements.txt"
@@ -170,7 +188,6 @@ def prepare_runtime_client(python: str) -> Path:
         if done.returncode != 0:
             raise EmbeddedAwsError(f"`{' '.join(command)}` failed:\n{done.stderr.strip()}")
     scratch.rename(folder)
-    return folder
 
 
 def make_client(service: str, variables: Mapping[str, str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: next((n for n, part in enumerate(FIRST) if part in item.nodeid), 99)
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def default_interrupt() -> None:
+    """Let the programs of tests react to SIGINT: a shell's background jobs inherit to ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ METRICS = {
     "DirectHandovers": Unit.COUNT,  # direct runs that the state machine had to finish
     "SourcesFinished": Unit.COUNT,  # archives deleted, moved or tagged after success
     "SourcesNotFinished": Unit.COUNT,  # archives for which that failed, or that were replaced
-    "RunsWaiting": Unit.COUNT,  # runs that wait for workers; written when a run starts or ends
+    "RunsWaiting": Unit.COUNT,  # runs that wait for workers; written while several runs share them
     "WaitingAge": Unit.SECONDS,  # how long the first of them has waited
     "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report
     "RunDuration": Unit.SECONDS,  # from the start of the plan to the report

@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 # These only end a test that hangs.
 EVENTS_SECONDS = 60.0
 FAILING_SECONDS = 150.0
+# Metrics of direct runs, of actions after success, and of runs that wait.
+UNUSED = {
+    "DirectHandovers",
+    "SourcesFinished",
+    "SourcesNotFinished",
+    "RunsWaiting",
+    "WaitingAge",
+}
 
 
 @pytest.fixture(scope="module")
@@ -286,8 +294,8 @@ def test_metrics(pipeline: DeployedPipeline) -> None:
     pipeline.wait("measured.zip")
     lines = [line for line in pipeline.metrics() if "measured.zip" in line.get("archive", "")]
     names = {name for line in lines for name in line if name[0].isupper()}
-    unused = {"DirectHandovers", "SourcesFinished", "SourcesNotFinished"}
-    assert names == METRICS.keys() - unused - {"ScanDuration", "LinkDuration"}  # nothing was split
+    # Nothing was split.
+    assert names == METRICS.keys() - UNUSED - {"ScanDuration", "LinkDuration"}
     for line in lines:
         (directive,) = line["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == "s3unzip"
@@ -389,11 +397,7 @@ def test_huge_members_go_through_the_state_machine(
     assert summary.scans > 5
     check(pipeline.client("s3"), pipeline.outputs["DestinationBucket"], report, large, 100)
     lines = [line for line in pipeline.metrics() if key in line.get("archive", "")]
-    assert {name for line in lines for name in line if name in METRICS} == METRICS.keys() - {
-        "DirectHandovers",
-        "SourcesFinished",
-        "SourcesNotFinished",
-    }
+    assert {name for line in lines for name in line if name in METRICS} == METRICS.keys() - UNUSED
 
 
 def labels_of_maps(pipeline: DeployedPipeline, run: Run) -> set[str]:

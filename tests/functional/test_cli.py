@@ -184,7 +184,7 @@ def test_the_same_run_twice_at_once(home: Path) -> None:
     [
         (("run", "./none.zip", "./out"), 6, "none.zip"),
         (("run", "./a.zip", "ftp://x"), 2, "ftp://"),
-        (("run", "s3://bucket", "./out"), 2, "not an archive"),
+        (("plan", "s3://bucket", "./out"), 2, "not an archive"),
         (("run", "./a.zip", "./out", "--tune", "nope=1"), 2, "nope"),
         (("run", "./a.zip", "./out", "--tune", "puts_in_flight=many"), 2, "many"),
         (("run", "./a.zip", "./out", "--key-template", "{x}"), 2, "{x}"),
@@ -196,7 +196,7 @@ def test_the_same_run_twice_at_once(home: Path) -> None:
         (("show", "nothing"), 6, "nothing"),
         (("plan", "./a.zip", "--on", "moon"), 2, "moon"),
         (("frobnicate",), 2, "frobnicate"),
-        (("run",), 2, "SRC"),
+        (("run",), 2, "DEST"),
     ],
 )
 def test_wrong_requests_are_one_line(

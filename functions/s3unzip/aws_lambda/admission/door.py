@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -47,11 +47,11 @@ MOVED = 1.12  # a share that differs by this factor is worth a change
 
 
 class Start(Enum):
-    """What became of an execution that was to start."""
+    """What became of an execution that was to start, in the words of the log."""
 
-    STARTED = auto()
-    KNOWN = auto()  # it exists
-    WAITING = auto()  # for workers
+    STARTED = "run started"
+    KNOWN = "run is known"  # its execution exists
+    WAITING = "run waits for workers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Door:
         """Let a run wait. A run that ended meanwhile did not see it, so all is looked at again."""
         if bid.run not in ledger.waiting:
             write_entry(self.store, Entry(bid, self._now()), payload)
-            logger.info("run waits for workers", run=bid.run, before=len(ledger.waiting))
+            logger.info("run is queued", run=bid.run, before=len(ledger.waiting))
         if not ledger.waiting:
             self.remind()
         self.balance()

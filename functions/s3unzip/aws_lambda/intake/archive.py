@@ -192,7 +192,7 @@ def _plan_execution(intake: Intake) -> None:
     payload = planned_input(config.work, summary, inline)
     bid = planned_bid(summary, config, context.clock.now())
     start = open_door(context).start(bid, payload)
-    logger.info("run", start=start.name, tasks=summary.tasks)
+    logger.info(start.value, tasks=summary.tasks)
     if known and request.after_success is not None:
         end_source_again(records, context)
 
@@ -202,6 +202,6 @@ def _start_unplanned(intake: Intake) -> None:
     request, context = intake.request, intake.context
     bid = unplanned_bid(intake.run, request, open_worker(), context.clock.now())
     start = open_door(context).start(bid, unplanned_input(request))
-    logger.info("run", start=start.name, run=intake.run)
+    logger.info(start.value, run=intake.run)
     if start is Start.KNOWN and request.after_success is not None:
         end_source_again(RunRecords.open(context.stores, intake.run, intake.calls), context)

@@ -104,4 +104,4 @@ def _hand_over(plan: DirectPlan, config: LambdaConfig, context: Context) -> None
     payload = planned_input(config.work, plan.summary, inline)
     bid = planned_bid(plan.summary, config, context.clock.now())
     start = open_door(context).start(bid, payload)
-    logger.info("handed over", start=start.name, run=run.id)
+    logger.info("handed over: %s", start.value, run=run.id)
