@@ -28,7 +28,7 @@ class CommandSource(NamedTuple):
 
 
 SOURCES = {
-    "run": CommandSource("run", "Extract an archive on this machine."),
+    "run": CommandSource("run", "Extract an archive, or several, on this machine."),
     "test": CommandSource(
         "soundness", "Decode every member and check its CRC-32; nothing is written."
     ),

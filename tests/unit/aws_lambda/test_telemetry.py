@@ -17,6 +17,7 @@ from s3unzip.aws_lambda.telemetry import (
     record_scan,
     record_source,
     record_task,
+    record_waiting,
     timed,
 )
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE, Unit
@@ -81,6 +82,7 @@ def measure_all() -> None:
     with timed("ReportDuration"):
         record_archive(report_of(Verdict.COMPLETED))
     record_source(SourceResult(SourceAction.DELETE, SourceState.DONE))
+    record_waiting(2, 30.0)
 
 
 def test_every_metric_is_emitted() -> None:
