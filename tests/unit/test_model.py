@@ -16,7 +16,17 @@ from msgspec import UNSET, Struct
 
 from s3unzip import model
 from s3unzip.errors import UsageError
-from s3unzip.model import Location, Options, Pin, Request, decode, encode, run_id
+from s3unzip.model import (
+    AfterSuccess,
+    Location,
+    Options,
+    Pin,
+    Request,
+    SourceAction,
+    decode,
+    encode,
+    run_id,
+)
 
 VALUES = [
     kind
@@ -36,6 +46,17 @@ ONE_PIN = st.builds(model.Pin, SIMPLE[int], *[st.none() | SIMPLE[str]] * 2)
 PARTS = st.lists(ONE_PIN, max_size=2).map(tuple)
 SIMPLE[model.Pin] = st.builds(
     model.Pin, SIMPLE[int], *[st.none() | SIMPLE[str]] * 2, parts=st.just(UNSET) | PARTS
+)
+
+LOCATION = st.builds(Location, *[SIMPLE[str]] * 3)
+SIMPLE[AfterSuccess] = st.one_of(  # what fits the action
+    st.just(AfterSuccess(SourceAction.DELETE)),
+    st.builds(AfterSuccess, st.just(SourceAction.MOVE), target=LOCATION),
+    st.builds(
+        AfterSuccess,
+        st.just(SourceAction.TAG),
+        tags=st.dictionaries(SIMPLE[str], SIMPLE[str], min_size=1, max_size=2),
+    ),
 )
 
 
