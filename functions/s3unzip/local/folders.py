@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("s3unzip.folders")
 
+MAX_TOLD = 3  # folders that the warning names
+
 
 def make_folders(run: Run, records: RunRecords, context: Context) -> None:
     """Create the archive's folders, those without files among them.
@@ -34,4 +36,4 @@ def make_folders(run: Run, records: RunRecords, context: Context) -> None:
         except S3UnzipError as error:
             refused.append(str(error))
     if refused:
-        _log.warning("folders not created: %d; %s", len(refused), refused[0])
+        _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_TOLD]))
