@@ -104,11 +104,15 @@ def test_no_right_of_direct_runs_is_too_many(direct: DeployedPipeline, right: Ri
     with with_variables(direct, "plan", SKIPPING), without(direct, right):
         direct.put(key, archive)
         send_event(direct, key)
-        direct.put(f"again-{key}", archive)
-        deadline = time.monotonic() + 100
-        while count_refusals(direct) == denied:
-            assert time.monotonic() < deadline, direct.logs()
-            time.sleep(0.2)
+        # A worker that still has the earlier variables may take an archive, so more of them come.
+        for again in range(12):
+            direct.put(f"again-{again}-{key}", archive)
+            deadline = time.monotonic() + 10
+            while count_refusals(direct) == denied and time.monotonic() < deadline:
+                time.sleep(0.2)
+            if count_refusals(direct) > denied:
+                break
+        assert count_refusals(direct) > denied, direct.logs()
     direct.client("sqs").purge_queue(QueueUrl=direct.outputs["QueueUrl"])
 
 
