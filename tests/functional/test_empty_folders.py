@@ -17,7 +17,7 @@ ENTRIES = (
     Entry("deep/below/", b""),
     Entry("full/", b""),
     Entry("full/x", b"1"),
-    Entry("x" * 1100 + "/", b""),  # longer than a key may be
+    Entry("x" * 9000 + "/", b""),  # longer than a key may be, below any folder
 )
 
 
