@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -56,6 +57,17 @@ def no_session_is_kept() -> Iterator[None]:
     yield
     if "boto3" in sys.modules:
         vars(sys.modules["boto3"])["DEFAULT_SESSION"] = None
+
+
+@pytest.fixture(autouse=True)
+def logger_is_as_before() -> Iterator[None]:
+    """Restore the product's logger: a level that one test sets would hide the lines of others."""
+    logger = logging.getLogger("s3unzip")
+    level, handlers, passed_on = logger.level, list(logger.handlers), logger.propagate
+    yield
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
+    logger.propagate = passed_on
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import random
 from contextlib import contextmanager
@@ -189,7 +190,9 @@ def deployed(
     kept = {name: names[name] for name in ("S3Stores", "AwsSession", "make_tuning")}
     before = dict(os.environ)
     metrics, told = telemetry.metrics, vars(telemetry.metrics)
-    telemetry.logger.setLevel("CRITICAL")
+    logger = logging.getLogger(telemetry.SERVICE)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         told["flush_metrics"] = metrics.clear_metrics  # else each invocation writes a line
         _forget()
@@ -200,6 +203,7 @@ def deployed(
         names["make_tuning"] = lambda _: Tuning(**tuning)  # type: ignore[arg-type]  # int and float fields
         yield
     finally:
+        logger.setLevel(level)
         told.pop("flush_metrics", None)
         names.update(kept)
         os.environ.clear()
