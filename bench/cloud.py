@@ -89,12 +89,8 @@ def survive_tasks(pipeline: DeployedPipeline, tasks: int) -> int:
 
     The embedded AWS fails a Map whose result exceeds 256 KiB, as AWS does.
     """
-    functions = pipeline.client("lambda")
-    plan = pipeline.outputs["PlanFunction"]
-    told = functions.get_function_configuration(FunctionName=plan)["Environment"]["Variables"]
-    tuning = json.loads(told.get(Variable.TUNING.value, "{}")) | ONE_EACH
-    told[Variable.TUNING.value] = json.dumps(tuning)
-    functions.update_function_configuration(FunctionName=plan, Environment={"Variables": told})
+    for function in ("PlanFunction", "PlannerFunction"):
+        _change_tuning(pipeline, pipeline.outputs[function])
     time_run(pipeline, "many-tasks.zip", make_archive(tasks), tasks)
     run = pipeline.find_run("many-tasks.zip")
     assert run is not None
@@ -102,6 +98,15 @@ def survive_tasks(pipeline: DeployedPipeline, tasks: int) -> int:
     assert summary is not None
     assert summary.tasks >= tasks, summary
     return summary.tasks
+
+
+def _change_tuning(pipeline: DeployedPipeline, function: str) -> None:
+    """Let a function that plans cut one task for each member."""
+    client = pipeline.client("lambda")
+    told = client.get_function_configuration(FunctionName=function)["Environment"]["Variables"]
+    tuning = json.loads(told.get(Variable.TUNING.value, "{}")) | ONE_EACH
+    told[Variable.TUNING.value] = json.dumps(tuning)
+    client.update_function_configuration(FunctionName=function, Environment={"Variables": told})
 
 
 def largest_input(pipeline: DeployedPipeline) -> int:
