@@ -12,6 +12,7 @@ import math
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,21 @@ POLLERS = 5  # invocations at once with which a queue's event source begins
 POLLERS_A_SECOND = 300 / 60  # more, while messages wait: docs.aws.amazon.com/lambda, with-sqs
 
 
+class End(Enum):
+    """How an invocation ended, or that there was none."""
+
+    COMPLETE = auto()
+    STOPPED = auto()  # at its time limit; the rest is for another task
+    NO_WORKER = auto()
+
+
 @dataclass(slots=True)
 class Job:
     """One invocation that does work; seconds without throttling."""
 
     seconds: float
     puts: int = 0  # of small members, which share the rate
-    done: Callable[[bool], None] = lambda _: None  # called with whether the work is complete
+    done: Callable[[End], None] = lambda _: None
     ends: float = 0.0  # progress of the pool at which it ends
     began: float = 0.0
 
@@ -138,10 +147,10 @@ class World:
         else:
             cold = COLD.quantile(self.rng.random() * 0.98 + 0.01)
 
-        def free(complete: bool) -> None:  # noqa: FBT001 - a callback
+        def free(end: End) -> None:
             self.busy -= 1
             self._warm[function] = self._warm.get(function, 0) + 1
-            done(complete)
+            done(end)
             self.freed()
             self.poll_queue()
 
@@ -152,7 +161,7 @@ class World:
     def _begin_work(self, job: Job) -> None:
         job.began = self.now
         if not job.puts:
-            self.after(job.seconds, lambda: job.done(True))  # noqa: FBT003
+            self.after(job.seconds, lambda: job.done(End.COMPLETE))
             return
         self._rate += job.puts / job.seconds
         job.ends = self._progress + job.seconds
@@ -162,7 +171,7 @@ class World:
 
     def _end_work(self, job: Job) -> None:
         self._leave_pool(job)
-        job.done(True)  # noqa: FBT003 - a callback
+        job.done(End.COMPLETE)
 
     def _leave_pool(self, job: Job) -> None:
         self._rate -= job.puts / job.seconds
@@ -179,7 +188,7 @@ class World:
         heapq.heapify(self._pool)
         self._leave_pool(job)
         job.seconds, job.puts = job.seconds * left, max(1, round(job.puts * left))
-        job.done(False)  # noqa: FBT003 - a callback
+        job.done(End.STOPPED)
 
     # --- the queue
 
@@ -211,7 +220,7 @@ class World:
         seconds = DIRECT_SECONDS + archive.task_seconds if direct else PLAN_SECONDS
         puts = archive.task_puts if direct else 0
 
-        def done(_: bool) -> None:  # noqa: FBT001 - a callback
+        def done(_: End) -> None:
             self._planning[tenant] -= 1
             if direct:
                 archive.finished = self.now

@@ -13,6 +13,7 @@ from bench.burst_model import (
     POLLERS,
     POLLERS_A_SECOND,
     STEP_SECONDS,
+    End,
     Job,
 )
 from s3unzip import rates
@@ -61,7 +62,7 @@ class Policy:
         """Take a planned archive."""
         self.begin(archive, archive.workers)
 
-    def over(self, run: Run) -> None:
+    def over(self, run: Run, /) -> None:
         """Take the end of a run."""
 
     def begin(self, archive: Archive, limit: int) -> Run:
@@ -89,18 +90,18 @@ class Policy:
         if world.invoke("extract", job):
             return
         if world.now > until:
-            self._child_done(run, job, None)
+            self._child_done(run, job, End.NO_WORKER)
             return
         wait = world.rng.random() * 2 * MEAN_POLL
         world.counts.idle_child_seconds += wait
         world.after(wait, lambda: self._try_child(run, job, until))
 
-    def _child_done(self, run: Run, job: Job, complete: bool | None) -> None:  # noqa: FBT001
-        """Take the end of a child; None: it found no worker."""
+    def _child_done(self, run: Run, job: Job, end: End) -> None:
+        """Take the end of a child."""
         run.active -= 1
-        if not complete:
+        if end is not End.COMPLETE:
             run.undone.append(job)
-        if complete is False and run.round > 1:
+        if end is End.STOPPED and run.round > 1:
             run.archive.failed = True  # Redo tolerates no failure
         if run.left:
             self.feed(run)
@@ -142,7 +143,7 @@ class Leases(Policy):
         self._line.append(archive)
         self._grant()
 
-    def over(self, run: Run) -> None:
+    def over(self, run: Run, /) -> None:
         """Give the leases back."""
         self._free += run.limit
         self._grant()
@@ -194,10 +195,10 @@ class TaskQueue(Policy):
             self._at_work += 1
             self.world.invoke("extract", job)
 
-    def _task_done(self, run: Run, job: Job, complete: bool) -> None:  # noqa: FBT001 - a callback
+    def _task_done(self, run: Run, job: Job, end: End) -> None:
         run.active -= 1
         self._at_work -= 1
-        if not complete:
+        if end is not End.COMPLETE:
             run.left.append(job)
         if not run.left and not run.active:
             self._runs.remove(run)
@@ -219,8 +220,8 @@ class StaticShares(Policy):
         self._running += 1
         self.begin(archive, min(archive.workers, self.workers // self._running))
 
-    def over(self, run: Run) -> None:  # noqa: ARG002 - one less
-        """Count."""
+    def over(self, _run: Run, /) -> None:
+        """Count one run less."""
         self._running -= 1
 
 
@@ -246,7 +247,7 @@ class Shares(Policy):
         self.dollars += 6 * rates.PRICE_S3_WRITE
         self._balance()
 
-    def over(self, run: Run) -> None:
+    def over(self, run: Run, /) -> None:
         """Give its share to others."""
         del self._runs[run.archive.name]
         del self._held[run.archive.name]
