@@ -140,8 +140,8 @@ def _take_over(intake: Intake) -> None:
     if is_refused(intake.request, intake.run, intake.context, intake.calls):
         logger.info("run was refused", run=intake.run)
         return
-    logger.warning("an invocation was lost", run=intake.run)
-    _start_unplanned(intake)
+    if _start_unplanned(intake) is not Start.KNOWN:  # else a late duplicate
+        logger.warning("an invocation was lost", run=intake.run)
 
 
 def _tell_again(intake: Intake, name: str, taken: Taken) -> None:
@@ -197,11 +197,12 @@ def _plan_execution(intake: Intake) -> None:
         end_source_again(records, context)
 
 
-def _start_unplanned(intake: Intake) -> None:
-    """Start an execution that plans first; of the same name there is one."""
+def _start_unplanned(intake: Intake) -> Start:
+    """Start an execution that plans first; there is one of each name."""
     request, context = intake.request, intake.context
     bid = unplanned_bid(intake.run, request, open_worker(), context.clock.now())
     start = open_door(context).start(bid, unplanned_input(request))
     logger.info(start.value, run=intake.run)
     if start is Start.KNOWN and request.after_success is not None:
         end_source_again(RunRecords.open(context.stores, intake.run, intake.calls), context)
+    return start
