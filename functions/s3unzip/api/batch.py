@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from s3unzip.api.after_success import parse_after_success
 from s3unzip.api.extraction import Progress, extract_request, set_up
 from s3unzip.api.policy import make_policy
-from s3unzip.api.records import read_local_records
+from s3unzip.api.records import read_compared_records
 from s3unzip.api.selection import judge_selection
 from s3unzip.api.several import check_apart, find_archives
 from s3unzip.errors import InterruptedRunError, S3UnzipError
@@ -22,7 +22,7 @@ from s3unzip.local.nesting import run_nested
 from s3unzip.local.processes.serial import SerialPool
 from s3unzip.local.runner import run_archive
 from s3unzip.local.worker import Failed, WholeArchive
-from s3unzip.model import ArchiveEnd, Batch, OnConflict, Options, Request, Verdict
+from s3unzip.model import ArchiveEnd, Batch, Options, Request, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.home import runs_of_archive
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.local.machine import Setup
     from s3unzip.local.worker import Done, Job
-    from s3unzip.model import Location, NestedRun, PlanSummary, Report, Run
+    from s3unzip.model import Location, NestedRun, Outcome, PlanSummary, Report, Run
     from s3unzip.settings import Tuning
 
 
@@ -135,9 +135,16 @@ class _Inner(Progress):
     """Passes the counts of one large archive on."""
 
     def __init__(self, outer: BatchProgress) -> None:
-        self.finished = outer.finished  # type: ignore[method-assign]
-        self.failed = outer.failed  # type: ignore[method-assign]
+        self._outer = outer
         self.runs: list[NestedRun] = []
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Pass increments on."""
+        self._outer.finished(counts)
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Pass failed members on."""
+        self._outer.failed(outcomes)
 
     def nested(self, run: NestedRun) -> None:
         """Keep what became of an archive inside the archive."""
@@ -205,9 +212,7 @@ def extract_here(
             def make_pool(run: Run) -> SerialPool:
                 return SerialPool(run, context)
 
-            written = None
-            if request.options.on_conflict is not OnConflict.OVERWRITE:
-                written = read_local_records(home, request, context.stores)
+            written = read_compared_records(home, request, context.stores)
             judge = judge_selection(request.options, warnings.append)
             report = run_archive(request, context, make_pool, planned, judge, written)
             nested: list[NestedRun] = []

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from s3unzip.api.after_success import parse_after_success
 from s3unzip.api.policy import make_policy
-from s3unzip.api.records import read_local_records
+from s3unzip.api.records import read_compared_records
 from s3unzip.api.selection import judge_selection
 from s3unzip.errors import UsageError
 from s3unzip.local.extra import Runs, check_extra, clear_extra
@@ -32,7 +32,7 @@ from s3unzip.local.machine import Machine, Setup
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.runner import run_archive
-from s3unzip.model import OnConflict, Options, Request
+from s3unzip.model import Options, Request
 from s3unzip.settings import make_tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -182,10 +182,7 @@ def extract_request(
             admit(plan)
             progress.planned(plan)
 
-        written = None
-        if request.options.on_conflict is not OnConflict.OVERWRITE:
-            home = setup.stores.work
-            written = read_local_records(home, request, machine.context.stores)
+        written = read_compared_records(setup.stores.work, request, machine.context.stores)
         report = run_archive(request, machine.context, machine.make_pool, planned, judge, written)
         if confirm is not None:
             report = clear_extra(report, machine.context, confirm)
