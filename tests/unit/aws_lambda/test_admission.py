@@ -349,6 +349,17 @@ def test_two_functions_that_admit_the_same_run() -> None:
     assert world.store.objects == {}
 
 
+def test_two_functions_that_start_the_same_run_in_the_same_second() -> None:
+    """Their entries have the same name: the one that comes too late leaves it alone."""
+    world = World(8)
+    world.door.start(bid(1), INPUT)
+    held = world.ledger.held["run-1"]
+    assert world.door._hold(held, INPUT) is Start.KNOWN
+    assert world.ledger.held == {"run-1": held}
+    world.end("run-1")
+    assert world.store.objects == {}
+
+
 def test_a_function_that_is_killed_before_it_starts_a_run() -> None:
     """The workers are held already; the event comes again, or a reminder finds it."""
     world = World(1)

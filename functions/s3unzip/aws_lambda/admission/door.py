@@ -171,7 +171,9 @@ class Door:
         except (BotoCoreError, ClientError):
             self.store.delete([held.name])
             raise
-        if start is Start.KNOWN:  # a repeated event, maybe of a run that has ended
+        # A repeated event of a run that has ended. If the run is at work, another function
+        # admitted it in the same second: the entry is its own.
+        if start is Start.KNOWN and self._has_ended(held.bid.run):
             self.store.delete([held.name])
         return start
 
@@ -222,20 +224,23 @@ class Door:
         if not old:
             return ledger
         run = old[int(random.random() * len(old))]  # noqa: S311 - no secret
-        try:
-            answer = self.states.describe_execution(executionArn=self._execution(run))
-            ended = answer["status"] != "RUNNING"
-        except self.states.exceptions.ExecutionDoesNotExist:
-            ended = True
-        except (BotoCoreError, ClientError) as error:
-            logger.warning("execution is not described", run=run, error=str(error))
-            return ledger
-        if not ended:
+        if not self._has_ended(run):
             return ledger
         logger.warning("workers were held for a run that ended", run=run)
         drop_run(self.store, run, [HELD])
         held = {name: entry for name, entry in ledger.held.items() if name != run}
         return replace(ledger, held=held)
+
+    def _has_ended(self, run: str) -> bool:
+        """Say whether the execution of a run is known to have ended, or not to exist."""
+        try:
+            answer = self.states.describe_execution(executionArn=self._execution(run))
+        except self.states.exceptions.ExecutionDoesNotExist:
+            return True
+        except (BotoCoreError, ClientError) as error:
+            logger.warning("execution is not described", run=run, error=str(error))
+            return False
+        return answer["status"] != "RUNNING"
 
     def _measure(self, waiting: int, oldest: float | None) -> None:
         age = 0.0 if oldest is None or not waiting else max(0.0, self._now() - oldest)
