@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 BUILT = ROOT / "build" / "embedded"
 ACCOUNT = "000000000000"
-DEPLOY_SECONDS = 60.0
+DEPLOY_SECONDS = 300.0
 QUALIFIER = "hnb659fds"  # CDK's default bootstrap
 
 

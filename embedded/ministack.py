@@ -27,7 +27,7 @@ HOME = Path(__file__).resolve().parent
 PYTHON = HOME / ".venv" / "bin" / "python"
 HOST = "127.0.0.1"
 REGION = "us-east-1"
-START_SECONDS = 30.0
+START_SECONDS = 300.0
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
@@ -185,9 +185,11 @@ class EmbeddedAws:
         connection: http.client.HTTPConnection
         if self._auth:
             trust = ssl.create_default_context(cafile=self._certificate)
-            connection = http.client.HTTPSConnection(HOST, self._port, timeout=30, context=trust)
+            connection = http.client.HTTPSConnection(
+                HOST, self._port, timeout=START_SECONDS, context=trust
+            )
         else:
-            connection = http.client.HTTPConnection(HOST, self._port, timeout=30)
+            connection = http.client.HTTPConnection(HOST, self._port, timeout=START_SECONDS)
         with contextlib.closing(connection):
             connection.request(method, path)
             return connection.getresponse().status

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from embedded.deploy import Assembly
 
 POLL_SECONDS = 0.05
+HANG_SECONDS = 600.0  # a limit for a busy machine, no promise
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class DeployedPipeline:
             return None
         return found
 
-    def wait(self, key: str, seconds: float = 60.0) -> Report:
+    def wait(self, key: str, seconds: float = HANG_SECONDS) -> Report:
         """Return the report of the archive `key` when its run has ended.
 
         Raises:

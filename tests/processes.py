@@ -7,10 +7,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.patience import HANG_SECONDS
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-SECONDS = 120.0  # of one command
 
 
 class Ended(NamedTuple):
@@ -43,7 +43,7 @@ class Program:
             env=os.environ | self.variables,
             input=stdin if stdin is not None else b"",
             capture_output=True,
-            timeout=SECONDS,
+            timeout=HANG_SECONDS,
             check=False,
         )
         err = done.stderr.decode()

@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from tests.patience import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
@@ -61,7 +63,7 @@ def free_port() -> int:
         return port
 
 
-def await_http(port: int, seconds: float = 10.0) -> None:
+def await_http(port: int, seconds: float = HANG_SECONDS) -> None:
     """Wait until something answers HTTP on `port`."""
     deadline = time.monotonic() + seconds
     while True:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 NAMES = [case.name for case in (*CASES, *INCIDENTS, *published_cases(full=False))]
 EMPTY = "0 archives, 0 members, 0 runs, 0 claims, 0 refusals"
-pytestmark = pytest.mark.timeout(1_000)
 SECONDS = 900.0  # of one set, on a machine that is busy with much else
 
 

@@ -27,7 +27,6 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.timeout(400)
 def test_the_same_bytes_each_time(asset: Asset, tmp_path: Path) -> None:
     """Built again elsewhere, later, with other times on the files, the asset is the same."""
     again = tmp_path / "elsewhere" / "deeper" / "lambda"

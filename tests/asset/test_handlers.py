@@ -46,7 +46,6 @@ def pipeline(asset: Asset, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield pipeline
 
 
-@pytest.mark.timeout(600)
 def test_every_handler_answers_in_the_runtime_client(pipeline: DeployedPipeline) -> None:
     """One archive with a split member goes through all of them; its members are right."""
     dice = random.Random(3)
@@ -56,7 +55,7 @@ def test_every_handler_answers_in_the_runtime_client(pipeline: DeployedPipeline)
         Entry("large.txt", large, DEFLATE),
     )
     pipeline.put("one.zip", archive)
-    report = pipeline.wait("one.zip", 300)
+    report = pipeline.wait("one.zip")
     assert (report.extracted, report.failed, report.missing) == (6, 0, 0)
     (written,) = pipeline.members("one/large.txt").values() or pipeline.members("large").values()
     assert written == large

@@ -32,6 +32,7 @@ from tests.docs.commands import (
     documents,
     read_commands,
 )
+from tests.patience import HANG_SECONDS
 from tests.servers import HttpServer, WebFiles
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from tests.docs.commands import Command
 
 SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
-SECONDS = 120.0  # of one command
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
 
 
@@ -120,7 +120,7 @@ class World:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=SECONDS,
+            timeout=HANG_SECONDS,
             check=False,
         )
         if done.returncode == command.exit_code:

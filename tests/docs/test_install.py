@@ -6,16 +6,13 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
-import pytest
-
 import s3unzip
 from tests.docs.archives import PLAIN, make_archive
 from tests.docs.commands import ROOT
+from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-pytestmark = pytest.mark.timeout(600)  # the first time, pip's packages come from the index
 
 
 def call(command: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +29,7 @@ def call(command: Path, folder: Path, *words: str) -> subprocess.CompletedProces
         env=variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
 

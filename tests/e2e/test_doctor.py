@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from s3unzip.operate.doctor.diagnosis import CHECKS
+from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
     from embedded.pipeline import DeployedPipeline
@@ -21,7 +22,7 @@ def examine(pipeline: DeployedPipeline, *words: str) -> subprocess.CompletedProc
         env={**os.environ, **pipeline.variables},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=HANG_SECONDS,
         check=False,
     )
 
@@ -76,7 +77,7 @@ def test_an_environment_that_is_not_there(pipeline: DeployedPipeline) -> None:
         env={**os.environ, **pipeline.variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 6

@@ -17,6 +17,7 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.s3.access import S3Access
 from tests.e2e.functions import with_variables
+from tests.patience import HANG_SECONDS
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Operator:
             env=self._variables,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=HANG_SECONDS,
             check=False,
         )
 

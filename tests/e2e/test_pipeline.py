@@ -19,6 +19,7 @@ from s3unzip.model import Report, Run, Verdict, decode
 from s3unzip.settings import MIB, Variable
 from tests.e2e.functions import with_handler, with_variables, without_workers
 from tests.functional.large.huge import check, write_archive
+from tests.patience import HANG_SECONDS
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from embedded.pipeline import DeployedPipeline
 
 # These only end a test that hangs.
-EVENTS_SECONDS = 60.0
-FAILING_SECONDS = 150.0
 # Metrics of direct runs, of actions after success, and of runs that wait.
 UNUSED = {
     "DirectHandovers",
@@ -59,7 +58,7 @@ def announced(pipeline: DeployedPipeline) -> Callable[[str], dict[str, Any]]:
     seen: dict[str, dict[str, Any]] = {}
 
     def wait_for(run: str) -> dict[str, Any]:
-        deadline = time.monotonic() + EVENTS_SECONDS
+        deadline = time.monotonic() + HANG_SECONDS
         while run not in seen and time.monotonic() < deadline:
             answer = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=1)
             for message in answer.get("Messages", []):
@@ -107,7 +106,7 @@ def send(pipeline: DeployedPipeline, bodies: list[str]) -> None:
     )
 
 
-def wait_until_idle(pipeline: DeployedPipeline, seconds: float = 30.0) -> None:
+def wait_until_idle(pipeline: DeployedPipeline, seconds: float = HANG_SECONDS) -> None:
     """Wait until the queue is empty and stays so."""
     deadline = time.monotonic() + seconds
     while pipeline.waiting() and time.monotonic() < deadline:
@@ -201,7 +200,7 @@ def test_overwritten_archive_in_both_orders(pipeline: DeployedPipeline) -> None:
     pipeline.put("newer.zip", build(Entry("a.txt", b"old")))
     pipeline.wait("newer.zip")
     pipeline.put("newer.zip", build(Entry("a.txt", b"new")))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_SECONDS
     while pipeline.members("newer/").get("newer/a.txt") != b"new" and time.monotonic() < deadline:
         time.sleep(0.1)
     wait_until_idle(pipeline)
@@ -264,7 +263,7 @@ def test_run_without_workers(pipeline: DeployedPipeline) -> None:
 
 def wait_for_redo(pipeline: DeployedPipeline, key: str) -> None:
     """Wait until a run has written down the tasks that are left after its first round."""
-    deadline = time.monotonic() + FAILING_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         run = pipeline.find_run(key)
         if run is not None and pipeline.read(f"runs/{run.id}/redo.jsonl") is not None:
@@ -279,7 +278,7 @@ def test_run_that_fails(
     """A run whose tasks cannot be done ends FAILED, in its report and its event, to be redriven."""
     with with_handler(pipeline, "extract", "s3unzip.handlers.not_there.handler"):
         pipeline.put("fails.zip", build(*members_of(10)))
-        report = pipeline.wait("fails.zip", FAILING_SECONDS)
+        report = pipeline.wait("fails.zip")
     assert (report.verdict, report.missing) == (Verdict.FAILED, 10)
     run = pipeline.find_run("fails.zip")
     assert run is not None
@@ -385,7 +384,7 @@ def test_huge_members_go_through_the_state_machine(
     tuning = {"split_from": 8 * MIB, "segment_bytes": 4 * MIB, "part_bytes": 5 * MIB}
     with tuned(pipeline, tuning | {"max_direct_members": 0, "max_inline_tasks": inline}):
         pipeline.put(key, path.read_bytes())
-        report = pipeline.wait(key, 120.0)
+        report = pipeline.wait(key)
     run = pipeline.find_run(key)
     assert run is not None
     assert labels_of_maps(pipeline, run) == (

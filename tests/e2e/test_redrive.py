@@ -14,6 +14,7 @@ import pytest
 from s3unzip.model import Report, Run, Verdict, decode
 from s3unzip.settings import Variable
 from tests.e2e.functions import with_variables
+from tests.patience import HANG_SECONDS
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from embedded.deploy import Assembly
     from embedded.pipeline import DeployedPipeline
-
-RUN_SECONDS = 150.0
 
 
 def call(pipeline: DeployedPipeline, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -32,14 +31,14 @@ def call(pipeline: DeployedPipeline, home: Path, *words: str) -> subprocess.Comp
         env={**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=RUN_SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
 
 
 def until_status(pipeline: DeployedPipeline, key: str, *wanted: str) -> Run:
     """Return the run of the archive `key` as soon as its execution has a wanted status."""
-    deadline = time.monotonic() + RUN_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         run = pipeline.find_run(key)
         if run is not None and pipeline.status(run) in wanted:

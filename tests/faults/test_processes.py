@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.processes import await_end, descendants, is_ending, is_running
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc")
 
@@ -20,7 +21,7 @@ def test_a_killed_process_is_ending() -> None:
         assert not is_ending(process.pid)
         process.kill()
         assert is_ending(process.pid)
-        assert await_end([process.pid], 60.0) == []
+        assert await_end([process.pid], HANG_SECONDS) == []
         assert is_ending(process.pid)  # it is not reaped yet
     assert is_ending(process.pid)
 
@@ -35,5 +36,5 @@ def test_what_is_below_a_killed_process_is_ending() -> None:
         subprocess.run(["kill", "-STOP", str(below[0])], check=True)
         subprocess.run(["kill", "-KILL", str(below[0])], check=True)
         assert is_ending(below[0])
-        assert await_end(below, 60.0) == []
-        parent.wait(60.0)
+        assert await_end(below, HANG_SECONDS) == []
+        parent.wait(HANG_SECONDS)

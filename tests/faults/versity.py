@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.patience import HANG_SECONDS
+
 if TYPE_CHECKING:
     from typing import Self
 
@@ -18,7 +20,6 @@ HOST = "127.0.0.1"
 ACCESS = "AKIDFAULTS"
 SECRET = "not-a-secret"
 REGION = "us-east-1"
-START_SECONDS = 20.0
 
 
 def find_versity() -> str | None:
@@ -72,7 +73,7 @@ class Versity:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _await(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + HANG_SECONDS
         while time.monotonic() < deadline:
             try:
                 socket.create_connection((HOST, self.port), 1).close()
@@ -80,4 +81,4 @@ class Versity:
                 time.sleep(0.02)
             else:
                 return
-        raise RuntimeError(f"versitygw did not listen within {START_SECONDS:.0f} s")
+        raise RuntimeError(f"versitygw did not listen within {HANG_SECONDS:.0f} s")

@@ -11,6 +11,7 @@ import pytest
 
 from s3unzip.cli.main import main
 from s3unzip.local.locking import lock_run
+from tests.patience import HANG_SECONDS
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def test_the_same_run_twice_at_once(home: Path) -> None:
     both = [
         subprocess.Popen(command, cwd=home, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    said = [process.communicate(timeout=120)[1] for process in both]
+    said = [process.communicate(timeout=HANG_SECONDS)[1] for process in both]
     codes = sorted(process.returncode for process in both)
     assert codes in ([0, 0], [0, 2]), said
     assert len(list((home / "out/many").iterdir())) == 2_000

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
+from tests.patience import HANG_SECONDS
 from tests.processes import Ended, Program
 from tests.s3_tests.memory_server import MemoryS3, run_memory_s3
 from tests.zips import DEFLATE, Entry, build
@@ -92,7 +93,7 @@ def type_at(program: Program, words: list[str], answer: str) -> Ended:
             stdin=slave,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=HANG_SECONDS,
             check=False,
         )
     finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import HANG_SECONDS
 from tests.servers import HttpServer, Reply, WebFiles
 from tests.zips import Entry, build
 
@@ -40,7 +41,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of a shell, in which ``s3unzip`` is the command line."""
     script = f's3unzip() {{ "{sys.executable}" -m s3unzip.cli "$@"; }}; {command}'
     return subprocess.run(
-        ["sh", "-c", script], capture_output=True, text=True, timeout=120, check=False
+        ["sh", "-c", script], capture_output=True, text=True, timeout=HANG_SECONDS, check=False
     )
 
 
@@ -126,7 +127,7 @@ def group_of(process: subprocess.Popen[str]) -> list[int]:
     return found
 
 
-def await_true(ask: Callable[[], bool], seconds: float = 30.0) -> bool:
+def await_true(ask: Callable[[], bool], seconds: float = HANG_SECONDS) -> bool:
     """Ask until it is so; return False if it never is."""
     deadline = time.monotonic() + seconds
     while not ask():
@@ -142,7 +143,7 @@ def test_no_worker_outlives_a_killed_program(home: Path) -> None:
     slow = SlowRun(home)
     with HttpServer(slow.answer) as server:
         process = slow.start(server.url)
-        assert slow.reached.wait(60)
+        assert slow.reached.wait(HANG_SECONDS)
         assert len(group_of(process)) >= 3  # program, fork server, worker
         process.kill()
         process.communicate()
@@ -160,11 +161,11 @@ def test_sigterm_and_sighup_are_as_ctrl_c(
     slow = SlowRun(home)
     with HttpServer(slow.answer) as server:
         process = slow.start(server.url)
-        assert slow.reached.wait(60)
+        assert slow.reached.wait(HANG_SECONDS)
         (os.killpg if whole_group else os.kill)(process.pid, number)
         time.sleep(0.5)  # the worker has heard of it before it is answered
         slow.go_on.set()
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=HANG_SECONDS)
         assert process.returncode == code
         run = next((home / "home/runs").iterdir()).name
         assert f"continue with: s3unzip redrive {run}" in told
@@ -180,11 +181,11 @@ def test_a_killed_fork_server_costs_one_restart(home: Path) -> None:
     slow = SlowRun(home)
     with HttpServer(slow.answer) as server:
         process = slow.start(server.url)
-        assert slow.reached.wait(60)
+        assert slow.reached.wait(HANG_SECONDS)
         server_pid = next(pid for pid in group_of(process) if _parent(pid) == process.pid)
         slow.go_on.set()
         os.kill(server_pid, signal.SIGKILL)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=HANG_SECONDS)
         assert (process.returncode, told[:9]) == (0, "COMPLETED")
     assert len(list((home / "out/a").iterdir())) == MEMBERS
 

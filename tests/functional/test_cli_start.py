@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import s3unzip
+from tests.patience import HANG_SECONDS
 from tests.servers import HttpServer, Reply
 
 if TYPE_CHECKING:
@@ -119,9 +120,9 @@ def test_ctrl_c_before_the_directory_is_read(words: list[str], tmp_path: Path) -
             cwd=tmp_path,
             env={**os.environ, "S3UNZIP_HOME": str(tmp_path / "runs")},
         )
-        assert asked.wait(60)
+        assert asked.wait(HANG_SECONDS)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=HANG_SECONDS)
         go_on.set()
     assert (process.returncode, told) == (130, "s3unzip: stopped\n")
     assert not (tmp_path / "out").exists()

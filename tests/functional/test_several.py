@@ -24,6 +24,7 @@ from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zipformat import Policy
+from tests.patience import HANG_SECONDS
 from tests.processes import Program
 from tests.zips import DEFLATE, Entry, build
 
@@ -231,11 +232,11 @@ def test_ctrl_c_stops_all_and_says_how_to_go_on(program: Program) -> None:
         env=os.environ | program.variables,
         stderr=subprocess.PIPE,
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + HANG_SECONDS
     while not (folder / "out").exists() and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=HANG_SECONDS)
     if process.returncode == 0:  # it was quicker than the signal
         assert b"34 of 34 archives are extracted" in err
         return

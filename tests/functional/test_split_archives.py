@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import HANG_SECONDS
 from tests.processes import Program
 from tests.servers import HttpServer, WebFiles
 from tests.split_zips import build_split, cut_pieces, part_names
@@ -99,7 +100,10 @@ def test_an_archive_of_info_zip(tmp_path: Path) -> None:
     for name, data in stored.items():
         (tmp_path / name).write_bytes(data)
     subprocess.run(
-        ["zip", "-q", "-0", "-r", "-s", "64k", "b.zip", "in"], cwd=tmp_path, check=True, timeout=60
+        ["zip", "-q", "-0", "-r", "-s", "64k", "b.zip", "in"],
+        cwd=tmp_path,
+        check=True,
+        timeout=HANG_SECONDS,
     )
     assert (tmp_path / "b.z05").exists()
     assert program.run("run", "b.zip", "out", "-w", "1").code == 0

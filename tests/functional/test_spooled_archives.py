@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.encrypting import seal_zipcrypto
-from tests.processes import SECONDS, Program
+from tests.patience import HANG_SECONDS
+from tests.processes import Program
 from tests.servers import HttpServer, Reply
 from tests.zips import DEFLATE, Entry, build
 
@@ -103,7 +104,7 @@ def test_a_full_disk_is_told(program: Program) -> None:
         input=RAW * 20,
         capture_output=True,
         env=os.environ | program.variables | {"PYTHONDONTWRITEBYTECODE": "1"},
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     said = done.stderr.decode()
@@ -121,7 +122,7 @@ def test_a_terminal_is_refused(program: Program) -> None:
             stdin=theirs,
             capture_output=True,
             env=os.environ | program.variables,
-            timeout=SECONDS,
+            timeout=HANG_SECONDS,
             check=False,
         )
     finally:
@@ -141,7 +142,7 @@ def test_nothing_on_standard_input(program: Program) -> None:
         ["bash", "-c", f"{command} <&-"],
         capture_output=True,
         env=os.environ | program.variables,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 2

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from s3unzip.aws_lambda import environment, telemetry
+from s3unzip.metric_names import SERVICE
 from s3unzip.model import Options, encode
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.ports import ObjectFacts
@@ -190,7 +191,7 @@ def deployed(
     kept = {name: names[name] for name in ("S3Stores", "AwsSession", "make_tuning")}
     before = dict(os.environ)
     metrics, told = telemetry.metrics, vars(telemetry.metrics)
-    logger = logging.getLogger(telemetry.SERVICE)
+    logger = logging.getLogger(SERVICE)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:

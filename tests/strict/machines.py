@@ -10,6 +10,7 @@ import zipfile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from embedded.deploy import make_client
+from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 ROLE = "arn:aws:iam::000000000000:role/strict"
-WAIT_SECONDS = 90.0
 
 # `note` gets a line for each call; `wait` is a file that the call waits for.
 FUNCTION = """
@@ -125,13 +125,13 @@ class Machines:
 
 def until(look: Callable[[], Found | None]) -> Found:
     """Return what `look` finds, as soon as it does."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         found = look()
         if found is not None:
             return found
         time.sleep(0.02)
-    raise AssertionError(f"nothing in {WAIT_SECONDS:.0f} s")
+    raise AssertionError(f"nothing in {HANG_SECONDS:.0f} s")
 
 
 def machine(**states: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from embedded.deploy import make_client
+from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from embedded.ministack import EmbeddedAws
 
 ROLE = "arn:aws:iam::000000000000:role/anybody"
-SECONDS = 60.0
 _NUMBERS = itertools.count()
 
 
@@ -114,7 +114,7 @@ def zipped(source: str) -> bytes:
     return body.getvalue()
 
 
-def until(holds: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
+def until(holds: Callable[[], Any], what: str, seconds: float = HANG_SECONDS) -> Any:
     """Return what `holds` gives once it is true; fail with `what` when it never is."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -13,13 +13,13 @@ from moto import mock_aws
 
 from s3unzip.aws_lambda.lease import LEASE_SECONDS, hold, retry_wait
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, UsageError
+from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mypy_boto3_sqs import SQSClient
 
-PATIENCE = 30.0  # seconds until a thread that never comes fails the test
 DEFAULT_ATTEMPTS = 5  # `intake.attempts`
 
 
@@ -43,7 +43,7 @@ def receive(client: SQSClient, url: str) -> list[str]:
 
 def wait_until_hidden(client: SQSClient, url: str) -> None:
     """Wait for the thread's first renewal."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + HANG_SECONDS
     while receive(client, url):
         assert time.monotonic() < deadline
 
@@ -93,7 +93,7 @@ def test_a_long_plan_renews_its_lease() -> None:
     """However long it takes; a renewal that fails is not the last one."""
     queue: Any = CountingQueue(wanted=6)
     with hold(lambda: queue, "url", ["a"], beat=0.001):
-        assert queue.enough.wait(PATIENCE)
+        assert queue.enough.wait(HANG_SECONDS)
     count = len(queue.renewals)
     assert set(queue.renewals) == {LEASE_SECONDS}
     assert not any(thread.name == "lease" for thread in threading.enumerate())

@@ -13,13 +13,13 @@ from moto import mock_aws
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.handlers import plan
 from s3unzip.settings import Variable
+from tests.patience import HANG_SECONDS
 from tests.unit.aws_lambda.contexts import Invocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-PATIENCE = 60.0  # seconds; the wait of a message without sense is one
 VARIABLES: dict[str, str] = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -115,7 +115,7 @@ def until(
     look: Callable[[], dict[str, Any]], holds: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     """Return what `look` finds, as soon as `holds` says that it is what is waited for."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + HANG_SECONDS
     while not holds(found := look()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

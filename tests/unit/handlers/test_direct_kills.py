@@ -14,6 +14,7 @@ from s3unzip.handlers import plan
 from s3unzip.model import Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
+from tests.patience import HANG_SECONDS
 from tests.unit.aws_lambda.contexts import Invocation
 from tests.unit.handlers.pipeline import MEMBERS, Functions, object_created
 from tests.zips import DEFLATE, Entry, build
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 LIMIT = 1.5  # seconds that the function has: until then nobody takes its run over
 TUNING = json.dumps({"margin_seconds": 0.1})
-PATIENCE = 60.0
 POINTS = 6
 FUNCTION = f"""
 import json, sys
@@ -75,7 +75,7 @@ def invoke(record: dict[str, Any], seconds: float | None) -> float:
         assert process.stdout.readline() == "ready\n"
         began = time.monotonic()
         if seconds is None:
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(HANG_SECONDS) == 0
         else:
             time.sleep(seconds)
             process.kill()
@@ -85,13 +85,12 @@ def invoke(record: dict[str, Any], seconds: float | None) -> float:
 def deliver_again(record: dict[str, Any]) -> None:
     """Deliver the message until it is done, as the queue does."""
     again = {**record, "attributes": {"ApproximateReceiveCount": "2"}}
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + HANG_SECONDS
     while plan.handler({"Records": [again]}, Invocation())["batchItemFailures"]:
         assert time.monotonic() < deadline
         time.sleep(0.2)
 
 
-@pytest.mark.timeout(600)
 def test_every_kill_ends_in_the_same_state(functions: Functions, account: Account) -> None:
     """Wherever it is killed, the archive is whole, its run has a report, and no upload is left."""
     account.put("a.zip", make_archive(MEMBERS))

@@ -14,12 +14,13 @@ import pytest
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.local.processes.forkserver import MAX_RESTARTS, Child, ForkServer
+from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SECONDS = 30.0
+SECONDS = HANG_SECONDS
 LINUX = sys.platform == "linux"
 BIRTHS = [
     pytest.param("fork", marks=pytest.mark.skipif(not LINUX, reason="only Linux counts threads")),
@@ -47,7 +48,7 @@ def run(birth: str, *lines: str, **env: str | None) -> subprocess.CompletedProce
         env={name: value for name, value in (os.environ | env).items() if value is not None},
         capture_output=True,  # which ends when the last of them has closed its output
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=False,
     )
 
