@@ -14,46 +14,31 @@ from s3unzip.lazy import lazy_names
 from s3unzip.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from s3unzip import deflate, errors, zipformat
-    from s3unzip.api.archive import open_archive
-    from s3unzip.api.extraction import Progress, extract
-    from s3unzip.api.members import Archive, ArchiveMember
-    from s3unzip.api.verification import verify
-    from s3unzip.model import GzipForm, OnConflict, Options, Report, Verdict
-    from s3unzip.object_properties import ObjectProperties
-    from s3unzip.settings import Tuning
-    from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.web.access import WebAccess
-    from s3unzip.verification.results import Comparison, Verification
-    from s3unzip.zipformat.policy import Limits
+    from s3unzip import deflate as deflate
+    from s3unzip import errors as errors
+    from s3unzip import zipformat as zipformat
+    from s3unzip.api.archive import open_archive as open_archive
+    from s3unzip.api.extraction import Progress as Progress
+    from s3unzip.api.extraction import extract as extract
+    from s3unzip.api.members import Archive as Archive
+    from s3unzip.api.members import ArchiveMember as ArchiveMember
+    from s3unzip.api.verification import verify as verify
+    from s3unzip.model import GzipForm as GzipForm
+    from s3unzip.model import OnConflict as OnConflict
+    from s3unzip.model import Options as Options
+    from s3unzip.model import Report as Report
+    from s3unzip.model import Verdict as Verdict
+    from s3unzip.object_properties import ObjectProperties as ObjectProperties
+    from s3unzip.settings import Tuning as Tuning
+    from s3unzip.stores.factory import StoreConfig as StoreConfig
+    from s3unzip.stores.web.access import WebAccess as WebAccess
+    from s3unzip.verification.results import Comparison as Comparison
+    from s3unzip.verification.results import Verification as Verification
+    from s3unzip.zipformat.policy import Limits as Limits
 
-
-__all__ = [
-    "Archive",
-    "ArchiveMember",
-    "Comparison",
-    "GzipForm",
-    "Limits",
-    "ObjectProperties",
-    "OnConflict",
-    "Options",
-    "Progress",
-    "Report",
-    "StoreConfig",
-    "Tuning",
-    "Verdict",
-    "Verification",
-    "WebAccess",
-    "deflate",
-    "errors",
-    "extract",
-    "open_archive",
-    "verify",
-    "zipformat",
-]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(
+    __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
             "s3unzip.api.archive": ("open_archive",),

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def lazy_names(
     package: str, homes: Mapping[str, Iterable[str]]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return the `__getattr__` and the `__dir__` of a package.
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return the `__getattr__`, the `__dir__` and the `__all__` of a package.
 
     Args:
         package: the package's ``__name__``.
@@ -38,7 +38,5 @@ def lazy_names(
         setattr(sys.modules[package], name, value)  # the next use finds it directly
         return value
 
-    def list_names() -> list[str]:
-        return sorted(home_of)
-
-    return load, list_names
+    names = sorted(home_of)
+    return load, names.copy, names

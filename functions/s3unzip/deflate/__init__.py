@@ -29,44 +29,32 @@ from typing import TYPE_CHECKING
 from s3unzip.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from isal.isal_zlib import crc32_combine
+    from isal.isal_zlib import crc32_combine as crc32_combine
 
-    from s3unzip.deflate.errors import DeflateError, SegmentRecordError
-    from s3unzip.deflate.extract import inflate_segment
-    from s3unzip.deflate.inflate import Arrival, Ending, SegmentInflater
-    from s3unzip.deflate.link import LinkedSegment, link_segments
-    from s3unzip.deflate.plan import Layout, Span, cut, segment_span
-    from s3unzip.deflate.scan import ScannedSegment, SegmentScan
-    from s3unzip.deflate.split import locate, scan_segment, split_inflate
-    from s3unzip.deflate.tail import WINDOW_SIZE, SymbolicTail
-    from s3unzip.finding import Finding
+    from s3unzip.deflate.errors import DeflateError as DeflateError
+    from s3unzip.deflate.errors import SegmentRecordError as SegmentRecordError
+    from s3unzip.deflate.extract import inflate_segment as inflate_segment
+    from s3unzip.deflate.inflate import Arrival as Arrival
+    from s3unzip.deflate.inflate import Ending as Ending
+    from s3unzip.deflate.inflate import SegmentInflater as SegmentInflater
+    from s3unzip.deflate.link import LinkedSegment as LinkedSegment
+    from s3unzip.deflate.link import link_segments as link_segments
+    from s3unzip.deflate.plan import Layout as Layout
+    from s3unzip.deflate.plan import Span as Span
+    from s3unzip.deflate.plan import cut as cut
+    from s3unzip.deflate.plan import segment_span as segment_span
+    from s3unzip.deflate.scan import ScannedSegment as ScannedSegment
+    from s3unzip.deflate.scan import SegmentScan as SegmentScan
+    from s3unzip.deflate.split import locate as locate
+    from s3unzip.deflate.split import scan_segment as scan_segment
+    from s3unzip.deflate.split import split_inflate as split_inflate
+    from s3unzip.deflate.tail import WINDOW_SIZE as WINDOW_SIZE
+    from s3unzip.deflate.tail import SymbolicTail as SymbolicTail
+    from s3unzip.finding import Finding as Finding
 
-__all__ = [
-    "WINDOW_SIZE",
-    "Arrival",
-    "DeflateError",
-    "Ending",
-    "Finding",
-    "Layout",
-    "LinkedSegment",
-    "ScannedSegment",
-    "SegmentInflater",
-    "SegmentRecordError",
-    "SegmentScan",
-    "Span",
-    "SymbolicTail",
-    "crc32_combine",
-    "cut",
-    "inflate_segment",
-    "link_segments",
-    "locate",
-    "scan_segment",
-    "segment_span",
-    "split_inflate",
-]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(
+    __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
             "isal.isal_zlib": ("crc32_combine",),

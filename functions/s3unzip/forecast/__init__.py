@@ -21,32 +21,3 @@ from s3unzip.forecast.steps import Step
 from s3unzip.forecast.ways import forecast_archive, merge_tasks
 from s3unzip.forecast.workload import Bin, Workload, count_sizes, make_workload
 from s3unzip.platforms import Latency, Platform, aws, local, one_function
-
-__all__ = [
-    "FIXTURES",
-    "Bin",
-    "Bound",
-    "Cost",
-    "CostLine",
-    "Fixture",
-    "Forecast",
-    "Latency",
-    "Platform",
-    "Published",
-    "Range",
-    "Step",
-    "Workload",
-    "aws",
-    "check_budget",
-    "count_sizes",
-    "find_fixture",
-    "forecast_archive",
-    "forecast_run",
-    "local",
-    "make_fixture",
-    "make_forecast",
-    "make_tasks",
-    "make_workload",
-    "merge_tasks",
-    "one_function",
-]

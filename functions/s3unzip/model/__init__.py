@@ -7,12 +7,7 @@ data that an outcome has.
 
 from __future__ import annotations
 
-from s3unzip.model.after_success import (
-    AfterSuccess,
-    SourceAction,
-    SourceResult,
-    SourceState,
-)
+from s3unzip.model.after_success import AfterSuccess, SourceAction, SourceResult, SourceState
 from s3unzip.model.location import Location
 from s3unzip.model.report import (
     NOT_AN_ARCHIVE,
@@ -54,53 +49,4 @@ from s3unzip.model.tasks import (
     UploadRecord,
     Verdict,
 )
-from s3unzip.model.values import (
-    decode,
-    decode_lines,
-    encode,
-)
-
-__all__ = [
-    "NOT_AN_ARCHIVE",
-    "AfterSuccess",
-    "ArchiveEnd",
-    "Batch",
-    "Budget",
-    "Failure",
-    "GzipForm",
-    "Link",
-    "LinkCost",
-    "Location",
-    "NestedRun",
-    "OnConflict",
-    "Options",
-    "Outcome",
-    "Part",
-    "Pin",
-    "PlanSummary",
-    "PlannedMember",
-    "Report",
-    "Request",
-    "Requests",
-    "Run",
-    "ScanReport",
-    "ScanTask",
-    "Settled",
-    "SliceParts",
-    "SourceAction",
-    "SourceResult",
-    "SourceState",
-    "Status",
-    "Stop",
-    "Task",
-    "TaskKind",
-    "TaskReport",
-    "UploadRecord",
-    "Verdict",
-    "archive_stem",
-    "decode",
-    "decode_lines",
-    "encode",
-    "run_id",
-    "run_stem",
-]
+from s3unzip.model.values import decode, decode_lines, encode

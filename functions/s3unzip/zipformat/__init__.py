@@ -26,89 +26,59 @@ from typing import TYPE_CHECKING
 from s3unzip.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from s3unzip.finding import Finding
-    from s3unzip.zipformat.checks import CHECKS, Action, Check, Phase
-    from s3unzip.zipformat.coding import compression_of, declares_crc, with_known_crc
-    from s3unzip.zipformat.decode import PIECE_LENGTH, MemberDecoder, decode_whole
-    from s3unzip.zipformat.directory.columns import Members
-    from s3unzip.zipformat.directory.findings import Failure, Failures, Index, Warnings
-    from s3unzip.zipformat.directory.headers import CentralHeader, HeaderNote
-    from s3unzip.zipformat.directory.index import IndexBuilder, finalize_index
-    from s3unzip.zipformat.directory.judging import read_header
-    from s3unzip.zipformat.directory.keys import fold_key
-    from s3unzip.zipformat.directory.locate import TAIL_LENGTH, DirectoryLocation, locate_directory
-    from s3unzip.zipformat.directory.prefix import inspect_prefix
-    from s3unzip.zipformat.directory.reader import DirectoryReader
-    from s3unzip.zipformat.errors import MemberError, RejectedError, ZipFormatError
-    from s3unzip.zipformat.gzip import GzipMember, gzip_length
-    from s3unzip.zipformat.local import (
-        AFTER_LENGTH,
-        HEAD_LENGTH,
-        NeedMoreBytes,
-        OpenedMember,
-        close_member,
-        open_member,
-    )
-    from s3unzip.zipformat.member import Member
-    from s3unzip.zipformat.policy import Limits, Policy
-    from s3unzip.zipformat.ranges import ByteRange, Reads, drive
-    from s3unzip.zipformat.split.declared import count_disks, first_members
-    from s3unzip.zipformat.split.disks import ONE_DISK, Disks, join_disks
+    from s3unzip.finding import Finding as Finding
+    from s3unzip.zipformat.checks import CHECKS as CHECKS
+    from s3unzip.zipformat.checks import Action as Action
+    from s3unzip.zipformat.checks import Check as Check
+    from s3unzip.zipformat.checks import Phase as Phase
+    from s3unzip.zipformat.coding import compression_of as compression_of
+    from s3unzip.zipformat.coding import declares_crc as declares_crc
+    from s3unzip.zipformat.coding import with_known_crc as with_known_crc
+    from s3unzip.zipformat.decode import PIECE_LENGTH as PIECE_LENGTH
+    from s3unzip.zipformat.decode import MemberDecoder as MemberDecoder
+    from s3unzip.zipformat.decode import decode_whole as decode_whole
+    from s3unzip.zipformat.directory.columns import Members as Members
+    from s3unzip.zipformat.directory.findings import Failure as Failure
+    from s3unzip.zipformat.directory.findings import Failures as Failures
+    from s3unzip.zipformat.directory.findings import Index as Index
+    from s3unzip.zipformat.directory.findings import Warnings as Warnings
+    from s3unzip.zipformat.directory.headers import CentralHeader as CentralHeader
+    from s3unzip.zipformat.directory.headers import HeaderNote as HeaderNote
+    from s3unzip.zipformat.directory.index import IndexBuilder as IndexBuilder
+    from s3unzip.zipformat.directory.index import finalize_index as finalize_index
+    from s3unzip.zipformat.directory.judging import read_header as read_header
+    from s3unzip.zipformat.directory.keys import fold_key as fold_key
+    from s3unzip.zipformat.directory.locate import TAIL_LENGTH as TAIL_LENGTH
+    from s3unzip.zipformat.directory.locate import DirectoryLocation as DirectoryLocation
+    from s3unzip.zipformat.directory.locate import locate_directory as locate_directory
+    from s3unzip.zipformat.directory.prefix import inspect_prefix as inspect_prefix
+    from s3unzip.zipformat.directory.reader import DirectoryReader as DirectoryReader
+    from s3unzip.zipformat.errors import MemberError as MemberError
+    from s3unzip.zipformat.errors import RejectedError as RejectedError
+    from s3unzip.zipformat.errors import ZipFormatError as ZipFormatError
+    from s3unzip.zipformat.gzip import GzipMember as GzipMember
+    from s3unzip.zipformat.gzip import gzip_length as gzip_length
+    from s3unzip.zipformat.local import AFTER_LENGTH as AFTER_LENGTH
+    from s3unzip.zipformat.local import HEAD_LENGTH as HEAD_LENGTH
+    from s3unzip.zipformat.local import NeedMoreBytes as NeedMoreBytes
+    from s3unzip.zipformat.local import OpenedMember as OpenedMember
+    from s3unzip.zipformat.local import close_member as close_member
+    from s3unzip.zipformat.local import open_member as open_member
+    from s3unzip.zipformat.member import Member as Member
+    from s3unzip.zipformat.policy import Limits as Limits
+    from s3unzip.zipformat.policy import Policy as Policy
+    from s3unzip.zipformat.ranges import ByteRange as ByteRange
+    from s3unzip.zipformat.ranges import Reads as Reads
+    from s3unzip.zipformat.ranges import drive as drive
+    from s3unzip.zipformat.split.declared import count_disks as count_disks
+    from s3unzip.zipformat.split.declared import first_members as first_members
+    from s3unzip.zipformat.split.disks import ONE_DISK as ONE_DISK
+    from s3unzip.zipformat.split.disks import Disks as Disks
+    from s3unzip.zipformat.split.disks import join_disks as join_disks
 
-__all__ = [
-    "AFTER_LENGTH",
-    "CHECKS",
-    "HEAD_LENGTH",
-    "ONE_DISK",
-    "PIECE_LENGTH",
-    "TAIL_LENGTH",
-    "Action",
-    "ByteRange",
-    "CentralHeader",
-    "Check",
-    "DirectoryLocation",
-    "DirectoryReader",
-    "Disks",
-    "Failure",
-    "Failures",
-    "Finding",
-    "GzipMember",
-    "HeaderNote",
-    "Index",
-    "IndexBuilder",
-    "Limits",
-    "Member",
-    "MemberDecoder",
-    "MemberError",
-    "Members",
-    "NeedMoreBytes",
-    "OpenedMember",
-    "Phase",
-    "Policy",
-    "Reads",
-    "RejectedError",
-    "Warnings",
-    "ZipFormatError",
-    "close_member",
-    "compression_of",
-    "count_disks",
-    "declares_crc",
-    "decode_whole",
-    "drive",
-    "finalize_index",
-    "first_members",
-    "fold_key",
-    "gzip_length",
-    "inspect_prefix",
-    "join_disks",
-    "locate_directory",
-    "open_member",
-    "read_header",
-    "with_known_crc",
-]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(
+    __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
             "s3unzip.finding": ("Finding",),
