@@ -15,7 +15,7 @@ from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.folder.destination import FolderDestination
 from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
-from s3unzip.stores.parts.source import PartsSource
+from s3unzip.stores.parts import PartsSource
 from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3RunStore
 from s3unzip.stores.s3.source import S3Source

@@ -18,8 +18,7 @@ import os
 from typing import TYPE_CHECKING
 
 from s3unzip.api.members import Archive
-from s3unzip.api.policy import make_policy
-from s3unzip.api.selection import judge_selection
+from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.context import Context
 from s3unzip.local.clock import LocalClock
 from s3unzip.model import Options, Request

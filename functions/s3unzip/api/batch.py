@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.api.after_success import parse_after_success
 from s3unzip.api.extraction import Progress, extract_request, set_up
-from s3unzip.api.policy import make_policy
-from s3unzip.api.records import read_compared_records
-from s3unzip.api.selection import judge_selection
+from s3unzip.api.options import judge_selection, make_policy, read_compared_records
 from s3unzip.api.several import check_apart, find_archives
 from s3unzip.errors import InterruptedRunError, S3UnzipError
 from s3unzip.local.machine import Machine, begin_run, check_cost

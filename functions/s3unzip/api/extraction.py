@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from s3unzip.api.after_success import parse_after_success
-from s3unzip.api.policy import make_policy
-from s3unzip.api.records import read_compared_records
-from s3unzip.api.selection import judge_selection
+from s3unzip.api.options import judge_selection, make_policy, read_compared_records
 from s3unzip.errors import UsageError
 from s3unzip.local.extra import Runs, check_extra, clear_extra
 from s3unzip.local.machine import Machine, Setup

@@ -12,7 +12,7 @@ from s3unzip.errors import MemberError, NotFoundError
 from s3unzip.extraction.member import open_local
 from s3unzip.stores.readahead import read_ahead
 from s3unzip.zipformat import AFTER_LENGTH, ByteRange, Member, MemberDecoder, close_member
-from s3unzip.zipformat.methods import name_method
+from s3unzip.zipformat.coding import name_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from s3unzip.api.policy import make_policy
-from s3unzip.api.records import read_local_records
-from s3unzip.api.selection import judge_selection
+from s3unzip.api.options import judge_selection, make_policy, read_local_records
 from s3unzip.context import Context
 from s3unzip.local.clock import LocalClock
 from s3unzip.model import Options, Request

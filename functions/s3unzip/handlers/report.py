@@ -20,7 +20,7 @@ from s3unzip.clients import preload
 from s3unzip.errors import RunStoppedError, S3UnzipError
 from s3unzip.model import Run, Verdict
 from s3unzip.reporting.nested import nested_requests
-from s3unzip.reporting.refusal import write_refusal
+from s3unzip.reporting.page_writer import write_refusal
 from s3unzip.reporting.retry import run_of
 from s3unzip.reporting.settle import settle
 from s3unzip.runs.records import RunRecords

@@ -14,7 +14,7 @@ from s3unzip.planning.archive import make_plan
 from s3unzip.planning.lists import divide_tasks, mix
 from s3unzip.reporting.after_success import finish_source
 from s3unzip.reporting.next_step import resume_command
-from s3unzip.reporting.refusal import write_refusal
+from s3unzip.reporting.page_writer import write_refusal
 from s3unzip.reporting.retry import plan_retry
 from s3unzip.reporting.settle import TASKS_FAILED, settle
 from s3unzip.runs.records import RunRecords

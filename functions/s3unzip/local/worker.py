@@ -16,8 +16,12 @@ from s3unzip.extraction.split.link import link_members
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
 from s3unzip.local.clock import LocalClock
-from s3unzip.local.processes.allocator import tune_allocator
-from s3unzip.local.processes.processors import available_processors, keep_to, yield_to_others
+from s3unzip.local.processes.processors import (
+    available_processors,
+    keep_to,
+    tune_allocator,
+    yield_to_others,
+)
 from s3unzip.model import ScanTask, Task, TaskKind, TaskReport
 
 if TYPE_CHECKING:

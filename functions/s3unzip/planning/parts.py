@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import NotFoundError, RejectedError
 from s3unzip.finding import Finding
-from s3unzip.stores.parts.names import (
+from s3unzip.stores.parts import (
     NAMED_SCHEMES,
     first_piece_name,
     is_first_piece,

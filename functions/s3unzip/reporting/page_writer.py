@@ -1,4 +1,4 @@
-"""Makes ``report.html``, with costs and the forecast.
+"""Makes ``report.html``, with costs and the forecast, and writes the report of a refused archive.
 
 `reporting.page` makes the page. Costs and the forecast appear if the context knows the platform.
 """
@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, render_page
+from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.model import PlanSummary, Report, ScanReport, Task
+    from s3unzip.stores.calls import Calls
 
 MAX_FORECAST = 5_000  # tasks; a forecast for more tasks would delay the end of a run noticeably
 
@@ -98,3 +100,21 @@ def _steps(summary: PlanSummary, columns: Columns) -> Sequence[Phase]:
     if summary.split_members:
         found.append(Phase("link", ended, max(ended, min(columns.tasks.start))))
     return found
+
+
+def write_refusal(report: Report, context: Context, calls: Calls | None = None) -> Report:
+    """Write ``report.html``, then ``report.json`` of a run without tasks; return the report.
+
+    Args:
+        report: with the requests of the plan.
+        context: of this worker.
+        calls: of what was done since the plan; None: nothing was.
+
+    Raises:
+        StorageError: the run store cannot be written.
+        ServiceFaultError: try again later.
+    """
+    records = RunRecords.open(context.stores, report.run, calls or context.calls())
+    return records.write_page_and_report(
+        lambda own: replace(report, requests=report.requests + own, settling=own), make_page
+    )

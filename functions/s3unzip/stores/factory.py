@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.stores.home import runs_home
-from s3unzip.stores.parts.source import PartsSource
+from s3unzip.stores.parts import PartsSource
 from s3unzip.stores.web.access import WebAccess
 
 if TYPE_CHECKING:

@@ -53,6 +53,11 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.directory.locate import locate_directory as locate_directory
     from s3unzip.zipformat.directory.prefix import inspect_prefix as inspect_prefix
     from s3unzip.zipformat.directory.reader import DirectoryReader as DirectoryReader
+    from s3unzip.zipformat.disks import ONE_DISK as ONE_DISK
+    from s3unzip.zipformat.disks import Disks as Disks
+    from s3unzip.zipformat.disks import count_disks as count_disks
+    from s3unzip.zipformat.disks import first_members as first_members
+    from s3unzip.zipformat.disks import join_disks as join_disks
     from s3unzip.zipformat.errors import MemberError as MemberError
     from s3unzip.zipformat.errors import RejectedError as RejectedError
     from s3unzip.zipformat.errors import ZipFormatError as ZipFormatError
@@ -70,11 +75,6 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.ranges import ByteRange as ByteRange
     from s3unzip.zipformat.ranges import Reads as Reads
     from s3unzip.zipformat.ranges import drive as drive
-    from s3unzip.zipformat.split.declared import count_disks as count_disks
-    from s3unzip.zipformat.split.declared import first_members as first_members
-    from s3unzip.zipformat.split.disks import ONE_DISK as ONE_DISK
-    from s3unzip.zipformat.split.disks import Disks as Disks
-    from s3unzip.zipformat.split.disks import join_disks as join_disks
 
 
 if not TYPE_CHECKING:
@@ -111,7 +111,12 @@ if not TYPE_CHECKING:
             "s3unzip.zipformat.member": ("Member",),
             "s3unzip.zipformat.policy": ("Limits", "Policy"),
             "s3unzip.zipformat.ranges": ("ByteRange", "Reads", "drive"),
-            "s3unzip.zipformat.split.declared": ("count_disks", "first_members"),
-            "s3unzip.zipformat.split.disks": ("ONE_DISK", "Disks", "join_disks"),
+            "s3unzip.zipformat.disks": (
+                "ONE_DISK",
+                "Disks",
+                "count_disks",
+                "first_members",
+                "join_disks",
+            ),
         },
     )

@@ -1,5 +1,6 @@
-"""How headers declare encryption: ZipCrypto (APPNOTE 6.1) or WinZip AES.
+"""How headers declare compression and encryption.
 
+Methods of compression have numbers (APPNOTE 4.4.5). Encryption is ZipCrypto (APPNOTE 6.1) or AES.
 WinZip AES declares method 99 and puts the compression method into an extra field,
 https://www.winzip.com/en/support/aes-encryption/. `Member.method` is one number for both, the
 coding: see `AesCoding.pack`. Decryption is in `ciphers`. Strong encryption (bit 6) is not
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.zipformat.directory.records import FLAG_ENCRYPTED
+from s3unzip.zipformat.directory.records import FLAG_ENCRYPTED, METHOD_AES
 
 if TYPE_CHECKING:
     from s3unzip.zipformat.directory.extras import Extras
@@ -96,3 +97,22 @@ def with_known_crc(method: int) -> int:
     """Return the method or coding of the same member when its CRC-32 is known."""
     coding = aes_coding(method)
     return method if coding is None else coding._replace(version=1).pack()
+
+
+METHODS = {0: "Stored", 8: "Defl", 9: "Defl64", 12: "BZip2", 14: "LZMA", 93: "Zstd", 95: "Xz"}
+_UNSUPPORTED_METHODS = {
+    1: "shrink", 2: "reduce", 3: "reduce", 4: "reduce", 5: "reduce", 6: "implode",
+    10: "IBM TERSE (old)", 16: "IBM CMPSC", 18: "IBM TERSE", 19: "IBM LZ77",
+    94: "MP3", 96: "JPEG", 97: "WavPack", 98: "PPMd",
+}  # fmt: skip
+
+
+def name_unsupported(method: int) -> str | None:
+    """Return the name of a method that is not read, None of one that is."""
+    is_read = method in METHODS or method == METHOD_AES
+    return None if is_read else _UNSUPPORTED_METHODS.get(method, "unknown")
+
+
+def name_method(method: int) -> str:
+    """Return the short name of the compression of a member that can be read, encrypted or not."""
+    return METHODS[compression_of(method)]

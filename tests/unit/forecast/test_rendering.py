@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from s3unzip.cli.platforms import choose_platform
+from s3unzip.cli.commands.plan import choose_platform
 from s3unzip.cli.terminal.forecasts import (
     find_published,
     print_forecast,

@@ -6,8 +6,7 @@ import pytest
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, archive_stem
-from s3unzip.stores.parts.names import is_first_piece, last_part_name, locate_part
-from s3unzip.stores.parts.source import PartsSource
+from s3unzip.stores.parts import PartsSource, is_first_piece, last_part_name, locate_part
 from tests.memory import MemoryBucket, MemorySource
 
 

@@ -20,7 +20,7 @@ from s3unzip.aws_lambda.telemetry import bind_run, logger, record_archive, recor
 from s3unzip.errors import NotFoundError, SourceChangedError
 from s3unzip.model import Report, Verdict, run_id
 from s3unzip.planning.archive import make_plan
-from s3unzip.reporting.refusal import write_refusal
+from s3unzip.reporting.page_writer import write_refusal
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:

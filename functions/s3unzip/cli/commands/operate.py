@@ -227,7 +227,7 @@ class LocalRerun:
 
     def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
         """Find the run, act, print the report; return the exit code."""
-        from s3unzip.api.policy import make_policy
+        from s3unzip.api.options import make_policy
         from s3unzip.cli.runs import open_runs
         from s3unzip.cli.terminal.output import print_report
         from s3unzip.cli.terminal.progress import RunDisplay

@@ -16,6 +16,8 @@ from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.json_lines import ListedFixture, print_json
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
+from s3unzip.forecast import Platform, aws, local
+from s3unzip.local.machine import LOCAL_PUT
 from s3unzip.model import Options, Request
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -56,7 +58,7 @@ def plan_command(
     json: o.Json = False,
 ) -> int:
     """Forecast a run: its work, time and cost; nothing is written."""
-    from s3unzip.api.policy import make_policy
+    from s3unzip.api.options import make_policy
     from s3unzip.context import Context
     from s3unzip.forecast import check_budget, forecast_archive
     from s3unzip.local.clock import LocalClock
@@ -98,7 +100,7 @@ class _Site(NamedTuple):
 def _choose_site(
     deployed: _Deployed | None, dest: str | None, on: str | None, power: Power
 ) -> _Site:
-    from s3unzip.cli.platforms import choose_platform
+    from s3unzip.cli.commands.plan import choose_platform
 
     if deployed is None:
         on = on or "local"
@@ -134,7 +136,7 @@ def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
 
 
 def _workload(request: Request, context: Context) -> Workload:
-    from s3unzip.api.selection import judge_selection
+    from s3unzip.api.options import judge_selection
     from s3unzip.forecast import count_sizes, make_workload
     from s3unzip.planning.archive import preview_plan
 
@@ -166,7 +168,7 @@ def simulate_command(
     json: o.Json = False,
 ) -> int:
     """Forecast the extraction of an archive that you only imagine."""
-    from s3unzip.cli.platforms import choose_platform
+    from s3unzip.cli.commands.plan import choose_platform
     from s3unzip.cli.terminal import forecasts
     from s3unzip.forecast import FIXTURES
 
@@ -187,3 +189,33 @@ def simulate_command(
             forecast, forecasts.make_console(), published=forecasts.find_published(fixture)
         )
     return 0
+
+
+def choose_platform(
+    on: str,
+    *,
+    workers: int | None = None,
+    memory_mb: int | None = None,
+    priced_requests: bool = False,
+) -> Platform:
+    """Return the platform called `on`, aws or local, with its usual limits.
+
+    Args:
+        on: aws or local.
+        workers: tasks at once; None: 1,000 on AWS, 2 on one machine.
+        memory_mb: of a Lambda.
+        priced_requests: whether one machine writes to Amazon S3, whose requests cost money.
+
+    Raises:
+        UsageError: `on` is neither, or there are no workers.
+    """
+    if on == "aws":
+        usual = aws()
+        return aws(
+            workers=usual.workers if workers is None else workers,
+            memory_mb=round(usual.memory_gb * 1024) if memory_mb is None else memory_mb,
+        )
+    if on == "local":
+        count = 2 if workers is None else workers
+        return local(workers=count, put=LOCAL_PUT, priced_requests=priced_requests)
+    raise UsageError(f"--on takes aws or local, not {on!r}")

@@ -139,8 +139,7 @@ def _list_decisions(
     json: bool,
 ) -> int:
     """Print what a run would do about each member."""
-    from s3unzip.api.policy import make_policy
-    from s3unzip.api.selection import judge_selection
+    from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.cli.terminal.listing import print_decisions
     from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock

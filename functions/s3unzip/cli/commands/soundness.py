@@ -40,8 +40,7 @@ def check_archive(
 
     Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
     """
-    from s3unzip.api.policy import make_policy
-    from s3unzip.api.selection import judge_selection
+    from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.cli.terminal.output import print_test
     from s3unzip.cli.terminal.progress import RunDisplay
     from s3unzip.local.machine import Machine, Setup

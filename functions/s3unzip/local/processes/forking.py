@@ -7,6 +7,7 @@ one thread, forks and reaps workers for the program, and ends with it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import gc
 import os
@@ -15,13 +16,13 @@ import signal
 import socket
 import struct
 import sys
+import threading
+import time
 import traceback
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NoReturn
-
-from s3unzip.local.processes.parent import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -146,3 +147,29 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+LOOK_SECONDS = 0.25
+
+
+def die_with_parent(parent: int) -> None:
+    """Make this process end as soon as `parent`, which forked it, has ended.
+
+    A worker that waits for a slow server does not read its connection. So on Linux the kernel
+    kills it (PR_SET_PDEATHSIG, prctl(2)); elsewhere a thread watches the parent's process id. For
+    the kernel, the parent is the thread that forked, so that thread must live as long as its
+    process.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:  # the parent ended before this call
+        os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)

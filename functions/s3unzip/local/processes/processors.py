@@ -1,18 +1,26 @@
-"""The machine's processors, and the placement of a worker's threads.
+"""A worker's threads on the machine's processors, and its buffers in the C allocator.
 
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux moves each woken thread to an idle processor, where it preempts the running
 thread and loses its cache. This took a third of the CPU of 20,000 small members. So workers use
 `SCHED_BATCH` (sched(7)): a woken thread preempts nothing. If there are enough processors, each
 worker also stays on its own processor while it extracts small members.
+
+A worker allocates and frees buffers all the time, in several threads. By default, glibc returns the
+end of a heap to the system as soon as it is free, then requests it again. The kernel's work for new
+pages then costs as much as inflating into them. After the first large buffer, glibc also keeps
+large buffers in the heaps of the threads, where they leave holes. Fixed thresholds prevent both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from s3unzip.settings import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -55,3 +63,16 @@ def _threads() -> list[int]:
         return [int(entry.name) for entry in THREADS.iterdir()]
     except OSError:  # not Linux
         return []
+
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, malloc.h
+LARGE = 4 * MIB  # smaller buffers are too frequent for a system call each
+MAX_KEPT = 64 * MIB  # free at the end of a heap
+
+
+def tune_allocator() -> None:
+    """Keep small buffers, and return large ones to the system; does nothing without glibc."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(MMAP_THRESHOLD, LARGE)
+        mallopt(TRIM_THRESHOLD, MAX_KEPT)

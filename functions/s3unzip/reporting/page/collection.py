@@ -21,7 +21,7 @@ from s3unzip.reporting.page.data import (
     Reason,
     Totals,
 )
-from s3unzip.reporting.page.encoding import clip, encode_safely
+from s3unzip.reporting.page.document import clip, encode_safely
 from s3unzip.reporting.page.tables import SizeTable, TaskTable
 from s3unzip.version import __version__
 

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from s3unzip.model import TaskKind
 from s3unzip.reporting.page.data import SizeBin, SlowTask
-from s3unzip.reporting.page.encoding import clip
+from s3unzip.reporting.page.document import clip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from s3unzip.stores.disposal.objects import S3Disposal
-from s3unzip.stores.parts.source import PartsSource
+from s3unzip.stores.parts import PartsSource
 from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3RunStore

@@ -20,9 +20,9 @@ from s3unzip.zipformat.directory.records import (
     Zip64Eocd,
     Zip64Locator,
 )
+from s3unzip.zipformat.disks import ONE_DISK, Disks
 from s3unzip.zipformat.errors import RejectedError
 from s3unzip.zipformat.ranges import ByteRange, Reads
-from s3unzip.zipformat.split.disks import ONE_DISK, Disks
 
 if TYPE_CHECKING:
     from collections.abc import Generator

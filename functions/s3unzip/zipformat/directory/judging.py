@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip.finding import Finding
-from s3unzip.zipformat.coding import compression_of, encryption_overhead, read_aes
+from s3unzip.zipformat.coding import compression_of, encryption_overhead, name_unsupported, read_aes
 from s3unzip.zipformat.directory.extras import (
     NO_EXTRAS,
     ZIP64,
@@ -38,7 +38,6 @@ from s3unzip.zipformat.directory.records import (
     UNIX_HOSTS,
 )
 from s3unzip.zipformat.errors import RejectedError
-from s3unzip.zipformat.methods import SUPPORTED_METHODS, show_method
 from s3unzip.zipformat.times import read_dos_time
 
 if TYPE_CHECKING:
@@ -257,9 +256,8 @@ class _HeaderReading:
         if self.flags & FLAG_PATCH:
             self._find("patch-data", "compressed patch data")
         method = compression_of(self.method)
-        if method not in SUPPORTED_METHODS and method != METHOD_AES:
-            message = f"compression method {method} ({show_method(method)})"
-            self._find("unsupported-method", message)
+        if (unsupported := name_unsupported(method)) is not None:
+            self._find("unsupported-method", f"compression method {method} ({unsupported})")
 
     def _check_encryption(self) -> None:
         """Check how the member is encrypted; method 99 becomes its coding."""

@@ -30,9 +30,9 @@ from s3unzip.zipformat.directory.records import (
     ZIP64_LOCATOR_LENGTH,
     Eocd,
 )
+from s3unzip.zipformat.disks import ONE_DISK, Disks
 from s3unzip.zipformat.foreign import FOREIGN_HEAD, describe_foreign
 from s3unzip.zipformat.ranges import ByteRange, Reads
-from s3unzip.zipformat.split.disks import ONE_DISK, Disks
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -23,7 +23,7 @@ from s3unzip.model import (
 from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, timeline
 from s3unzip.reporting.page.collection import CODES, NAME_CHARS
 from s3unzip.reporting.page.data import SizeBin
-from s3unzip.reporting.page.encoding import clip
+from s3unzip.reporting.page.document import clip
 from s3unzip.reporting.page.tables import SLOWEST
 from tests.unit.reporting.page.samples import (
     BEGAN,

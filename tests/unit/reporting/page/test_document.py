@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s3unzip.reporting.page import render_page
-from s3unzip.reporting.page.encoding import encode_safely
+from s3unzip.reporting.page.document import encode_safely
 from tests.unit.reporting.page.samples import (
     HOSTILE,
     SAMPLES,

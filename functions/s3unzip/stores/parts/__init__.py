@@ -1,1 +1,0 @@
-"""Archives of several parts, read as one."""

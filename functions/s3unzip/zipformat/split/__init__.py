@@ -1,1 +1,0 @@
-"""Split archives (APPNOTE 8): their disks, and what an archive says of them."""
