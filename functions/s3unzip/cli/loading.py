@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.plain_values import PlainCommand, accept_plain_values
 
 if TYPE_CHECKING:
@@ -23,30 +24,48 @@ if TYPE_CHECKING:
 class CommandSource(NamedTuple):
     """Where a command comes from."""
 
-    module: str  # of `s3unzip.cli.commands`; its `register` adds the command
+    function: str  # in `s3unzip.cli.commands`: its module and its name
     summary: str  # the first sentence of the command's help
 
 
 SOURCES = {
-    "run": CommandSource("run", "Extract an archive, or several, on this machine."),
+    "run": CommandSource("run.run_command", "Extract an archive, or several, on this machine."),
     "test": CommandSource(
-        "soundness", "Decode every member and check its CRC-32; nothing is written."
+        "soundness.check_archive", "Decode every member and check its CRC-32; nothing is written."
     ),
-    "plan": CommandSource("plan", "Forecast a run: its work, time and cost; nothing is written."),
+    "plan": CommandSource(
+        "plan.plan_command", "Forecast a run: its work, time and cost; nothing is written."
+    ),
     "simulate": CommandSource(
-        "plan", "Forecast the extraction of an archive that you only imagine."
+        "plan.simulate_command", "Forecast the extraction of an archive that you only imagine."
     ),
-    "verify": CommandSource("verify", "Compare the objects in DEST with the archive."),
-    "ls": CommandSource("archive", "List an archive's members; reads only its directory."),
-    "cat": CommandSource("archive", "Write members to stdout, checked; reads only their ranges."),
-    "watch": CommandSource("watch", "Follow a run until it ends; the exit code is its verdict's."),
-    "runs": CommandSource("operate", "List runs, the latest first."),
-    "show": CommandSource("operate", "Print the report of a run; the exit code is its verdict's."),
-    "redrive": CommandSource("operate", "Continue a run: do the tasks that did not end."),
-    "retry": CommandSource("operate", "Try the failed members of a run again."),
-    "abort": CommandSource("operate", "Stop a run and drop its incomplete uploads."),
-    "reconcile": CommandSource("reconcile", "Find archives whose event or verdict never came."),
-    "doctor": CommandSource("doctor", "Check a deployed environment, and say what to do."),
+    "verify": CommandSource(
+        "verify.verify_command", "Compare the objects in DEST with the archive."
+    ),
+    "ls": CommandSource(
+        "archive.list_members", "List an archive's members; reads only its directory."
+    ),
+    "cat": CommandSource(
+        "archive.print_members", "Write members to stdout, checked; reads only their ranges."
+    ),
+    "watch": CommandSource(
+        "watch.watch_run", "Follow a run until it ends; the exit code is its verdict's."
+    ),
+    "runs": CommandSource("operate.list_runs", "List runs, the latest first."),
+    "show": CommandSource(
+        "operate.show_run", "Print the report of a run; the exit code is its verdict's."
+    ),
+    "redrive": CommandSource(
+        "operate.redrive_run", "Continue a run: do the tasks that did not end."
+    ),
+    "retry": CommandSource("operate.retry_run", "Try the failed members of a run again."),
+    "abort": CommandSource("operate.abort_run", "Stop a run and drop its incomplete uploads."),
+    "reconcile": CommandSource(
+        "reconcile.reconcile_command", "Find archives whose event or verdict never came."
+    ),
+    "doctor": CommandSource(
+        "doctor.doctor_command", "Check a deployed environment, and say what to do."
+    ),
 }
 
 
@@ -58,7 +77,7 @@ class LazyCommands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            self._load(SOURCES[name].module)
+            self._loaded[name] = _load(name, SOURCES[name].function)
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -76,13 +95,14 @@ class LazyCommands(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> None:
         del self._loaded[name]
 
-    def _load(self, module: str) -> None:
-        """Load the commands of one module."""
-        holder = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-        import_module(f"s3unzip.cli.commands.{module}").register(holder)
-        for command in holder.registered_commands:
-            command.cls = PlainCommand
-        self._loaded.update(get_group(holder).commands)
+
+def _load(name: str, function: str) -> Any:
+    """Return the command `name` that a function does."""
+    module, _, attribute = function.partition(".")
+    holder = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    does = getattr(import_module(f"s3unzip.cli.commands.{module}"), attribute)
+    holder.command(name, cls=PlainCommand)(with_groups(does))
+    return get_group(holder).commands[name]
 
 
 class LazyGroup(TyperGroup):

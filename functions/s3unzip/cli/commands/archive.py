@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable_name
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.warnings import warn
@@ -26,12 +25,6 @@ if TYPE_CHECKING:
     from s3unzip import Archive, ArchiveMember
 
 NOT_TEXT = (".zip", ".gz", ".png", ".jpg", ".exe")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    app.command("ls")(with_groups(list_members))
-    app.command("cat")(with_groups(print_members))
 
 
 def list_members(

@@ -9,7 +9,6 @@ import typer
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
     from s3unzip.operate.doctor.results import CheckResult
 
 INDENT = " " * 9  # the width of the status
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("doctor")(with_groups(doctor_command))
 
 
 def doctor_command(

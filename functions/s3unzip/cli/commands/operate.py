@@ -12,7 +12,6 @@ from s3unzip import run_files
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.destinations import RunConnection
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.json_lines import (
     Aborted,
@@ -33,15 +32,6 @@ if TYPE_CHECKING:
     from s3unzip.cli.runs import Runs
     from s3unzip.context import Context
     from s3unzip.model import Report
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    app.command("runs")(with_groups(list_runs))
-    app.command("show")(with_groups(show_run))
-    app.command("redrive")(with_groups(redrive_run))
-    app.command("retry")(with_groups(retry_run))
-    app.command("abort")(with_groups(abort_run))
 
 
 def list_runs(

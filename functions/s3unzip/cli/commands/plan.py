@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.destinations import DestinationConnection
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.json_lines import ListedFixture, print_json
 from s3unzip.cli.terminal.warnings import warn
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    app.command("plan")(with_groups(plan_command))
-    app.command("simulate")(with_groups(simulate_command))
 
 
 def plan_command(

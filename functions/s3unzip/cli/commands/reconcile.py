@@ -11,7 +11,6 @@ import typer
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable, show_bytes
 from s3unzip.cli.terminal.json_lines import print_json
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
     from s3unzip.operate.reconcile import Unsettled
 
 DAY = 86_400.0
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("reconcile")(with_groups(reconcile_command))
 
 
 def reconcile_command(

@@ -12,7 +12,6 @@ from s3unzip.cli.commands.run_several import SeveralArchives
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.options.extra import Extra
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.objects import Objects
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.warnings import warn
@@ -29,11 +28,6 @@ Nested = Annotated[
         "--nested", metavar="DEPTH", min=0, help="Extract archives inside it, so many levels deep."
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    app.command("run")(with_groups(run_command))
 
 
 def run_command(

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import SourceConnection
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.model import Location, Request
 from s3unzip.stores.locations import parse_source
-
-if TYPE_CHECKING:
-    import typer
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("test")(with_groups(check_archive))
 
 
 def check_archive(

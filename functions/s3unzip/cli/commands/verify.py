@@ -14,7 +14,6 @@ import typer
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.destinations import VerifyConnection
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.warnings import warn
@@ -64,11 +63,6 @@ SAID = {
     "metadata": "by their writer: the zip-crc32 that stands beside the objects",
     "size": "by their size only: the archive does not tell the CRC-32",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("verify")(with_groups(verify_command))
 
 
 def verify_command(

@@ -11,7 +11,6 @@ import typer
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
-from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.terminal.figures import show_seconds
 from s3unzip.cli.terminal.json_lines import RunProgress, print_json
 from s3unzip.errors import NotFoundError, ServiceFaultError
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
 RUNNING, WAITING = "RUNNING", "WAITING"
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
 FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("watch")(with_groups(watch_run))
 
 
 def watch_run(
