@@ -47,10 +47,6 @@ class Layout(Struct, frozen=True):
         start = segment * self.step
         return Span(start, min(start + min(self.step, self.search), self.size))
 
-    def segment_at(self, start_bit: int) -> int:
-        """Return the number of the segment whose boundary is `start_bit`."""
-        return start_bit // 8 // self.step
-
 
 def cut(compressed_size: int, segment_size: int) -> Layout:
     """Return the layout of a member in equal segments of at most `segment_size` bytes.

@@ -36,13 +36,6 @@ class SymbolicTail(Struct, frozen=True):
     first: bytes
     second: bytes
 
-    @property
-    def unknown(self) -> int:
-        """How many bytes are known only as a position."""
-        if self.first == self.second:
-            return 0
-        return sum(a != b for a, b in zip(self.first, self.second, strict=True))
-
     def resolve(self, window: bytes, history: int) -> bytes:
         """Return the true tail, which is the window of the next segment.
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from s3unzip import run_files
 from s3unzip.errors import RunStoppedError, ServiceFaultError, StorageError
 from s3unzip.extraction.task import run_task
-from s3unzip.reporting.settle import settle
 
 if TYPE_CHECKING:
     from s3unzip.direct.plan import DirectPlan
-    from s3unzip.model import Settled, TaskReport
+    from s3unzip.model import TaskReport
     from s3unzip.stores.ports import RunStore
 
 # Written before the outcomes: where the summary is, the plan is whole, and nobody plans anew.
@@ -36,11 +35,6 @@ def do_tasks(plan: DirectPlan) -> list[TaskReport] | None:
         return [run_task(run, task, plan.context) for task in plan.tasks]
     except (ServiceFaultError, StorageError, RunStoppedError):
         return None
-
-
-def settle_run(plan: DirectPlan) -> Settled:
-    """Judge a run whose tasks are done; report and page are in the records then."""
-    return settle(plan.summary.run, plan.context)
 
 
 def hand_over(plan: DirectPlan, store: RunStore) -> None:

@@ -11,9 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec.structs import replace
-
-from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Location, Verdict
 from s3unzip.planning.keys import marker_key, parse_template
 from s3unzip.reporting.nested import every_outcome
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from s3unzip.context import Context
-    from s3unzip.model import Report, Request, Requests, Run
+    from s3unzip.model import Report, Request, Run
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Destination, ListedObject, Stores
 
@@ -89,15 +87,7 @@ def clear_extra(
         for start in range(0, len(found), PAGE):
             keys = [one.key for one in found[start : start + PAGE]]
             calls.run("delete", partial(destination.delete, keys))
-
-    def make(requests: Requests) -> Report:
-        return replace(
-            report,
-            requests=report.requests + requests,
-            settling=report.settling + requests,
-        )
-
-    return records.rewrite_report(make, remote=report.settling.put > 0)
+    return records.rewrite_report(report.counting, remote=report.settling.put > 0)
 
 
 def _check_prefix(request: Request, prefix: str) -> None:
@@ -140,9 +130,8 @@ def _check_others(request: Request, prefix: str, runs: Runs) -> None:
     """Check that no run of another archive wrote below the prefix, as far as this machine knows."""
     place = request.destination
     for name in known_runs(runs.home):
-        try:
-            other = RunRecords.open(runs.stores, name).read_run()
-        except (NotFoundError, UsageError):  # not planned, or another version wrote these records
+        other = RunRecords.open(runs.stores, name).find_run()
+        if other is None:
             continue
         there = other.destination
         overlaps = other.key_prefix.startswith(prefix) or prefix.startswith(other.key_prefix)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3unzip import run_files
-from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.errors import UsageError
 from s3unzip.local.locking import lock_run
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.runs.records import RunRecords
@@ -43,9 +43,8 @@ def drop_leftovers(home: str, run: Run, context: Context) -> int:
 
 
 def _drop_of(home: str, name: str, run: Run, context: Context) -> int:
-    try:
-        other = RunRecords.open(context.stores, name).read_run()
-    except (NotFoundError, UsageError):  # another version wrote these records
+    other = RunRecords.open(context.stores, name).find_run()
+    if other is None:
         return 0
     if (other.source.public, other.destination) != (run.source.public, run.destination):
         return 0

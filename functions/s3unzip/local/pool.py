@@ -101,11 +101,6 @@ class WorkerPool:
         self._random = random.Random()  # noqa: S311 - jitter
 
     @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return [worker.child.pid for worker in self._workers]
-
-    @property
     def jobs(self) -> dict[int, str]:
         """The job of each worker: process id to job id, which is empty for an idle worker."""
         workers = [(worker.child.pid, worker.job) for worker in self._workers]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 from collections import Counter
@@ -191,14 +190,3 @@ def _has_small_members(job: Job) -> bool:
     Several threads inflate, hash and send a large member concurrently.
     """
     return isinstance(job, Task) and job.kind is TaskKind.BATCH
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process with this id is running."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

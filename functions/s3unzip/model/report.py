@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.model.after_success import SourceResult  # noqa: TC001 - msgspec reads it
 from s3unzip.model.location import Location  # noqa: TC001 - likewise
@@ -62,6 +63,11 @@ class Report(Struct, frozen=True, omit_defaults=True):
     cost: float | None = None  # dollars, from the counted requests
     records: str | None = None  # of a direct run: the object below runs/ that has all its records
     after_success: SourceResult | None = None  # what became of the archive, where it was asked for
+
+    def counting(self, requests: Requests) -> Report:
+        """Return the report with more requests, all of the step that writes it."""
+        more = self.requests + requests, self.settling + requests
+        return replace(self, requests=more[0], settling=more[1])
 
 
 class NestedRun(Struct, frozen=True, omit_defaults=True):

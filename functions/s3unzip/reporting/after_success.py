@@ -17,7 +17,7 @@ from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
-    from s3unzip.model import AfterSuccess, Report, Requests, Run
+    from s3unzip.model import AfterSuccess, Report, Run
     from s3unzip.stores.calls import Calls
 
 MOVE_RATE = 20_000_000  # bytes a second that a copy within S3 is sure to reach
@@ -61,18 +61,10 @@ def finish_source(run: Run, report: Report, context: Context) -> Report:
     calls = context.calls()
     result = _try(rule, run, context, calls)
     records = RunRecords.open(context.stores, run.id, calls)
-
-    def make(requests: Requests) -> Report:
-        return replace(
-            report,
-            after_success=result,
-            requests=report.requests + requests,
-            settling=report.settling + requests,
-        )
-
+    finished = replace(report, after_success=result)
     # The report of a direct run was made in memory, so it does not count its own writing.
     remote = report.settling.put > 0 or report.records is not None
-    return records.rewrite_report(make, remote=remote)
+    return records.rewrite_report(finished.counting, remote=remote)
 
 
 def _try(rule: AfterSuccess, run: Run, context: Context, calls: Calls) -> SourceResult:

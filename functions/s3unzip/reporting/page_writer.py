@@ -115,6 +115,4 @@ def write_refusal(report: Report, context: Context, calls: Calls | None = None) 
         ServiceFaultError: try again later.
     """
     records = RunRecords.open(context.stores, report.run, calls or context.calls())
-    return records.write_page_and_report(
-        lambda own: replace(report, requests=report.requests + own, settling=own), make_page
-    )
+    return records.write_page_and_report(report.counting, make_page)

@@ -38,6 +38,13 @@ class PlanRecords(ObjectRecords):
         """Return the run."""
         return self._read(run_files.RUN, Run)
 
+    def find_run(self) -> Run | None:
+        """Return the run, None if there was no plan or another version wrote the record."""
+        try:
+            return self.read_run()
+        except (NotFoundError, UsageError):
+            return None
+
     def write_run(self, run: Run) -> None:
         """Write the run."""
         self._write(run_files.RUN, run)

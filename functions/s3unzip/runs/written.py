@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from s3unzip.errors import NotFoundError, UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from s3unzip.model import Location, Outcome, Run
+    from s3unzip.model import Location, Outcome
     from s3unzip.runs.records import RunRecords
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -99,7 +97,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
     if destination.scheme != "s3":
         return written
     for records in runs:
-        run = _find_run(records)
+        run = records.find_run()
         if run is None or run.destination.bucket != destination.bucket:
             continue
         told = False
@@ -121,13 +119,6 @@ def _digest(etag: str) -> bytes:
     if _MD5.fullmatch(etag):
         return bytes.fromhex(etag)
     return hashlib.blake2b(etag.encode(), digest_size=16).digest()
-
-
-def _find_run(records: RunRecords) -> Run | None:
-    try:
-        return records.read_run()
-    except (NotFoundError, UsageError):  # forgotten, or of a version that wrote other records
-        return None
 
 
 def _lines(records: RunRecords) -> Iterator[_Line]:

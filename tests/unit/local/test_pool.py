@@ -57,9 +57,9 @@ class Setup:
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Note that members are being done."""
-        self.pids.update(self.pools[0].pids)
+        self.pids.update(self.pools[0].jobs)
         if LINUX:
-            self.places |= {pid: os.sched_getaffinity(pid) for pid in self.pools[0].pids}
+            self.places |= {pid: os.sched_getaffinity(pid) for pid in self.pools[0].jobs}
         if counts.get("extracted"):
             self.seen.set()
 
@@ -143,7 +143,7 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
 
     def kill() -> None:
         setup.seen.wait(60)
-        for pid in setup.pools[0].pids:
+        for pid in setup.pools[0].jobs:
             os.kill(pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)

@@ -23,8 +23,9 @@ from s3unzip.aws_lambda.telemetry import (
     record_task,
 )
 from s3unzip.direct.bundle import pack
-from s3unzip.direct.run import do_tasks, hand_over, settle_run
+from s3unzip.direct.run import do_tasks, hand_over
 from s3unzip.reporting.nested import nested_requests
+from s3unzip.reporting.settle import settle
 from s3unzip.run_files import CLAIMS
 from s3unzip.runs.records import RunRecords
 
@@ -50,7 +51,7 @@ def run_direct(plan: DirectPlan, hold: Hold, context: Context) -> None:
     """
     config = open_worker()
     reports = do_tasks(plan)
-    settled = settle_run(plan) if reports is not None else None
+    settled = settle(plan.summary.run, plan.context) if reports is not None else None
     if reports is None or settled is None or settled.left:
         _hand_over(plan, config, context)
         return

@@ -32,6 +32,8 @@ ANSWER = struct.Struct("!i")  # a process id, or an errno below 0
 STANDARD = 3  # descriptors: input, output, errors
 DEAF_TO = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # a terminal sends them to all
 LOOK_SECONDS = 0.05
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PARENT_SECONDS = 0.25  # between two looks at the parent
 
 
 def serve(control: socket.socket, program: int | None = None) -> None:
@@ -145,14 +147,6 @@ def main(arguments: Sequence[str]) -> NoReturn:
     exit_after(partial(serve, socket.socket(fileno=int(arguments[0]))))
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
-
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-LOOK_SECONDS = 0.25
-
-
 def die_with_parent(parent: int) -> None:
     """Make this process end as soon as `parent`, which forked it, has ended.
 
@@ -171,5 +165,9 @@ def die_with_parent(parent: int) -> None:
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(PARENT_SECONDS)
     os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
