@@ -1,8 +1,7 @@
 """The report page: one self-contained HTML file a run, ``report.html``.
 
 `collect` reduces a run of any size to `PageData`; `render_page` converts it to HTML. Neither reads
-or writes a store. Either fill a `TaskTable` and a `SizeTable` while you read outcomes, or pass
-iterables to `collect`.
+or writes a store. Fill a `TaskTable` and a `SizeTable` while you read outcomes.
 """
 
 from __future__ import annotations

@@ -22,15 +22,15 @@ from s3unzip.reporting.page.data import (
     Totals,
 )
 from s3unzip.reporting.page.document import clip, encode_safely
-from s3unzip.reporting.page.tables import SizeTable, TaskTable
 from s3unzip.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from s3unzip.forecast import Cost, Forecast
-    from s3unzip.model import PlanSummary, Report, TaskReport
+    from s3unzip.model import PlanSummary, Report
     from s3unzip.reporting.page.data import Phase
+    from s3unzip.reporting.page.tables import SizeTable, TaskTable
 
 CODES = 50  # reasons and warnings listed
 NAME_CHARS = 1_024  # of a key: S3's own limit
@@ -41,8 +41,8 @@ FAILURE_BYTES = 1_000_000  # of all listed failures, encoded for the page
 def collect(  # noqa: PLR0913  # one argument for each thing the page shows
     report: Report,
     summary: PlanSummary | None,
-    tasks: TaskTable | Iterable[TaskReport],
-    sizes: SizeTable | Iterable[int] = (),
+    tasks: TaskTable,
+    sizes: SizeTable,
     forecast: Forecast | None = None,
     *,
     cost: Cost | None = None,
@@ -50,21 +50,13 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
 ) -> PageData:
     """Return the data of a run's page.
 
-    Args:
-        report: the run's end.
-        summary: what the plan found; None if the archive was refused before.
-        tasks: the first lines of the outcomes, in any order; or a table filled with them.
-        sizes: of the members, uncompressed bytes; or a table filled with them.
-        forecast: None: the figures of the report and the summary.
-        cost: the cost of the run's counted requests and seconds.
-        steps: measured times of scan and link in Unix seconds; those of plan, extract and
-            report follow from the report and the tasks.
+    An archive that was refused has no `summary`. Without a `forecast` the figures of the report
+    and the summary are used. `cost` is that of the counted requests and seconds. `steps` are the
+    measured times of scan and link in Unix seconds; the other times follow from the report and the
+    tasks.
     """
-    table = tasks if isinstance(tasks, TaskTable) else TaskTable(tasks)
-    bins = (sizes if isinstance(sizes, SizeTable) else SizeTable(sizes)).bins()
-    origin = _origin(report, summary, table)
-    spans = timeline.phases(report, summary, table, steps, origin)
-    totals = _totals(report, summary, table, cost)
+    origin = _origin(report, summary, tasks)
+    totals = _totals(report, summary, tasks, cost)
     return PageData(
         run=report.run,
         archive=clip(report.source.key.split("?", 1)[0].rsplit("/", 1)[-1], NAME_CHARS),
@@ -79,17 +71,17 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         started=report.started,
         finished=report.finished,
         totals=totals,
-        phases=spans,
-        rows=timeline.rows(table, origin),
-        rates=timeline.rates(table, origin),
-        durations=timeline.durations(table),
-        slowest=table.slowest(origin),
-        sizes=bins,
+        phases=timeline.phases(report, summary, tasks, steps, origin),
+        rows=timeline.rows(tasks, origin),
+        rates=timeline.rates(tasks, origin),
+        durations=timeline.durations(tasks),
+        slowest=tasks.slowest(origin),
+        sizes=sizes.bins(),
         reasons=() if report.verdict is Verdict.REJECTED else _ranked(report.reasons),
         warnings=_ranked(report.warnings),
         failures=_failures(report),
-        comparisons=forecasts.compare(report, summary, totals, table, forecast),
-        difference=forecasts.explain_difference(report, totals, table, forecast),
+        comparisons=forecasts.compare(report, summary, totals, tasks, forecast),
+        difference=forecasts.explain_difference(report, totals, tasks, forecast),
         costs=_cost_rows(forecast.cost if forecast else None, cost),
         details=_details(report, summary),
         next=next_command(report),

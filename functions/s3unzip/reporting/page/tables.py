@@ -18,8 +18,6 @@ from s3unzip.reporting.page.data import SizeBin, SlowTask
 from s3unzip.reporting.page.document import clip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from s3unzip.model import TaskReport
 
 KINDS = tuple(TaskKind)
@@ -30,15 +28,13 @@ NAME_CHARS = 100  # of a task's id
 class TaskTable:
     """Columns of numbers, one row a task, in the order of arrival."""
 
-    def __init__(self, tasks: Iterable[TaskReport] = ()) -> None:
+    def __init__(self) -> None:
         self.kind = array("b")  # index in KINDS
         self.start = array("d")  # Unix seconds
         self.seconds = array("d")
         self.members = array("d")
         self.written = array("d")  # bytes
         self._slowest: list[tuple[float, str, TaskReport]] = []
-        for task in tasks:
-            self.add(task)
 
     def add(self, task: TaskReport) -> None:
         """Add one task; a task that never began has no times and is left out."""
@@ -78,11 +74,9 @@ class TaskTable:
 class SizeTable:
     """Sizes of members in bytes, counted by powers of two."""
 
-    def __init__(self, sizes: Iterable[int] = ()) -> None:
+    def __init__(self) -> None:
         self._members: Counter[int] = Counter()
         self._bytes: Counter[int] = Counter()
-        for size in sizes:
-            self.add(size)
 
     def add(self, size: int, members: int = 1) -> None:
         """Add members of one size."""

@@ -21,10 +21,11 @@ from s3unzip.model import (
     TaskReport,
     Verdict,
 )
-from s3unzip.reporting.page import PageData, Phase, SizeTable, collect
+from s3unzip.reporting.page import PageData, Phase, SizeTable, TaskTable
+from s3unzip.reporting.page import collect as collect_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 BEGAN = 1_760_000_000.0
 DESTINATION = Location("s3", "acme-extracted", "landing/")
@@ -44,6 +45,32 @@ HOSTILE = (
 def source(name: str) -> Location:
     """Return the place of a made-up archive."""
     return Location("s3", "acme-ingest", f"incoming/2025/10/{name}.zip")
+
+
+def collect(
+    report: Report,
+    summary: PlanSummary | None,
+    tasks: Iterable[TaskReport],
+    sizes: SizeTable | None = None,
+    forecast: Forecast | None = None,
+    *,
+    cost: Cost | None = None,
+    steps: Sequence[Phase] = (),
+) -> PageData:
+    """Return the data of a page whose tasks are in a list."""
+    table = TaskTable()
+    for task in tasks:
+        table.add(task)
+    members = sizes or SizeTable()
+    return collect_tables(report, summary, table, members, forecast, cost=cost, steps=steps)
+
+
+def table_of(sizes: Iterable[int]) -> SizeTable:
+    """Return the table of these sizes in bytes."""
+    table = SizeTable()
+    for size in sizes:
+        table.add(size)
+    return table
 
 
 def make_run(name: str, options: Options) -> Run:
@@ -154,7 +181,7 @@ def make_page(
     cost = make_cost(requests, report.task_seconds, len(tasks))
     expected = make_cost(requests, report.task_seconds * 0.9, len(tasks))
     forecast = make_forecast(report, expected, summary.longest_task)
-    return collect(report, summary, tasks, sizes or (), forecast, cost=cost, steps=steps)
+    return collect(report, summary, tasks, sizes, forecast, cost=cost, steps=steps)
 
 
 def make_cost(requests: Requests, seconds: float, tasks: int) -> Cost:
@@ -345,7 +372,7 @@ def split() -> PageData:
     return make_page(
         "made-up-telemetry",
         segments + streams + small_ones,
-        sizes=SizeTable([10_050] * 5_000 + [180_000_000] * 20 + [22_000_000_000]),
+        sizes=table_of([10_050] * 5_000 + [180_000_000] * 20 + [22_000_000_000]),
         steps=(
             Phase("scan", BEGAN + 1.2, BEGAN + 5.1),
             Phase("link", BEGAN + 5.1, BEGAN + 5.9),
@@ -368,7 +395,7 @@ def changed() -> PageData:
 
 def single() -> PageData:
     """Return a run of one member in one task."""
-    return make_page("backup", list(batches(1, 1, 1)), sizes=SizeTable([10_050]))
+    return make_page("backup", list(batches(1, 1, 1)), sizes=table_of([10_050]))
 
 
 def stopped() -> PageData:

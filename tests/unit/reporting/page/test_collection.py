@@ -20,7 +20,7 @@ from s3unzip.model import (
     TaskReport,
     Verdict,
 )
-from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, timeline
+from s3unzip.reporting.page import Phase, timeline
 from s3unzip.reporting.page.collection import CODES, NAME_CHARS
 from s3unzip.reporting.page.data import SizeBin
 from s3unzip.reporting.page.document import clip
@@ -28,11 +28,13 @@ from s3unzip.reporting.page.tables import SLOWEST
 from tests.unit.reporting.page.samples import (
     BEGAN,
     DESTINATION,
+    collect,
     make_cost,
     make_forecast,
     million,
     source,
     split,
+    table_of,
 )
 
 REPORT = Report(
@@ -137,7 +139,7 @@ def test_task_that_never_began_has_no_place_in_time() -> None:
 
 def test_sizes_by_powers_of_two() -> None:
     """An empty member has its own bin; a power of two begins the next."""
-    assert SizeTable([0, 1, 2, 3, 4, 1_023, 1_024]).bins() == (
+    assert table_of([0, 1, 2, 3, 4, 1_023, 1_024]).bins() == (
         SizeBin(0, 1, 0),
         SizeBin(1, 1, 1),
         SizeBin(2, 2, 5),
@@ -255,16 +257,6 @@ def test_keys_are_relative_to_the_destination() -> None:
     failures = (Failure(key=f"{prefix}a/b.txt", reason="crc-mismatch"),)
     page = collect(msgspec.structs.replace(REPORT, failures=failures), None, [])
     assert [failure.key for failure in page.failures] == ["a/b.txt"]
-
-
-def test_tables_fed_on_the_way_give_the_same_page() -> None:
-    """A report step may feed the tables task by task instead of keeping a list."""
-    tasks = [task(n, n, 3) for n in range(30)]
-    table, sizes = TaskTable(), SizeTable()
-    for one in tasks:
-        table.add(one)
-        sizes.add(4_096)
-    assert collect(REPORT, None, table, sizes) == collect(REPORT, None, tasks, [4_096] * 30)
 
 
 def test_page_data_survives_json() -> None:
