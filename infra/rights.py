@@ -23,96 +23,83 @@ if TYPE_CHECKING:
 WRITERS = ("plan", "planner", "link", "extract", "report")
 
 
+class _Statements:
+    """The statements that several functions share."""
+
+    def __init__(self, environment: Environment, storage: Storage, stack: cdk.Stack) -> None:
+        archive = storage.ingest.arn_for_objects(f"{environment.ingest.prefix}*")
+        runs = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*")
+        # The entries of `s3unzip.aws_lambda.admission.ledger`.
+        entries = storage.work.arn_for_objects(f"{environment.work.prefix}runs/-shares/*")
+        bus = stack.format_arn(
+            service="events", resource="event-bus", resource_name=environment.event_bus
+        )
+        self._members = storage.destination.arn_for_objects(f"{environment.destination.prefix}*")
+        # Both actions, with any versioning of the bucket: a GET that names a version needs only
+        # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the source,
+        # with or without a version (API_UploadPartCopy). Both read the same archive.
+        self.read_archive = _allow(["s3:GetObject", "s3:GetObjectVersion"], archive)
+        # Records of a run above 16 MiB are written in parts, and a failed write aborts its upload.
+        self.records = _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], runs)
+        self.drop_records = _allow(["s3:DeleteObject"], runs)
+        self.drop_entries = _allow(["s3:DeleteObject"], entries)
+        # Without the right to list, S3 returns 403 for a missing object, not 404. The call
+        # has no prefix, so a condition on the prefix would refuse it.
+        self.list_archives = _allow(["s3:ListBucket"], storage.ingest.bucket_arn)
+        self.list_runs = _allow(["s3:ListBucket"], storage.work.bucket_arn)
+        self.list_members = _allow(["s3:ListBucket"], storage.destination.bucket_arn)
+        self.list_uploads = _allow(
+            ["s3:ListBucketMultipartUploads"], storage.destination.bucket_arn
+        )
+        self.announce = iam.PolicyStatement(
+            actions=["events:PutEvents"],
+            resources=[bus],
+            conditions={"StringEqualsIfExists": {"events:source": "s3unzip"}},
+        )
+
+    def members(self, *actions: str) -> iam.PolicyStatement:
+        """Allow actions of S3 on the objects of members."""
+        return _allow([f"s3:{action}" for action in actions], self._members)
+
+    def by_function(self) -> dict[str, list[iam.PolicyStatement]]:
+        """Return the statements of each function that no setting changes."""
+        records = self.records, self.list_runs
+        plan = self.read_archive, self.list_archives, *records, self.drop_entries, self.announce
+        extract = self.members("GetObject", "PutObject", "AbortMultipartUpload"), self.list_members
+        link = self.members("GetObject", "PutObject"), self.list_members
+        return {
+            # It extracts small archives itself; it needs GetObject for existing members.
+            "plan": [*plan, *extract],
+            "planner": [*plan, self.members("PutObject", "AbortMultipartUpload")],
+            "scan": [self.read_archive, *records],
+            "link": [self.read_archive, *records, *link],
+            "extract": [self.read_archive, *records, *extract],
+            "report": [*records, *extract, self.list_uploads, self.drop_records, self.announce],
+        }
+
+
 def function_rights(
     environment: Environment, storage: Storage, stack: cdk.Stack
 ) -> dict[str, list[iam.PolicyStatement]]:
     """Return the statements of each function's role by the function's name."""
-    archive = storage.ingest.arn_for_objects(f"{environment.ingest.prefix}*")
-    members = storage.destination.arn_for_objects(f"{environment.destination.prefix}*")
-    runs = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*")
-    bus = stack.format_arn(
-        service="events", resource="event-bus", resource_name=environment.event_bus
-    )
-    # Both actions, with any versioning of the bucket: a GET that names a version needs only
-    # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the source, with
-    # or without a version (API_UploadPartCopy). Both read the same archive.
-    read_archive = _allow(["s3:GetObject", "s3:GetObjectVersion"], archive)
-    # Records of a run above 16 MiB are written in parts, and a failed write aborts its upload.
-    records = _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], runs)
-    # Without the right to list, S3 returns 403 for a missing object, not 404. The call
-    # has no prefix, so a condition on the prefix would refuse it.
-    list_runs = _allow(["s3:ListBucket"], storage.work.bucket_arn)
-    list_members = _allow(["s3:ListBucket"], storage.destination.bucket_arn)
-    announce = _announce(bus)
-    # The entries of `s3unzip.aws_lambda.admission.ledger`.
-    entries = storage.work.arn_for_objects(f"{environment.work.prefix}runs/-shares/*")
-    drop_entries = _allow(["s3:DeleteObject"], entries)
-    rights = {
-        "plan": [
-            read_archive,
-            _allow(["s3:ListBucket"], storage.ingest.bucket_arn),
-            # The planner extracts small archives itself; it needs GetObject for existing members.
-            _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], members),
-            list_members,
-            records,
-            list_runs,
-            drop_entries,
-            announce,
-        ],
-        "planner": [
-            read_archive,
-            _allow(["s3:ListBucket"], storage.ingest.bucket_arn),
-            _allow(["s3:PutObject", "s3:AbortMultipartUpload"], members),
-            records,
-            list_runs,
-            drop_entries,
-            announce,
-        ],
-        "scan": [
-            read_archive,
-            records,
-            list_runs,
-        ],
-        "link": [
-            read_archive,
-            _allow(["s3:GetObject", "s3:PutObject"], members),
-            list_members,
-            records,
-            list_runs,
-        ],
-        "extract": [
-            read_archive,
-            _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], members),
-            list_members,
-            records,
-            list_runs,
-        ],
-        "report": [
-            _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], members),
-            _allow(
-                ["s3:ListBucket", "s3:ListBucketMultipartUploads"], storage.destination.bucket_arn
-            ),
-            records,
-            _allow(["s3:DeleteObject"], runs),
-            list_runs,
-            announce,
-        ],
-    }
+    statements = _Statements(environment, storage, stack)
+    rights = statements.by_function()
     if environment.options.nested_depth:  # nested archives are read from the destination
-        nested = _allow(["s3:GetObject", "s3:GetObjectVersion"], members)
+        nested = statements.members("GetObject", "GetObjectVersion")
         for name in ("plan", "planner", "scan", "link", "extract"):
             rights[name].append(nested)
-        rights["planner"].append(list_members)
+        rights["planner"].append(statements.list_members)
     if environment.options.objects.tags:  # asked for with the PUT that sets them (API_PutObject)
-        tagging = _allow(["s3:PutObjectTagging"], members)
+        tagging = statements.members("PutObjectTagging")
         for name in WRITERS:
             rights[name].append(tagging)
     after = _after_success(environment, storage, stack)
     for name in ("plan", "report"):  # each ends runs
         rights[name] += after
     if environment.kms_key is not None:
-        for statements in rights.values():
-            statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))
+        key = _allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key)
+        for allowed in rights.values():
+            allowed.append(key)
     return rights
 
 
@@ -148,11 +135,3 @@ def _after_success(
 
 def _allow(actions: list[str], resource: str) -> iam.PolicyStatement:
     return iam.PolicyStatement(actions=actions, resources=[resource])
-
-
-def _announce(bus: str) -> iam.PolicyStatement:
-    return iam.PolicyStatement(
-        actions=["events:PutEvents"],
-        resources=[bus],
-        conditions={"StringEqualsIfExists": {"events:source": "s3unzip"}},
-    )

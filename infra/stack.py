@@ -69,29 +69,34 @@ class S3UnzipStack(cdk.Stack):
             **environment.stack.tags,
         }.items():
             cdk.Tags.of(self).add(key, value)
-        outputs = {
-            "IngestBucket": storage.ingest.bucket_name,
-            "DestinationBucket": storage.destination.bucket_name,
-            "WorkBucket": storage.work.bucket_name,
-            "StateMachineArn": workflow.state_machine.state_machine_arn,
-            "PlanFunction": functions.plan.function_name,
-            "QueueUrl": intake.queue.queue_url,
-            "DeadLettersUrl": intake.dead_letters.queue_url,
-            "DeadLettersArn": intake.dead_letters.queue_arn,
-            "UndeliveredArchivesUrl": intake.undelivered_archives.queue_url,
-            "UndeliveredFailuresUrl": intake.undelivered_failures.queue_url,
-            "FailedReportsUrl": failed_reports.queue_url,
-            "PlannerFunction": functions.planner.function_name,
-            "ReportFunction": functions.report.function_name,
-            "DashboardName": dashboard.name,
-            # `s3unzip doctor` compares these with the bucket and with its own package.
-            "IngestVersioned": str(
-                environment.ingest.existing is None or environment.ingest.versioned
-            ).lower(),
-            "Version": package_version(),
-            "Fingerprint": source_fingerprint(),
-        }
-        if environment.work.prefix:
-            outputs["WorkPrefix"] = environment.work.prefix
+        outputs = _outputs(environment, storage, watched) | {"DashboardName": dashboard.name}
         for key, value in outputs.items():
             cdk.CfnOutput(self, key, value=value)
+
+
+def _outputs(environment: Environment, storage: Storage, watched: Watched) -> dict[str, str]:
+    """Return the stack's outputs by name."""
+    intake, functions, letters = watched.intake, watched.functions, watched.dead_letters
+    versioned = environment.ingest.existing is None or environment.ingest.versioned
+    outputs = {
+        "IngestBucket": storage.ingest.bucket_name,
+        "DestinationBucket": storage.destination.bucket_name,
+        "WorkBucket": storage.work.bucket_name,
+        "StateMachineArn": watched.workflow.state_machine.state_machine_arn,
+        "PlanFunction": functions.plan.function_name,
+        "QueueUrl": intake.queue.queue_url,
+        "DeadLettersUrl": intake.dead_letters.queue_url,
+        "DeadLettersArn": intake.dead_letters.queue_arn,
+        "UndeliveredArchivesUrl": intake.undelivered_archives.queue_url,
+        "UndeliveredFailuresUrl": intake.undelivered_failures.queue_url,
+        "FailedReportsUrl": letters.failed_reports.queue_url,
+        "PlannerFunction": functions.planner.function_name,
+        "ReportFunction": functions.report.function_name,
+        # `s3unzip doctor` compares these with the bucket and with its own package.
+        "IngestVersioned": str(versioned).lower(),
+        "Version": package_version(),
+        "Fingerprint": source_fingerprint(),
+    }
+    if environment.work.prefix:
+        outputs["WorkPrefix"] = environment.work.prefix
+    return outputs
