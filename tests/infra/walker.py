@@ -9,10 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.paths import choose, fill, look
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Payload = dict[str, Any]
+# What tasks are given of the execution; no test looks at it.
+CONTEXT = {
+    "Execution.Name": "run",
+    "StateMachine.Id": "machine",
+    "State.EnteredTime": "2026-01-01T00:00:00Z",
+}
 
 
 class NamedError(Exception):
@@ -66,9 +74,9 @@ class Walker:
     def _step(self, state: Payload, data: Payload) -> tuple[str, Payload]:
         match state["Type"]:
             case "Choice":
-                return _choose(state, data), data
+                return choose(state, data), data
             case "Wait":
-                self.waited += _look(state["SecondsPath"], data)
+                self.waited += look(state["SecondsPath"], data)
             case "Map":
                 self._map(state, data)
             case "Parallel":  # one branch after the other
@@ -79,7 +87,7 @@ class Walker:
             case "Task":
                 answer = self._invoke(state, data)
                 selected = {
-                    key.removesuffix(".$"): _look(path, {"Payload": answer})
+                    key.removesuffix(".$"): look(path, {"Payload": answer})
                     for key, path in state["ResultSelector"].items()
                 }
                 data = {**data, state["ResultPath"].removeprefix("$."): selected}
@@ -87,14 +95,14 @@ class Walker:
 
     def _map(self, state: Payload, data: Payload) -> None:
         if "ItemsPath" in state:
-            items = _look(state["ItemsPath"], data)
+            items = look(state["ItemsPath"], data)
         else:
-            items = self.lines[_look(state["ItemReader"]["Parameters"]["Key.$"], data)]
+            items = self.lines[look(state["ItemReader"]["Parameters"]["Key.$"], data)]
         child = state["ItemProcessor"]
         task = child["States"][child["StartAt"]]
         failed = 0
         for item in items:
-            values = _fill(state["ItemSelector"], {**data, "$item": item})
+            values = fill(state["ItemSelector"], data, {**CONTEXT, "Map.Item.Value": item})
             try:
                 self._invoke(task, values)
             except NamedError as error:
@@ -105,7 +113,7 @@ class Walker:
     def _invoke(self, state: Payload, data: Payload) -> Payload:
         parameters = state["Parameters"]
         function = self.functions[parameters["FunctionName"]]
-        return function(_fill(parameters["Payload"], data))
+        return function(fill(parameters["Payload"], data, CONTEXT))
 
 
 def _catch(state: Payload, error: NamedError) -> str | None:
@@ -114,44 +122,3 @@ def _catch(state: Payload, error: NamedError) -> str | None:
         if error.name in catch["ErrorEquals"] or "States.ALL" in catch["ErrorEquals"]:
             return str(catch["Next"])
     return None
-
-
-def _choose(state: Payload, data: Payload) -> str:
-    for rule in state["Choices"]:
-        if all(_is_true(one, data) for one in rule.get("And", (rule,))):
-            return str(rule["Next"])
-    return str(state["Default"])
-
-
-def _is_true(rule: Payload, data: Payload) -> bool:
-    if "IsPresent" in rule:
-        return _is_present(rule["Variable"], data) is rule["IsPresent"]
-    value = _look(rule["Variable"], data)
-    if "BooleanEquals" in rule:
-        return value is rule["BooleanEquals"]
-    return bool(value == rule.get("NumericEquals") or value > rule.get("NumericGreaterThan", value))
-
-
-def _is_present(path: str, data: Payload) -> bool:
-    try:
-        _look(path, data)
-    except KeyError:
-        return False
-    return True
-
-
-def _fill(template: Payload, data: Payload) -> Payload:
-    return {
-        key.removesuffix(".$"): _look(value, data) if key.endswith(".$") else value
-        for key, value in template.items()
-    }
-
-
-def _look(path: str, data: Payload) -> Any:
-    """Return the value at a path; of the context only the item of a Map."""
-    if path.startswith("$$."):
-        return data.get("$item") if path == "$$.Map.Item.Value" else path
-    found: Any = data
-    for part in path.removeprefix("$.").split("."):
-        found = found[part]
-    return found

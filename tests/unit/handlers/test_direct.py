@@ -47,6 +47,15 @@ def deploy_direct(deploy: Callable[..., Functions], account: Account) -> Callabl
     return make
 
 
+@pytest.fixture
+def extracted(deploy: Callable[..., Functions], account: Account) -> Functions:
+    """The functions after a direct run of ``a.zip``."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    return functions
+
+
 def puts(account: Account) -> int:
     """Return how often members were written: each PUT is a version."""
     return len(account.client("s3").list_object_versions(Bucket="members").get("Versions", []))
@@ -160,17 +169,14 @@ def test_an_event_that_comes_again(deploy: Callable[..., Functions], account: Ac
     assert len(account.receive(heard)) == 1
 
 
-def test_an_event_that_comes_late(deploy: Callable[..., Functions], account: Account) -> None:
+def test_an_event_that_comes_late(extracted: Functions, account: Account) -> None:
     """After the time of the function that did the run, it sends no second event."""
-    functions = deploy()
     heard = account.listen()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
     replace_records(account, until=time.time() - 1)
     before = account.objects("work")
-    assert functions.plan(object_created("a.zip")) == []
+    assert extracted.plan(object_created("a.zip")) == []
     assert account.objects("work") == before
-    assert len(account.receive(heard)) == 1
+    assert account.receive(heard) == []
 
 
 @pytest.mark.parametrize("redriven", [False, True], ids=["its message", "a redriven dead letter"])
@@ -195,13 +201,9 @@ def test_an_event_that_could_not_be_sent(
     assert puts(account) == 20
 
 
-def test_what_waits_for_the_end_of_a_claim(
-    deploy: Callable[..., Functions], account: Account
-) -> None:
+@pytest.mark.usefixtures("extracted")
+def test_what_waits_for_the_end_of_a_claim(account: Account) -> None:
     """The holder's message, and any message where the holder's may have had its last delivery."""
-    functions = deploy()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
     first = replace_claim(account, until=time.time() + 1_000)
     take("a.zip", Message("another", 1))
     with pytest.raises(ClaimedError):
@@ -295,40 +297,34 @@ def test_a_fault_that_lasts_hands_the_archive_over(
 
 
 def test_a_killed_function_is_followed_by_the_state_machine(
-    deploy: Callable[..., Functions], account: Account
+    extracted: Functions, account: Account
 ) -> None:
     """Once its time is over, its message starts an execution; until then it waits."""
-    functions = deploy()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
     alive = replace_claim(account, until=time.time() + 1_000)
     event = object_created("a.zip")
-    assert functions.plan(event) == []  # the holder's message will come again
+    assert extracted.plan(event) == []  # the holder's message will come again
     assert account.executions() == []
     with pytest.raises(ClaimedError):
         take("a.zip", Message(alive.holder, 2))
     replace_claim(account, until=time.time() - 1)
     take("a.zip", Message(alive.holder, 3))
     (run,) = account.executions()
-    functions.plan_run(run)
-    assert functions.extract(run)[0]["failed"] == 0
+    extracted.plan_run(run)
+    assert extracted.extract(run)[0]["failed"] == 0
 
 
 @pytest.mark.parametrize("redriven", [False, True], ids=["its message", "a redriven dead letter"])
 def test_a_function_that_was_killed_after_its_records(
-    deploy: Callable[..., Functions], account: Account, *, redriven: bool
+    extracted: Functions, account: Account, *, redriven: bool
 ) -> None:
     """The next delivery writes the report and announces the run; no member is written again."""
-    functions = deploy()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
     claim = replace_records(account, until=time.time() - 1)
     name, body = records(account)
     files = unpack(body)[1]
     account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
     heard = account.listen()
     take("a.zip", Message("redriven", 1) if redriven else Message(claim.holder, 2))
-    assert functions.run_store(claim.run).read(run_files.REPORT) == files[run_files.REPORT]
+    assert extracted.run_store(claim.run).read(run_files.REPORT) == files[run_files.REPORT]
     assert len(account.receive(heard)) == 1
     assert puts(account) == 20
     assert account.objects("work", name) == {name: pack(files, claim)}
@@ -376,13 +372,9 @@ def test_a_direct_run_is_listed_shown_and_retried(
     assert (report.extracted, report.failed, report.records) == (20, 1, None)
 
 
-def test_a_run_that_goes_on_is_no_lost_archive(
-    deploy: Callable[..., Functions], account: Account
-) -> None:
+@pytest.mark.usefixtures("extracted")
+def test_a_run_that_goes_on_is_no_lost_archive(account: Account) -> None:
     """Reconcile counts it as running while its function may be at work, and no longer."""
-    functions = deploy()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
     claim = replace_claim(account, until=time.time() + 60)
     account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
     runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
@@ -393,11 +385,9 @@ def test_a_run_that_goes_on_is_no_lost_archive(
     assert (lost.run, lost.state) == (claim.run, "no run")
 
 
-def test_a_run_that_goes_on_is_listed(deploy: Callable[..., Functions], account: Account) -> None:
+@pytest.mark.usefixtures("extracted")
+def test_a_run_that_goes_on_is_listed(account: Account) -> None:
     """It is found by its claim before it has any record."""
-    functions = deploy()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
     claim = replace_claim(account, until=time.time() + 60)
     account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
     runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
