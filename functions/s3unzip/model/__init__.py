@@ -7,8 +7,6 @@ data that an outcome has.
 
 from __future__ import annotations
 
-from s3unzip.model.after_success import AfterSuccess, SourceAction, SourceResult, SourceState
-from s3unzip.model.location import Location
 from s3unzip.model.report import (
     NOT_AN_ARCHIVE,
     ArchiveEnd,
@@ -19,13 +17,18 @@ from s3unzip.model.report import (
     Settled,
 )
 from s3unzip.model.request import (
+    AfterSuccess,
     Budget,
     GzipForm,
+    Location,
     OnConflict,
     Options,
     Pin,
     Request,
     Run,
+    SourceAction,
+    SourceResult,
+    SourceState,
     archive_stem,
     run_id,
     run_stem,

@@ -7,11 +7,36 @@ import re
 from enum import StrEnum
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
-from s3unzip.model.after_success import AfterSuccess  # noqa: TC001 - msgspec reads it
-from s3unzip.model.location import Location  # noqa: TC001 - likewise
 from s3unzip.model.values import encode
 from s3unzip.object_properties import ObjectProperties  # noqa: TC001 - msgspec reads it
+
+
+class Location(Struct, frozen=True):
+    """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
+
+    # s3, file, http or https; stdin: an archive from a pipe; nowhere: a destination without objects
+    scheme: str
+    bucket: str  # bucket, or host with port; empty for a file
+    key: str  # key, absolute path, or path with query
+
+    def __str__(self) -> str:
+        if self.scheme in {"file", "nowhere"}:
+            return self.key or self.scheme
+        if self.scheme == "stdin":
+            return "standard input"
+        shown = self.public
+        return f"{shown.scheme}://{shown.bucket}/{shown.key}"
+
+    @property
+    def public(self) -> Location:
+        """The location for display, without secrets: a user, the query of a presigned URL."""
+        if self.scheme not in {"http", "https"}:
+            return self
+        path, mark, _ = self.key.partition("?")
+        host = self.bucket.rpartition("@")[2]
+        return Location(self.scheme, host, path + ("?..." if mark else ""))
 
 
 class Pin(Struct, frozen=True):
@@ -69,6 +94,69 @@ class Options(Struct, frozen=True, omit_defaults=True):
     nested_budget: Budget | None = None  # of a nested run: limits of it and the runs below
     marker: bool = False  # write _SUCCESS last
     objects: ObjectProperties | None = None  # what is set on the objects besides their content
+
+
+class SourceAction(StrEnum):
+    """What is done to the archive."""
+
+    DELETE = "delete"
+    MOVE = "move"
+    TAG = "tag"
+
+
+class AfterSuccess(Struct, frozen=True, omit_defaults=True):
+    """What is done to the archive when its run is COMPLETED and the report is written.
+
+    The rule is no part of a run's identity, because it changes nothing that the run writes.
+    """
+
+    action: SourceAction
+    target: Location | None = None  # of a move: where the archive goes; in settings: a prefix
+    tags: dict[str, str] = {}  # of a tag: they are added to the archive's tags
+
+    def __post_init__(self) -> None:
+        """Refuse a rule that says too little or too much.
+
+        Raises:
+            ValueError: it has no target or tags where its action needs them, or has others.
+        """
+        if (self.action is SourceAction.MOVE) != (self.target is not None):
+            raise ValueError("a target goes with the action move, and with no other")
+        if (self.action is SourceAction.TAG) != bool(self.tags):
+            raise ValueError("tags go with the action tag, and with no other")
+
+    def below(self, path: str) -> AfterSuccess:
+        """Return the rule of one archive, which a move puts at `path` below the target."""
+        if self.target is None:
+            return self
+        target = self.target
+        return replace(self, target=Location(target.scheme, target.bucket, target.key + path))
+
+
+class SourceState(StrEnum):
+    """How far the action came."""
+
+    PENDING = "pending"  # the report is written, the action is next
+    DONE = "done"
+    KEPT = "kept"  # the archive is another one now, or nothing was extracted: it is left alone
+    FAILED = "failed"  # a redrive, a retry or a repeated event does it again
+
+
+class SourceResult(Struct, frozen=True, omit_defaults=True):
+    """What became of the archive after its run, as the report says it."""
+
+    action: SourceAction
+    state: SourceState
+    target: Location | None = None  # of a move
+    message: str | None = None
+
+    def __str__(self) -> str:
+        did = {SourceAction.DELETE: "deleted", SourceAction.TAG: "tagged"}
+        done = did.get(self.action) or f"moved to {self.target}"
+        if self.state is SourceState.DONE:
+            return f"the archive is {done}"
+        why = f": {self.message}" if self.message else ""
+        return f"the archive is not {done}{why}"
 
 
 class Request(Struct, frozen=True):

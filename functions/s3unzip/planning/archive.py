@@ -31,10 +31,9 @@ from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import check_form, stored_as
 from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.planning.cutting import TaskCutter, choose_concurrency, order_tasks
-from s3unzip.planning.folders import folder_keys
 from s3unzip.planning.keys import parse_template
 from s3unzip.planning.lists import divide_tasks, share_workers
-from s3unzip.planning.reading import read_archive, read_directory, read_tail
+from s3unzip.planning.reading import folder_keys, read_archive, read_directory, read_tail
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import Step
 

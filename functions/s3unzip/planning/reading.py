@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Budget, Location, Options, Pin, Request
     from s3unzip.planning.keys import KeyTemplate
+    from s3unzip.planning.reading import Reading
     from s3unzip.planning.selection import Unmatched
     from s3unzip.stores import ports
     from s3unzip.stores.calls import Calls
@@ -219,3 +220,20 @@ def _select(
         first = set(sorted(member.index for member in members)[:limit])
         members = [member for member in members if member.index in first]
     return members
+
+
+def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
+    """Yield the keys of the folders that the archive lists and the options select.
+
+    Only a folder as destination has folders without files.
+    Globs are compared with the name as the archive has it, with a slash at its end. Names and a
+    limit select members, so no folder is made for its own sake.
+    """
+    if options.names or options.limit is not None:
+        return
+    wanted = selector(options)
+    for path in reading.index.folders:
+        name = path.rstrip("/") + "/"
+        key = reading.template.folder_key(name)
+        if key is not None and (wanted is None or wanted(name)):
+            yield key
