@@ -53,7 +53,6 @@ class Alarms(Construct):
         self._alarm(
             "DeadLetters",
             _waiting(dead_letters.dead_letters),
-            above=0,
             advice="Archives could not be planned. Read the messages and the plan function's log, "
             "fix the cause, then move the messages back: aws sqs start-message-move-task with "
             "the stack's output DeadLettersArn.",
@@ -61,7 +60,6 @@ class Alarms(Construct):
         self._alarm(
             "UndeliveredArchives",
             _waiting(dead_letters.undelivered_archives),
-            above=0,
             advice="EventBridge could not put events of archives into the queue: see the queue's "
             "policy. Then run s3unzip reconcile --start, which finds their archives, and purge "
             "the queue of the stack's output UndeliveredArchivesUrl.",
@@ -69,7 +67,6 @@ class Alarms(Construct):
         self._alarm(
             "UndeliveredFailures",
             _waiting(dead_letters.undelivered_failures),
-            above=0,
             advice="EventBridge could not call the report function after a run failed, so nobody "
             "was told of that run. Each message of the stack's output UndeliveredFailuresUrl is "
             "an event: invoke the report function with it, then delete it.",
@@ -77,7 +74,6 @@ class Alarms(Construct):
         self._alarm(
             "FailedReports",
             _waiting(dead_letters.failed_reports),
-            above=0,
             advice="The report function failed three times after a run failed, so nobody was told "
             "of that run. Read its log, fix the cause, and invoke the function again with the "
             "requestPayload of each message of the stack's output FailedReportsUrl.",
@@ -87,7 +83,6 @@ class Alarms(Construct):
         self._alarm(
             "FailedRuns",
             workflow.state_machine.metric_failed(statistic="Sum"),
-            above=0,
             advice="A run ended FAILED. Read reason and message in its report.json in the work "
             "bucket, fix the cause (a right, a key, a quota), then redrive the execution: only "
             "the tasks that failed run again.",
@@ -95,14 +90,12 @@ class Alarms(Construct):
         self._alarm(
             "TimedOutRuns",
             workflow.state_machine.metric_timed_out(statistic="Sum"),
-            above=0,
             advice="A run took longer than its execution may. Look at its report.html for tasks "
             "that never ended, then redrive the execution.",
         )
         self._alarm(
             "AbortedRuns",
             workflow.state_machine.metric_aborted(statistic="Sum"),
-            above=0,
             advice="Somebody stopped a run: by s3unzip abort, or in the console. If it was not "
             "meant, s3unzip redrive goes on where it stopped.",
         )
@@ -113,7 +106,6 @@ class Alarms(Construct):
         self._alarm(
             "PlanCrashed",
             functions.plan.metric_errors(statistic="Sum"),
-            above=0,
             advice="The plan function was killed, by its memory or its time limit: a fault that it "
             "handles is no error here. Its message comes again by itself. If it lasts, raise "
             "functions.plan.memory or functions.plan.timeout, or lower tuning.max_direct_bytes.",
@@ -158,7 +150,7 @@ class Alarms(Construct):
         topic.add_subscription(subscriptions.EmailSubscription(email))
         return topic
 
-    def _alarm(self, name: str, metric: cloudwatch.IMetric, *, above: int, advice: str) -> None:
+    def _alarm(self, name: str, metric: cloudwatch.IMetric, *, above: int = 0, advice: str) -> None:
         alarm = cloudwatch.Alarm(
             self,
             name,

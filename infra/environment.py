@@ -42,6 +42,8 @@ from s3unzip.settings import make_tuning
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from s3unzip.settings import Tuning
+
 FOLDER = Path(__file__).parent / "environments"
 
 
@@ -70,63 +72,6 @@ class Environment(Section):
     alarms: AlarmsSection
     logs: LogsSection
 
-    @model_validator(mode="after")
-    def _check_tuning(self) -> Self:
-        try:
-            make_tuning(self.tuning)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-        return self
-
-    @model_validator(mode="after")
-    def _check_memory(self) -> Self:
-        short = explain_shortage(
-            self.functions.planner.memory, self.limits.members, self.limits.names_size
-        )
-        if short is not None:
-            raise ValueError(short)
-        return self
-
-    @model_validator(mode="after")
-    def _check_direct_runs(self) -> Self:
-        tuning = make_tuning(self.tuning)
-        needed = math.ceil(tuning.max_direct_seconds + tuning.margin_seconds)
-        if tuning.max_direct_members and self.functions.plan.timeout < needed:
-            raise ValueError(
-                f"functions.plan.timeout: {self.functions.plan.timeout} s is too little for "
-                f"direct runs of tuning.max_direct_seconds ({tuning.max_direct_seconds:.0f}) with "
-                f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it {needed} "
-                "or more, or lower them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_workers(self) -> Self:
-        reserved = self.functions.extract.reserved_concurrency
-        if reserved is not None and self.runs.max_workers > reserved:
-            raise ValueError(
-                f"runs.max_workers: {self.runs.max_workers} is more than "
-                f"functions.extract.reserved_concurrency ({reserved}): lower the one or raise "
-                "the other"
-            )
-        if self.runs.reserve >= self.runs.concurrency:
-            raise ValueError(
-                f"runs.reserve: {self.runs.reserve} leaves no worker of runs.concurrency "
-                f"({self.runs.concurrency}): lower the one or raise the other"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_tenants(self) -> Self:
-        for tenant in self.ingest.tenants:
-            if not tenant.startswith(self.ingest.prefix):
-                raise ValueError(
-                    f"ingest.tenants: {tenant} is not below ingest.prefix "
-                    f"({self.ingest.prefix}), so its archives would start no run: correct one of "
-                    "them"
-                )
-        return self
-
     @property
     def workers(self) -> int:
         """The workers that all runs share: those reserved, or the account's less the reserve."""
@@ -134,13 +79,60 @@ class Environment(Section):
         return self.runs.concurrency - self.runs.reserve if reserved is None else reserved
 
     @model_validator(mode="after")
-    def _check_scopes(self) -> Self:
-        ingest = self.ingest
-        overlap = explain_overlap(ingest, self.destination, self.work)
-        problem = overlap or explain_problem(self.after_success, ingest)
+    def _check(self) -> Self:
+        """Refuse settings that do not go together."""
+        try:
+            tuning = make_tuning(self.tuning)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        planner, limits = self.functions.planner, self.limits
+        problem = (
+            explain_shortage(planner.memory, limits.members, limits.names_size)
+            or self._explain_direct_runs(tuning)
+            or self._explain_workers()
+            or self._explain_tenants()
+            or explain_overlap(self.ingest, self.destination, self.work)
+            or explain_problem(self.after_success, self.ingest)
+        )
         if problem is not None:
             raise ValueError(problem)
         return self
+
+    def _explain_direct_runs(self, tuning: Tuning) -> str | None:
+        needed = math.ceil(tuning.max_direct_seconds + tuning.margin_seconds)
+        if not tuning.max_direct_members or self.functions.plan.timeout >= needed:
+            return None
+        return (
+            f"functions.plan.timeout: {self.functions.plan.timeout} s is too little for "
+            f"direct runs of tuning.max_direct_seconds ({tuning.max_direct_seconds:.0f}) with "
+            f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it {needed} "
+            "or more, or lower them"
+        )
+
+    def _explain_workers(self) -> str | None:
+        runs, reserved = self.runs, self.functions.extract.reserved_concurrency
+        if reserved is not None and runs.max_workers > reserved:
+            return (
+                f"runs.max_workers: {runs.max_workers} is more than "
+                f"functions.extract.reserved_concurrency ({reserved}): lower the one or raise "
+                "the other"
+            )
+        if runs.reserve >= runs.concurrency:
+            return (
+                f"runs.reserve: {runs.reserve} leaves no worker of runs.concurrency "
+                f"({runs.concurrency}): lower the one or raise the other"
+            )
+        return None
+
+    def _explain_tenants(self) -> str | None:
+        prefix = self.ingest.prefix
+        outside = [one for one in self.ingest.tenants if not one.startswith(prefix)]
+        if not outside:
+            return None
+        return (
+            f"ingest.tenants: {outside[0]} is not below ingest.prefix ({prefix}), so its archives "
+            "would start no run: correct one of them"
+        )
 
 
 def load_environment(
