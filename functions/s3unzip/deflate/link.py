@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import asdict
 
 from s3unzip.deflate.errors import DeflateError, SegmentRecordError
 from s3unzip.deflate.inflate import Ending
@@ -38,15 +39,7 @@ class LinkedSegment(Struct, frozen=True):
 
     def to_bytes(self) -> bytes:
         """Return one line of JSON and the window: about 32 KiB."""
-        head = {
-            "version": _VERSION,
-            "start_bit": self.start_bit,
-            "stop_bit": self.stop_bit,
-            "span": self.span,
-            "window": len(self.window),
-            "offset": self.offset,
-            "length": self.length,
-        }
+        head = {"version": _VERSION, **asdict(self), "window": len(self.window)}
         return json.dumps(head).encode() + b"\n" + self.window
 
     @staticmethod
@@ -59,20 +52,14 @@ class LinkedSegment(Struct, frozen=True):
         line, _, window = data.partition(b"\n")
         try:
             head = json.loads(line)
-            if (head["version"], head["window"]) != (_VERSION, len(window)):
+            version, size = head.pop("version"), head["window"]
+            if (version, size) != (_VERSION, len(window)):
                 raise SegmentRecordError(
-                    f"linked segment of version {head['version']} with {len(window)} bytes of "
-                    f"window, not version {_VERSION} with {head['window']}"
+                    f"linked segment of version {version} with {len(window)} bytes of "
+                    f"window, not version {_VERSION} with {size}"
                 )
-            return LinkedSegment(
-                head["start_bit"],
-                head["stop_bit"],
-                Span(*head["span"]),
-                window,
-                head["offset"],
-                head["length"],
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            return convert({**head, "window": window}, LinkedSegment)
+        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
             raise SegmentRecordError(f"not a linked segment: {error!r}") from error
 
 

@@ -72,8 +72,8 @@ class S3RunStore:
                 parts.append(self._part(upload, len(parts) + 1, size, body))
                 size += len(body)
             self._complete(upload, parts)
-        except BaseException as translate_error:
-            self._abort(upload, translate_error)
+        except BaseException as error:
+            self._abort(upload, error)
             raise
         return size
 
@@ -87,15 +87,15 @@ class S3RunStore:
         key = self._prefix + name
         self._calls.run("put", lambda: self._store.put(key, body, facts, if_absent=True))
 
-    def _abort(self, upload: Upload, translate_error: BaseException) -> None:
-        """Drop what `fault` left; whether that works or not, `fault` is what went wrong.
+    def _abort(self, upload: Upload, error: BaseException) -> None:
+        """Drop the upload that `error` ended; if that fails too, `error` is still what is raised.
 
         The lifecycle rule of the work bucket drops what stays.
         """
         try:
             self._calls.run("abort", lambda: self._store.abort_upload(upload))
         except S3UnzipError as trouble:
-            translate_error.add_note(f"and its upload was not aborted: {trouble}")
+            error.add_note(f"and its upload was not aborted: {trouble}")
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it.
@@ -115,7 +115,7 @@ class S3RunStore:
             answer = obstore.get(store, self._prefix + name, options={"range": span})
             data = answer.bytes().to_bytes()
         except S3_ERRORS as error:
-            raise self._fault(error, name) from None
+            raise self._session.understand(error, self._call(name)) from None
         if len(data) != span[1] - span[0]:
             raise ServiceFaultError(f"{self._call(name)}: {len(data)} bytes of {span} came")
         return data
@@ -185,15 +185,12 @@ class S3RunStore:
         except S3_ERRORS as error:
             if came:
                 raise ServiceFaultError(f"{self._call(name)}: the body broke") from None
-            raise self._fault(error, name) from None
+            raise self._session.understand(error, self._call(name)) from None
         if came != want.length:
             raise ServiceFaultError(f"{self._call(name)}: {came} bytes of {want.length} came")
 
     def _call(self, name: str) -> Call:
         return Call("GetObject", self._bucket, self._prefix + name)
-
-    def _fault(self, error: Exception, name: str) -> S3UnzipError:
-        return self._session.understand(error, self._call(name))
 
 
 class _WorkObject:

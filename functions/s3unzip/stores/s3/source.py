@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from obstore import GetOptions, GetResult
 
-    from s3unzip.errors import S3UnzipError
     from s3unzip.model import Location, Pin
     from s3unzip.stores.ports import Buffer
     from s3unzip.stores.s3.session import Session
@@ -58,7 +57,7 @@ class S3Source:
                 if tail.data:
                     count_request("get")
                 return tail
-            raise self._fault(error, call) from None
+            raise self._session.understand(error, call) from None
         meta = answer.meta
         version = self._version(meta["version"])
         pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], version)
@@ -72,7 +71,7 @@ class S3Source:
         try:
             answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
         except S3_ERRORS as error:
-            raise self._fault(error, call) from None
+            raise self._session.understand(error, call) from None
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
         version = self._version(answer.get("VersionId"))
         return make_pin(call, answer["ContentLength"], answer.get("ETag"), date, version)
@@ -94,9 +93,6 @@ class S3Source:
         pin = self.head(location)
         want = ByteRange(max(0, pin.size - length), pin.size)
         return Tail(self.pinned(location, pin).read(want), pin)
-
-    def _fault(self, error: Exception, call: Call) -> S3UnzipError:
-        return self._session.understand(error, call)
 
 
 class S3Archive:
@@ -120,7 +116,7 @@ class S3Archive:
         try:
             data = self._get(want).bytes().to_bytes()
         except S3_ERRORS as error:
-            raise self._fault(error) from None
+            raise self._session.understand(error, self._call) from None
         self._check(len(data), want)
         return data
 
@@ -138,7 +134,7 @@ class S3Archive:
                 raise ServiceFaultError(
                     f"{self._call}: the body broke after {came:,} of {want.length:,} bytes"
                 ) from None
-            raise self._fault(error) from None
+            raise self._session.understand(error, self._call) from None
         self._check(came, want)
 
     def _pieces(self, want: ByteRange) -> Iterator[Buffer]:
@@ -167,9 +163,6 @@ class S3Archive:
             raise ServiceFaultError(
                 f"{self._call}: {came:,} bytes came, not {want.length:,} from {want.start:,}"
             )
-
-    def _fault(self, error: Exception) -> S3UnzipError:
-        return self._session.understand(error, self._call)
 
 
 def _knows_no_suffix(error: Exception) -> bool:
