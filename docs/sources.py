@@ -18,7 +18,8 @@ def read_alarms() -> Iterator[Sequence[str]]:
         match node:
             case ast.Call(func=ast.Attribute(attr="_alarm"), args=[ast.Constant(value=name), *_]):
                 given = {word.arg: word.value for word in node.keywords}
-                above = ast.unparse(given["above"]).removeprefix("environment.")
+                limit = given.get("above", ast.Constant(0))
+                above = ast.unparse(limit).removeprefix("environment.")
                 yield f"`{name!s}`", f"`{above}`", str(ast.literal_eval(given["advice"]))
 
 

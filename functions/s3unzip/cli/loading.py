@@ -37,7 +37,7 @@ SOURCES = {
         "plan.plan_command", "Forecast a run: its work, time and cost; nothing is written."
     ),
     "simulate": CommandSource(
-        "plan.simulate_command", "Forecast the extraction of an archive that you only imagine."
+        "plan.simulate_command", "Forecast the extraction of an imaginary archive."
     ),
     "verify": CommandSource(
         "verify.verify_command", "Compare the objects in DEST with the archive."

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def list_runs(
     connection: Connection,
     env: o.Env = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many, the latest first.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many runs to list.")] = 50,
     json: o.Json = False,
 ) -> int:
     """List runs, the latest first."""
@@ -149,7 +149,7 @@ def retry_run(
 ) -> int:
     """Try the failed members of a run again.
 
-    The others are left alone. Mend what made them fail first.
+    The other members are not touched. Fix what made these fail first.
     """
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import retry_failed
@@ -175,7 +175,7 @@ def abort_run(
 ) -> int:
     """Stop a run and drop its incomplete uploads.
 
-    Members that are written stay.
+    Members that are already written stay.
     """
     from s3unzip.cli.runs import open_deployed, open_runs
     from s3unzip.objects import upload_registry

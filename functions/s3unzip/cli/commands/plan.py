@@ -44,7 +44,11 @@ def plan_command(
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option("--env", metavar="NAME", help="On aws, as that environment is deployed."),
+        typer.Option(
+            "--env",
+            metavar="NAME",
+            help="With --on aws: use the settings of this deployed environment.",
+        ),
     ] = None,
     as_gzip: o.AsGzip = None,
     max_cost: o.MaxCost = None,
@@ -154,13 +158,15 @@ def simulate_command(
         str, typer.Argument(metavar="FIXTURE", help="An archive that does not exist; see --list.")
     ] = "",
     on: Annotated[str, typer.Option("--on", help="aws or local.")] = "aws",
-    memory: Annotated[int | None, typer.Option("--memory", help="MB of a Lambda.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the chance in it.")] = 1,
+    memory: Annotated[
+        int | None, typer.Option("--memory", help="Memory of a Lambda function in MB.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random numbers.")] = 1,
     max_cost: o.MaxCost = None,
     list_fixtures: Annotated[bool, typer.Option("--list", help="List the fixtures.")] = False,
     json: o.Json = False,
 ) -> int:
-    """Forecast the extraction of an archive that you only imagine."""
+    """Forecast the extraction of an imaginary archive."""
     from s3unzip.cli.commands.plan import choose_platform
     from s3unzip.cli.terminal import forecasts
     from s3unzip.forecast import FIXTURES

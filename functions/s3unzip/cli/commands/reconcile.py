@@ -24,7 +24,10 @@ def reconcile_command(
     connection: Connection,
     env: o.RequiredEnv,
     days: Annotated[
-        float, typer.Option("--days", min=0.0, help="Archives put in the last so many days.")
+        float,
+        typer.Option(
+            "--days", min=0.0, help="Check archives that were put in the last so many days."
+        ),
     ] = 7.0,
     start: Annotated[
         bool, typer.Option("--start", help="Queue the archives without a run again.")

@@ -24,11 +24,14 @@ class Writing(OptionGroup):
     """What is written for each member, and besides the members."""
 
     on_conflict: Annotated[
-        OnConflict, typer.Option("--on-conflict", help="What to do where DEST has the key.")
+        OnConflict, typer.Option("--on-conflict", help="What to do if DEST already has the key.")
     ] = OnConflict.OVERWRITE
     as_gzip: o.AsGzip = None
     trust_crc: Annotated[
-        bool, typer.Option("--trust-crc", help="With --as-gzip: do not inflate to check.")
+        bool,
+        typer.Option(
+            "--trust-crc", help="With --as-gzip: do not inflate members to check their CRC-32."
+        ),
     ] = False
     nested: Annotated[
         int,
@@ -36,11 +39,14 @@ class Writing(OptionGroup):
             "--nested",
             metavar="DEPTH",
             min=0,
-            help="Extract archives inside it, so many levels deep.",
+            help="Also extract archives inside the archive, up to DEPTH levels deep.",
         ),
     ] = 0
     marker: Annotated[
-        bool, typer.Option("--marker", help="Write _SUCCESS last, if all went well.")
+        bool,
+        typer.Option(
+            "--marker", help="Write the object _SUCCESS last, if all members are extracted."
+        ),
     ] = False
 
     def add_to(self, options: Options, reading: o.Reading, objects: Objects) -> Options:

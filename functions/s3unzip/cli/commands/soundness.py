@@ -26,7 +26,7 @@ def check_archive(
 ) -> int:
     """Decode every member and check its CRC-32; nothing is written.
 
-    The same checks as of a run, with as many processes. No record is kept.
+    It makes the checks of a run, with as many processes, and keeps no record.
 
     Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
     """

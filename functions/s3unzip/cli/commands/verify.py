@@ -46,7 +46,9 @@ Records = Annotated[
 Objects = Annotated[
     Path | None,
     typer.Option(
-        "--objects", metavar="FILE", help="Write a JSON line an object: its key, its witness."
+        "--objects",
+        metavar="FILE",
+        help="Write a JSON line for each object: its key and what proves its content.",
     ),
 ]
 COUNTED = {
@@ -83,8 +85,8 @@ def verify_command(
 ) -> int:
     """Compare the objects in DEST with the archive.
 
-    In S3 no object is read that is still what a run of this machine, or of the environment, wrote.
-    Of others S3 is asked for its checksum, else for the CRC-32 that the writer noted.
+    An object in S3 is not read if it is still the one that a run of this machine, or of the
+    environment, wrote. For other objects S3 returns its checksum or the CRC-32 from the writer.
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """

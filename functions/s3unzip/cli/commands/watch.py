@@ -31,7 +31,7 @@ def watch_run(
     run: o.RunId = "latest",
     env: o.Env = None,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, help="Seconds between two looks.")
+        float, typer.Option("--every", min=0.1, help="Seconds between two updates.")
     ] = 1.0,
     json: o.Json = False,
 ) -> int:

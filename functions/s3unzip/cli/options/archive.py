@@ -59,14 +59,14 @@ AsGzip = Annotated[
 ]
 MaxCost = Annotated[
     float | None,
-    typer.Option("--max-cost", min=0.0, help="Refuse above so many dollars, before the first PUT."),
+    typer.Option("--max-cost", min=0.0, help="Refuse a run with a forecast above so many dollars."),
 ]
 AfterSuccess = Annotated[
     str | None,
     typer.Option(
         "--after-success",
         metavar="ACTION",
-        help="If all is extracted: delete the archive, move=LOCATION, or tag=NAME=VALUE.",
+        help="Then delete the archive, move=LOCATION, or tag=NAME=VALUE, if all is extracted.",
     ),
 ]
 
@@ -91,7 +91,7 @@ class Selection(OptionGroup):
     ] = None
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help="Only the first so many selected members."),
+        typer.Option("--limit", min=1, help="Only the first N of the selected members."),
     ] = None
 
     def with_members(self, members: Sequence[str]) -> Selection:
@@ -121,7 +121,7 @@ class Layout(OptionGroup):
             "--strip-components",
             metavar="N",
             min=0,
-            help="Leave out so many leading folders; members without them are not extracted.",
+            help="Leave out N leading folders; members with fewer folders are not extracted.",
         ),
     ] = 0
     flatten: Annotated[
@@ -192,11 +192,13 @@ class Reading(Password):
     """How the archive is read."""
 
     lenient: Annotated[
-        bool, typer.Option("--lenient", help="Turn the checks that are policy into warnings.")
+        bool, typer.Option("--lenient", help="Turn checks that are policy into warnings.")
     ] = False
     encoding: Annotated[
         str | None,
-        typer.Option("--encoding", help="Of names that are neither ASCII nor marked as UTF-8."),
+        typer.Option(
+            "--encoding", help="Encoding of names that are neither ASCII nor marked as UTF-8."
+        ),
     ] = None
 
 

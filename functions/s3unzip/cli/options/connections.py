@@ -86,9 +86,8 @@ class SourceConnection(Connection):
         list[AllowedWeb] | None,
         typer.Option(
             "--allow",
-            help="What an HTTP source may do besides: follow redirects to other hosts, connect to "
-            "a private address that its name leads to, send the whole archive if it does not "
-            "answer range requests; repeatable.",
+            help="Let an HTTP source redirect to other hosts, be at a private address, or send the "
+            "whole archive if it does not answer range requests; repeatable.",
         ),
     ] = None
     no_sign_request: Annotated[

@@ -27,7 +27,7 @@ class Extra(OptionGroup):
         bool,
         typer.Option(
             "--delete-extra",
-            help="Then delete what is below the prefix and no member; asks first.",
+            help="After a complete run delete other objects below the prefix; asks first.",
         ),
     ] = False
     max_delete: Annotated[
@@ -36,7 +36,7 @@ class Extra(OptionGroup):
             "--max-delete",
             metavar="N",
             min=1,
-            help=f"Delete nothing if more is extra; default {MAX_DELETED:,}.",
+            help=f"Delete nothing if more than N objects are extra; default {MAX_DELETED:,}.",
         ),
     ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting.")] = False

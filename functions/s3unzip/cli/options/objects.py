@@ -26,26 +26,32 @@ class Objects(OptionGroup):
 
     storage_class: Annotated[
         str | None,
-        typer.Option("--storage-class", metavar="CLASS", help="As STANDARD_IA; for S3."),
+        typer.Option(
+            "--storage-class", metavar="CLASS", help="Of every object in S3, such as STANDARD_IA."
+        ),
     ] = None
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="KEY=VALUE", help="Of every object in S3; repeatable."),
+        typer.Option("--tag", metavar="KEY=VALUE", help="Tag of every object in S3; repeatable."),
     ] = None
     metadata: Annotated[
         list[str] | None,
-        typer.Option("--metadata", metavar="NAME=VALUE", help="Likewise; repeatable."),
+        typer.Option(
+            "--metadata", metavar="NAME=VALUE", help="Metadata of every object in S3; repeatable."
+        ),
     ] = None
     cache_control: Annotated[
         str | None,
-        typer.Option("--cache-control", metavar="TEXT", help="Header of every object in S3."),
+        typer.Option(
+            "--cache-control", metavar="TEXT", help="Cache-Control header of every object in S3."
+        ),
     ] = None
     content_type: Annotated[
         list[str] | None,
         typer.Option(
             "--content-type",
             metavar="GLOB=TYPE",
-            help="Type of the members that fit, instead of their suffix's; the first counts.",
+            help="Type of members that match, instead of their suffix's; the first match counts.",
         ),
     ] = None
 

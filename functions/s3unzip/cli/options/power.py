@@ -22,7 +22,7 @@ class Power(OptionGroup):
 
     workers: Annotated[
         int | None,
-        typer.Option("--workers", "-w", min=1, help="Worker processes; default: cores."),
+        typer.Option("--workers", "-w", min=1, help="Worker processes; default: one for each CPU."),
     ] = None
     puts: Annotated[
         int | None, typer.Option("--puts", "-p", min=1, help="PUTs in flight in each worker.")
