@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.docs.commands import ROOT
+from tools.walk import walk_member
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGE = ROOT / "docs" / "architecture.md"
 PLACES = (ROOT, ROOT / "functions" / "s3unzip")
@@ -16,6 +23,19 @@ def test_every_file_of_the_page_exists() -> None:
     assert len(named) > 30
     lost = [name for name in named if not any((place / name).exists() for place in PLACES)]
     assert lost == []
+
+
+def test_the_walk_is_as_long_as_the_page_says(tmp_path: Path) -> None:
+    """Modules and functions that one member passes differ from the page by a tenth at most."""
+    steps = "|".join(walks := walk_member(tmp_path))
+    row = rf"\| ({steps}) \|.*\| (\d+) modules, (\d+) functions \|$"
+    told = {
+        step: (int(modules), int(functions))
+        for step, modules, functions in re.findall(row, PAGE.read_text(), re.MULTILINE)
+    }
+    for step, walk in walks.items():
+        found = len(walk.modules), len(walk.functions)
+        assert found == pytest.approx(told[step], rel=0.1), f"{step}: {found}; update the page"
 
 
 def test_no_folder_of_the_package_holds_more_than_fourteen_modules() -> None:
