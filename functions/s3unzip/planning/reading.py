@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Budget, Location, Options, Pin, Request
     from s3unzip.planning.keys import KeyTemplate
-    from s3unzip.planning.reading import Reading
     from s3unzip.planning.selection import Unmatched
     from s3unzip.stores import ports
     from s3unzip.stores.calls import Calls
