@@ -23,7 +23,7 @@ from s3unzip.stores.locations import parse_destination, parse_source
 if TYPE_CHECKING:
     from s3unzip.aws_lambda.environment import Capacity, RunDefaults
     from s3unzip.context import Context
-    from s3unzip.forecast import Forecast, Platform, Workload
+    from s3unzip.forecast import Forecast, Workload
     from s3unzip.model import Location
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
@@ -44,11 +44,7 @@ def plan_command(
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option(
-            "--env",
-            metavar="NAME",
-            help="With --on aws: use the settings of this deployed environment.",
-        ),
+        typer.Option("--env", metavar="NAME", help="Use this environment's settings, on aws."),
     ] = None,
     as_gzip: o.AsGzip = None,
     max_cost: o.MaxCost = None,
@@ -97,8 +93,6 @@ class _Site(NamedTuple):
 def _choose_site(
     deployed: _Deployed | None, dest: str | None, on: str | None, power: Power
 ) -> _Site:
-    from s3unzip.cli.commands.plan import choose_platform
-
     if deployed is None:
         on = on or "local"
         platform = choose_platform(
@@ -167,7 +161,6 @@ def simulate_command(
     json: o.Json = False,
 ) -> int:
     """Forecast the extraction of an imaginary archive."""
-    from s3unzip.cli.commands.plan import choose_platform
     from s3unzip.cli.terminal import forecasts
     from s3unzip.forecast import FIXTURES
 
