@@ -258,7 +258,7 @@ def test_run_without_workers(pipeline: DeployedPipeline) -> None:
         pipeline.put("again.zip", build(*members_of(10)))
         wait_for_redo(pipeline, "again.zip")
     report = pipeline.wait("again.zip")
-    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 10)
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 10), pipeline.logs()
 
 
 def wait_for_redo(pipeline: DeployedPipeline, key: str) -> None:
