@@ -51,6 +51,8 @@ ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(500, "InternalError"), ServiceFaultError),
     (Reply(502, b"<html>bad gateway</html>"), ServiceFaultError),
     (s3_error(409, "OperationAborted"), ServiceFaultError),
+    (s3_error(409, "ObjectParentIsFile"), StorageError),  # VersityGW: it will never fit
+    (Reply(409), ServiceFaultError),  # a HEAD has no body
     (s3_error(400, "RequestTimeout"), ServiceFaultError),
     (s3_error(400, "ExpiredToken"), ServiceFaultError),
     (s3_error(400, "BadDigest"), ServiceFaultError),
@@ -276,6 +278,27 @@ def test_a_bucket_in_another_region(call: str) -> None:
         with pytest.raises(ServiceFaultError):
             CALLS[call](stores)
         CALLS[call](stores)
+
+
+@pytest.mark.parametrize("call", ["read", "put", "list"])
+def test_a_region_that_the_server_does_not_correct(call: str) -> None:
+    """A server that refuses the region and does not say its own is not asked for minutes."""
+    message = "the region &#34;eu-wst-1&#34; is wrong"
+    reply = s3_error(400, "AuthorizationHeaderMalformed", message)
+    with (
+        answering(lambda asked: reply) as stores,
+        pytest.raises(NotFoundError, match='the region "eu-wst-1" is wrong; check .*--region'),
+    ):
+        CALLS[call](stores)
+
+
+def test_an_answer_that_says_nothing() -> None:
+    """A bare 404, as of a web server that is no S3, names what may be wrong."""
+    with (
+        answering(lambda asked: Reply(404)) as stores,
+        pytest.raises(NotFoundError, match="HTTP 404; check the bucket's name"),
+    ):
+        one_put(stores)
 
 
 def test_the_owner_is_checked_before_the_first_put() -> None:

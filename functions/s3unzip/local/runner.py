@@ -131,8 +131,17 @@ def _do_redo(summary: PlanSummary, context: Context, pool: Pool) -> Settled:
     """Do what the first pass left, and settle the run again."""
     run, calls = summary.run, context.calls()
     records = RunRecords.open(context.stores, run.id, calls)
-    _do_tasks(context, pool, records, records.redo(), () if summary.split_members else None)
+    scans = () if summary.split_members else None
+    result = _do_tasks(context, pool, records, records.redo(), scans)
+    _record_cause(records, result)
     return settle(run, context, calls)
+
+
+def _record_cause(records: RunRecords, result: PoolResult) -> None:
+    """Record why tasks that are not tried again did not end, if no task has recorded it."""
+    if result.failed and records.find_stop() is None:
+        cause = str(result.failed[-1].error)
+        records.write_stop(Stop(Verdict.FAILED, TASKS_FAILED, cause))
 
 
 def redrive(summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]) -> Report:
@@ -160,7 +169,7 @@ def retry_failed(
     if planned is not None:
         pool = make_pool(run)
         try:
-            pool.work(planned[1], nothing_follows)
+            _record_cause(records, pool.work(planned[1], nothing_follows))
         except KeyboardInterrupt as interrupt:
             settle(run, context, calls)
             message = f"stopped: continue with: {resume_command(run)}"
@@ -191,7 +200,7 @@ def _do_tasks(
     records: RunRecords,
     tasks: Iterable[Task],
     scans: Sequence[ScanTask] | None,
-) -> None:
+) -> PoolResult:
     """Do `tasks`; scan and link split members beside those of the others.
 
     An error that stops the run is on record, and the report names it.
@@ -205,12 +214,11 @@ def _do_tasks(
     """
     if scans is None:
         _begin("extract", context)
-        pool.work(tasks, nothing_follows)
-        return
+        return pool.work(tasks, nothing_follows)
     whole, slices = divide_tasks(tasks)
     split = _SplitMembers(context, records, slices, scans, shown=not whole)
     _begin("extract" if whole or not scans else "scan", context)
-    pool.work(mix([*scans, *split.start()], whole, pool.processes), split.follow)
+    return pool.work(mix([*scans, *split.start()], whole, pool.processes), split.follow)
 
 
 class _SplitMembers:

@@ -91,7 +91,7 @@ def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
         left = []
         if met is None:  # else the uploads are completed by a redrive
             abort_leftovers(step)
-    judged = _judge(step, summary, tally, met or stop, left)
+    judged = _judge(step, summary, tally, met or stop, left, retries.left)
     judged = replace(judged, after_success=_source_result(run, judged, earlier))
     forecast = forecast_plan(plan.tasks, summary, context) if not left else None
     if judged.verdict is Verdict.COMPLETED and run.options.marker:
@@ -205,12 +205,17 @@ def _tally_split(step: Step, tally: Tally, split: list[Task], left: list[Task]) 
     return [t for t in left if t.parts == 1 or t.rows not in done_whole]
 
 
-def _judge(
-    step: Step, summary: PlanSummary, tally: Tally, stop: Stop | None, left: Sequence[Task]
+def _judge(  # noqa: PLR0913 - what a report is made of
+    step: Step,
+    summary: PlanSummary,
+    tally: Tally,
+    stop: Stop | None,
+    left: Sequence[Task],
+    unretried: Sequence[Task],
 ) -> Report:
     run = step.run
     missing = summary.failed + summary.selected - tally.members
-    verdict, reason, message = _verdict(tally, stop, missing)
+    verdict, reason, message = _verdict(tally, stop, missing, unretried)
     if message is None and summary.excluded and not summary.selected:
         message = f"nothing is selected: the options exclude all {summary.excluded:,} members"
     return Report(
@@ -248,14 +253,18 @@ def _judge(
 
 
 def _verdict(
-    tally: Tally, stop: Stop | None, missing: int
+    tally: Tally, stop: Stop | None, missing: int, unretried: Sequence[Task]
 ) -> tuple[Verdict, str | None, str | None]:
-    if missing and stop is not None:
+    failed = tally.counts[Status.FAILED]
+    if stop is not None and stop.reason != TASKS_FAILED and (missing or (failed and unretried)):
         return stop.verdict, stop.reason, stop.message
+    cause = stop.message if stop is not None else "their tasks did not end"
     if missing:
-        message = f"{missing:,} members have no outcome: their tasks did not end"
-        return Verdict.FAILED, TASKS_FAILED, message
-    if tally.counts[Status.FAILED]:
+        return Verdict.FAILED, TASKS_FAILED, f"{missing:,} members have no outcome: {cause}"
+    if failed and unretried and stop is not None:
+        again = sum(task.members for task in unretried)
+        return Verdict.FAILED, TASKS_FAILED, f"{again:,} members were not tried again: {cause}"
+    if failed:
         return Verdict.COMPLETED_WITH_ERRORS, None, None
     return Verdict.COMPLETED, None, None
 

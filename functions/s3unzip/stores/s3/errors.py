@@ -8,6 +8,7 @@ access key id and the string to sign.
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import TYPE_CHECKING, NamedTuple
 
 from botocore.exceptions import (
@@ -218,8 +219,9 @@ def read_body(status: int, body: bytes) -> Answer:
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
+    """Return what `pattern` finds in an XML document, without its entities."""
     found = pattern.search(text)
-    return found[1] if found else ""
+    return unescape(found[1]) if found else ""
 
 
 def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
@@ -228,7 +230,7 @@ def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
     kinds: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
         (StorageError, {UNTRUSTED}, ()),
         (ThrottledError, THROTTLED, {429, 503}),
-        (ServiceFaultError, FOR_NOW, {409}),
+        (ServiceFaultError, FOR_NOW, () if answer.code else {409}),
         (StoreFullError, FULL, {507}),
         (AccessDeniedError, DENIED, {401}),
         (SourceChangedError if call.pinned else NotFoundError, MISSING, {404}),
@@ -268,5 +270,7 @@ def _describe(answer: Answer, call: Call) -> str:
         advice = f"{right} may be missing in the role, the bucket policy or the key policy"
     if not advice and answer.status == 412 and call.pinned:
         advice = "the archive was overwritten since it was planned"
+    if not advice and answer.status == 404 and not answer.code:
+        advice = "check the bucket's name, the key and the endpoint"
     request = f" (request {answer.request})" if answer.request else ""
     return f"{call}: {said or 'no answer'}{'; ' + advice if advice else ''}{request}"

@@ -18,7 +18,7 @@ import botocore
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip.clients import AwsSession
-from s3unzip.errors import AccessDeniedError, ServiceFaultError, StorageError
+from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, StorageError
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.s3.client_settings import (
     PAYER_HEADER,
@@ -168,12 +168,14 @@ class Session:
     def understand(self, error: Exception, call: Call) -> S3UnzipError:
         """Return the error that says what `error` means to `call`.
 
-        After a `MisplacedError` the next attempt goes to the bucket's region. An
-        endpoint that cannot be reached when a program begins is not tried again.
+        After a `MisplacedError` the next attempt goes to the bucket's region, if the server
+        says which it is. An endpoint that cannot be reached when a program begins is not tried
+        again.
         """
         found = translate_error(error, call)
         if isinstance(found, MisplacedError):
-            self._relocate(call.bucket)
+            if not self._relocate(call.bucket):
+                return NotFoundError(f"{found}; {self.access.advice}")
         elif isinstance(found, ServiceFaultError) and read_answer(error).status is None:
             return self._unreachable(call) or found
         return found
@@ -190,14 +192,15 @@ class Session:
             advice = ADVICE[UNTRUSTED]
         return StorageError(f"{call}: cannot reach {url}: {cause}; {advice}")
 
-    def _relocate(self, bucket: str) -> None:
+    def _relocate(self, bucket: str) -> bool:
+        """Ask for the bucket's region; return False if the server does not say it."""
         count_request("head")
         try:
             answer = self.control.head_bucket(Bucket=bucket)
         except ClientError as error:
             headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
-        except BotoCoreError:
-            return
+        except BotoCoreError:  # no answer: it may have one at the next attempt
+            return True
         else:
             headers = answer["ResponseMetadata"]["HTTPHeaders"]
         region = headers.get("x-amz-bucket-region")
@@ -208,6 +211,7 @@ class Session:
                 self._askers = {key: one for key, one in self._askers.items() if key[0] != bucket}
                 for key in [key for key in self._writers if key[0] == bucket]:
                     del self._writers[key]
+        return region is not None
 
     @property
     def _region(self) -> str:

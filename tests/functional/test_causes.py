@@ -1,0 +1,103 @@
+"""A run that could not go on says why: the fault that its tasks met last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import AccessDeniedError, StorageError, ThrottledError
+from s3unzip.local.runner import redrive, retry_failed
+from s3unzip.model import PlanSummary, Verdict, decode
+from tests.memory import MemoryBucket, MemoryStores
+from tests.runs import Bench
+from tests.serial_pool import SerialPool
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s3unzip.errors import S3UnzipError
+    from s3unzip.model import Report
+    from s3unzip.stores.ports import Buffer, ObjectFacts
+
+
+class Refusing(MemoryBucket):
+    """A bucket that refuses the keys with ``bad`` in them, with an error that tests change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: S3UnzipError | None = StorageError("400 InvalidKey")
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
+        """Write one object, or refuse it."""
+        if "bad" in key and self.error is not None:
+            raise self.error
+        return super().put(key, body, facts, if_absent=if_absent)
+
+
+@pytest.fixture
+def bucket() -> Refusing:
+    """The destination."""
+    return Refusing()
+
+
+@pytest.fixture
+def bench(bucket: Refusing) -> Bench:
+    """A machine that writes to the destination, and soon gives up."""
+    bench = Bench(stores=MemoryStores(out=bucket))
+    bench.tune(retry_seconds=1.0)
+    return bench
+
+
+ARCHIVE = build(Entry("good", b"1"), Entry("bad", b"2"))
+
+
+def again(act: Callable[..., Report], report: Report, bench: Bench) -> Report:
+    """Redrive or retry the run of a report."""
+    summary = decode(bench.stores.run_store(report.run).read("summary.json"), PlanSummary)
+    context = bench.context
+    return act(summary, context, lambda run: SerialPool(run, context))
+
+
+def test_tasks_that_did_not_end(bench: Bench, bucket: Refusing) -> None:
+    """The report has the words of the store, and a redrive does what is left."""
+    bucket.error = ThrottledError("503 SlowDown of s3://out")
+    report = bench.run(ARCHIVE)
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
+    assert str(report.message).endswith("have no outcome: 503 SlowDown of s3://out")
+    bucket.error = None
+    assert again(redrive, report, bench).verdict is Verdict.COMPLETED
+
+
+def test_a_retry_that_meets_a_missing_right(bench: Bench, bucket: Refusing) -> None:
+    """It is FAILED with that reason, not COMPLETED_WITH_ERRORS with the old one."""
+    first = bench.run(ARCHIVE)
+    assert first.reasons == {"store-refused": 1}
+    bucket.error = AccessDeniedError("s3:PutObject is missing")
+    report = again(retry_failed, first, bench)
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
+    assert report.message == "s3:PutObject is missing"
+    assert (report.extracted, report.failed) == (1, 1)
+    bucket.error = None
+    assert again(redrive, report, bench).verdict is Verdict.COMPLETED
+    assert bench.contents() == {"good": b"1", "bad": b"2"}
+
+
+def test_a_retry_that_does_not_end(bench: Bench, bucket: Refusing) -> None:
+    """The members that were not tried again are counted, with the cause; a retry may follow."""
+    first = bench.run(ARCHIVE)
+    bucket.error = ThrottledError("503 SlowDown of s3://out")
+    report = again(retry_failed, first, bench)
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
+    assert report.message == "1 members were not tried again: 503 SlowDown of s3://out"
+    bucket.error = None
+    assert again(retry_failed, report, bench).verdict is Verdict.COMPLETED
+
+
+def test_a_retry_that_fails_as_before(bench: Bench) -> None:
+    """The member's failure is its outcome: no task was left undone."""
+    first = bench.run(ARCHIVE)
+    report = again(retry_failed, first, bench)
+    assert (report.verdict, report.reason) == (Verdict.COMPLETED_WITH_ERRORS, None)
+    assert report.reasons == {"store-refused": 1}
