@@ -43,6 +43,7 @@ class Context(Struct, frozen=True):
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
     platform: Platform | None = None  # for forecasts and costs; None: neither is computed
+    environment: str = ""  # the deployed environment; empty: this machine
 
     def calls(self) -> Calls:
         """Return the counted, retried calls of one step."""

@@ -1,10 +1,12 @@
 """Reason codes in plain words: what was found, and what to do about it.
 
-The command line, the report page and docs/reference/checks.md all take their words from here.
+The command line, the report page and docs/reference/checks.md all take their words from here, and
+`reporting.next_step` takes the next command.
 """
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import NamedTuple
 
 from s3unzip.zipformat.checks import CHECKS, Action, Phase
@@ -15,6 +17,15 @@ class Explanation(NamedTuple):
 
     sentence: str  # what was found
     advice: str  # what the user can do; names a command where one helps
+
+
+class Help(Enum):
+    """Which command helps after members failed with a code."""
+
+    SHOW = auto()  # none: it lists the members
+    RETRY = auto()
+    RETRY_WITH_PASSWORD = auto()
+    RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
 
 
 NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
@@ -35,9 +46,10 @@ _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
     "trailing-data": "Fetch the archive again if something was appended to it. " + LENIENT,
-    "multi-disk": "Give the last part, NAME.zip, with NAME.z01 and all others beside it.",
-    "part-missing": "Put all parts beside the last one: NAME.z01, NAME.z02, ... and NAME.zip. For "
-    "the pipeline upload NAME.zip last, or upload it again.",
+    "multi-disk": "Give the last part, NAME.zip, with NAME.z01 and all others beside it; of pieces "
+    "give the first one, NAME.zip.001.",
+    "part-missing": "Put all parts into one place: NAME.z01, NAME.z02, ... and NAME.zip, or "
+    "NAME.zip.001, NAME.zip.002, ... For the pipeline upload NAME.zip last, or upload it again.",
     "part-wrong": "Check that each part has its own name and that all are of one archive; compare "
     "their sizes with the originals.",
     "too-many-parts": RAISE_LIMIT,
@@ -56,11 +68,14 @@ _ADVICE = {
     "name-encoding-guess": "Give the encoding with --encoding if the names look wrong.",
     "name-reserved": "Rename the member, or run without --marker.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
-    "encrypted": "Give the password with --password-file, --ask-password or S3UNZIP_PASSWORD. "
-    "PKWARE's strong encryption is not supported.",
-    "wrong-password": "Give the right password with --password-file, --ask-password or "
-    "S3UNZIP_PASSWORD; then s3unzip retry RUN.",
-    "aes-mac-mismatch": "Check the password; if it is right, the member is damaged. " + NEW_COPY,
+    "encrypted": "Give the password with --password-file, --ask-password or S3UNZIP_PASSWORD; "
+    "in an environment set password_secret. Then start again with s3unzip run: a retry "
+    "does not read these members. PKWARE's strong encryption is not supported.",
+    "wrong-password": "Try again with the right password: s3unzip retry RUN with --password-file, "
+    "--ask-password or S3UNZIP_PASSWORD; in an environment put it into the secret first.",
+    "aes-mac-mismatch": "Check the password, and try again with the right one: s3unzip retry RUN "
+    "with --password-file, --ask-password or S3UNZIP_PASSWORD. If it is right, the member is "
+    "damaged. " + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
     "symlink": "S3 has no links. --lenient writes the text of the link, its target, as an object.",
@@ -119,10 +134,19 @@ _OTHER = {
 }
 
 
-# What may go well when it is tried again, after the cause is mended.
-RETRYABLE = frozenset(
-    {"encrypted", "wrong-password", "aes-mac-mismatch", "exists", "store-refused", "memory-bound"}
-)
+# What helps after members failed with a code; the others fail again as long as the archive is the
+# same.
+_HELP = {
+    "encrypted": Help.RUN_WITH_PASSWORD,
+    "wrong-password": Help.RETRY_WITH_PASSWORD,
+    "aes-mac-mismatch": Help.RETRY_WITH_PASSWORD,
+    "store-refused": Help.RETRY,
+}
+
+
+def find_help(code: str) -> Help:
+    """Return which command helps after members failed with `code`."""
+    return _HELP.get(code, Help.SHOW)
 
 
 def explain(code: str) -> Explanation:
@@ -132,6 +156,12 @@ def explain(code: str) -> Explanation:
     if code not in CHECKS:
         return Explanation(f"{code}.", "See docs/reference/checks.md.")
     return Explanation(CHECKS[code].sentence, _advice_of(code))
+
+
+def advise(code: str, run: str, environment: str | None = None) -> str:
+    """Return the advice about a code of one run: its commands name the run."""
+    where = f" --env {environment}" if environment else ""
+    return explain(code).advice.replace(" RUN", f" {run}{where}")
 
 
 def describe(code: str, message: str | None) -> str:

@@ -287,7 +287,7 @@ def test_a_region_that_the_server_does_not_correct(call: str) -> None:
     reply = s3_error(400, "AuthorizationHeaderMalformed", message)
     with (
         answering(lambda asked: reply) as stores,
-        pytest.raises(NotFoundError, match='the region "eu-wst-1" is wrong; check .*--region'),
+        pytest.raises(NotFoundError, match=r'the region "eu-wst-1" is wrong; check .*--region'),
     ):
         CALLS[call](stores)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -126,6 +127,22 @@ def test_passwords_from_a_variable(program: Program) -> None:
     assert program.run("run", "secret.zip", "out", "-w", "1", "-q").code == 0
     records = b"".join(path.read_bytes() for path in (program.folder / ".runs").rglob("*.json"))
     assert b"open sesame" not in records
+
+
+def test_the_next_command_opens_encrypted_members(program: Program) -> None:
+    """It is offered where the password was forgotten, and works as it stands; a retry does not."""
+    from tests.docs.archives import make_archive  # noqa: PLC0415 - needs the ciphers
+
+    (program.folder / "my secret.zip").write_bytes(make_archive("secret.zip"))
+    ended = program.run("run", "my secret.zip", "to here", "--prefix", "p q", "-w", "1")
+    assert ended.code == 1
+    assert "a retry does not read these members" in ended.err
+    offered = ended.err.rpartition("next: s3unzip ")[2]
+    (program.folder / "FILE").write_text("open sesame\n")
+    assert program.run(*shlex.split(offered), "-w", "1").code == 0
+    found = files_below(program.folder / "to here")
+    assert found
+    assert all(name.startswith("p q/") for name in found)
 
 
 def test_a_completed_run_is_not_redriven(program: Program) -> None:

@@ -129,6 +129,7 @@ class LambdaConfig(Struct, frozen=True):
             policy=self.policy,
             tuning=self.tuning,
             platform=self.platform,
+            environment=self.environment,
         )
 
 

@@ -120,6 +120,7 @@ def _plan(
         tuning=tuning,
         progress=context.progress,
         platform=platform,
+        environment=context.environment,
     )
     summary = make_plan(request, direct, probe=False)
     if isinstance(summary, Report):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from s3unzip.explanations import RETRYABLE
+from s3unzip.explanations import Help, find_help
 from s3unzip.model import Verdict
 from s3unzip.reporting.after_success import is_left
+from s3unzip.reporting.repetition import repeat_command
 
 if TYPE_CHECKING:
     from s3unzip.model import Location, Report, Run
+
+PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
+MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has room for it
 
 
 def next_command(report: Report, environment: str | None = None) -> str | None:
@@ -17,22 +22,43 @@ def next_command(report: Report, environment: str | None = None) -> str | None:
 
     Args:
         report: of the run.
-        environment: the run's environment; None for a run on this machine.
+        environment: the run's environment; None or empty for a run on this machine.
     """
     where = f" --env {environment}" if environment else ""
     match report.verdict:
-        case Verdict.COMPLETED_WITH_ERRORS if RETRYABLE.isdisjoint(report.reasons):
-            return f"s3unzip show {report.run} --failures{where}"
-        case Verdict.COMPLETED_WITH_ERRORS | Verdict.FAILED if report.source.scheme == "stdin":
-            return _pipe_again(report.destination)
         case Verdict.COMPLETED_WITH_ERRORS:
-            return f"s3unzip retry {report.run}{where}"
+            return _after_failures(report, environment) or (
+                f"s3unzip show {report.run} --failures{where}"
+            )
+        case Verdict.FAILED if report.source.scheme == "stdin":
+            return _pipe_again(report.destination)
         case Verdict.COMPLETED | Verdict.FAILED if _has_rest(report):
             return f"s3unzip redrive {report.run}{where}"
         case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:
-            return f"s3unzip run {report.source} {report.destination}"
+            return shlex.join(["s3unzip", "run", str(report.source), str(report.destination)])
         case _:
             return None
+
+
+def _after_failures(report: Report, environment: str | None) -> str | None:
+    """Return the command that may extract members that failed, None if there is none."""
+    helps = {find_help(code) for code in report.reasons}
+    piped = report.source.scheme == "stdin"
+    if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
+        again = _pipe_again(report.destination) if piped else repeat_command(report)
+        return f"{again} {PASSWORD}" if len(again) <= MAX_COMMAND else None
+    if Help.RETRY_WITH_PASSWORD in helps:
+        if piped:
+            return f"{_pipe_again(report.destination)} {PASSWORD}"
+        # The password of an environment is in its secret.
+        return f"s3unzip retry {report.run} " + (
+            f"--env {environment}" if environment else PASSWORD
+        )
+    if Help.RETRY in helps:
+        if piped:
+            return _pipe_again(report.destination)
+        return f"s3unzip retry {report.run}" + (f" --env {environment}" if environment else "")
+    return None
 
 
 def _has_rest(report: Report) -> bool:
@@ -48,4 +74,5 @@ def resume_command(run: Run) -> str:
 
 def _pipe_again(destination: Location) -> str:
     """Return how to pipe an archive in once more: members that are there already are left alone."""
-    return f"COMMAND | s3unzip run - {destination} --on-conflict skip-unchanged"
+    target = shlex.quote(str(destination))
+    return f"COMMAND | s3unzip run - {target} --on-conflict skip-unchanged"

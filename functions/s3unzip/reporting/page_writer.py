@@ -38,12 +38,23 @@ def make_page(
     columns: Columns | None = None,
     forecast: Forecast | None = None,
     cost: Cost | None = None,
+    environment: str = "",
 ) -> bytes:
     """Return the page; for a rejected archive only the report is known."""
     seen = columns or Columns()
     steps = _steps(summary, seen) if summary is not None else ()
-    data = collect(report, summary, seen.tasks, seen.sizes, forecast, cost=cost, steps=steps)
-    return render_page(data)
+    return render_page(
+        collect(
+            report,
+            summary,
+            seen.tasks,
+            seen.sizes,
+            forecast,
+            cost=cost,
+            steps=steps,
+            environment=environment,
+        )
+    )
 
 
 def forecast_plan(tasks: Sequence[Task], summary: PlanSummary, context: Context) -> Forecast | None:

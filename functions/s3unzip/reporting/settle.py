@@ -127,7 +127,8 @@ def _write_report(
 
     def show(report: Report) -> bytes:
         cost = price_run(report, columns, step.context)
-        return make_page(report, summary, columns, forecast, cost)
+        where = step.context.environment
+        return make_page(report, summary, columns, forecast, cost, where)
 
     return step.records.write_page_and_report(make, show)
 
@@ -205,7 +206,7 @@ def _tally_split(step: Step, tally: Tally, split: list[Task], left: list[Task]) 
     return [t for t in left if t.parts == 1 or t.rows not in done_whole]
 
 
-def _judge(  # noqa: PLR0913 - what a report is made of
+def _judge(
     step: Step,
     summary: PlanSummary,
     tally: Tally,

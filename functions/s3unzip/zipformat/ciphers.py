@@ -81,7 +81,7 @@ def open_cipher(member: Member, policy: Policy, opened: OpenedMember | None) -> 
     return _ZipCrypto(member, policy.password, _check_bytes(member, opened))
 
 
-NO_PASSWORD = "encrypted; give its password to read it"  # noqa: S105 - a message
+NO_PASSWORD = "no password is given"  # noqa: S105 - a message
 
 
 def _check_bytes(member: Member, opened: OpenedMember | None) -> frozenset[int]:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
-from s3unzip.explanations import describe, explain
+from s3unzip.explanations import advise, describe, explain
 from s3unzip.model import Verdict
 from s3unzip.reporting.next_step import next_command
 
@@ -34,10 +34,10 @@ def print_report(
     if report.message:
         out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
     if report.reason:
-        out.write(f"  help: {_advice(report.reason, report.run)}\n")
+        out.write(f"  help: {advise(report.reason, report.run, environment)}\n")
     if report.verdict is not Verdict.REJECTED:
         _print_totals(report, out, rates=rates)
-    _print_failures(report, out)
+    _print_failures(report, out, environment)
     if report.after_success is not None:
         out.write(f"  {printable(str(report.after_success))}\n")
     out.write(f"  run {report.run}\n")
@@ -83,10 +83,6 @@ def _code(code: str | None, offset: int | None = None) -> str:
     return f" ({code}{where})" if code else ""
 
 
-def _advice(code: str, run: str) -> str:
-    return explain(code).advice.replace(" RUN", f" {run}")
-
-
 def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
     counts = [
         (report.extracted, "extracted"),
@@ -120,7 +116,7 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
         out.write(f"  {count:,} with a warning: {sentence}{_code(code)}\n")
 
 
-def _print_failures(report: Report, out: TextIO) -> None:
+def _print_failures(report: Report, out: TextIO, environment: str | None = None) -> None:
     if not report.failed:
         return
     by_reason: dict[str, list[Failure]] = {}
@@ -128,13 +124,14 @@ def _print_failures(report: Report, out: TextIO) -> None:
         by_reason.setdefault(failure.reason, []).append(failure)
     for code, count in report.reasons.items():
         out.write(f"  {count:,} failed: {explain(code).sentence}{_code(code)}\n")
-        out.write(f"    help: {_advice(code, report.run)}\n")
+        out.write(f"    help: {advise(code, report.run, environment)}\n")
         for failure in by_reason.get(code, [])[:FAILURES_SHOWN]:
             at = f" at byte {failure.offset:,}" if failure.offset is not None else ""
             out.write(f"    {printable_name(failure.key)}{at}: {printable(failure.message)}\n")
         more = count - FAILURES_SHOWN
         if more > 0:
-            out.write(f"    and {more:,} more: s3unzip show {report.run} --failures\n")
+            where = f" --env {environment}" if environment else ""
+            out.write(f"    and {more:,} more: s3unzip show {report.run} --failures{where}\n")
 
 
 def print_nested(nested: NestedRun, stream: TextIO | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from s3unzip.explanations import explain
+from s3unzip.explanations import advise, explain
 from s3unzip.model import Verdict
 from s3unzip.reporting.next_step import next_command
 from s3unzip.reporting.page import forecasts, timeline
@@ -47,13 +47,14 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
     *,
     cost: Cost | None = None,
     steps: Sequence[Phase] = (),
+    environment: str = "",
 ) -> PageData:
     """Return the data of a run's page.
 
     An archive that was refused has no `summary`. Without a `forecast` the figures of the report
     and the summary are used. `cost` is that of the counted requests and seconds. `steps` are the
     measured times of scan and link in Unix seconds; the other times follow from the report and the
-    tasks.
+    tasks. `environment` is that of a deployed run; empty: this machine.
     """
     origin = _origin(report, summary, tasks)
     totals = _totals(report, summary, tasks, cost)
@@ -64,7 +65,7 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         reason=report.reason and clip(report.reason, TEXT_CHARS),
         message=report.message and clip(report.message, TEXT_CHARS),
         offset=report.offset,
-        advice=explain(report.reason).advice if report.reason else None,
+        advice=advise(report.reason, report.run, environment) if report.reason else None,
         verified=not report.options.trust_crc,
         source=clip(str(report.source).split("?", 1)[0], 2 * NAME_CHARS),
         destination=clip(str(report.destination), 2 * NAME_CHARS),
@@ -77,14 +78,16 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         durations=timeline.durations(tasks),
         slowest=tasks.slowest(origin),
         sizes=sizes.bins(),
-        reasons=() if report.verdict is Verdict.REJECTED else _ranked(report.reasons),
-        warnings=_ranked(report.warnings),
+        reasons=()
+        if report.verdict is Verdict.REJECTED
+        else _ranked(report.reasons, report.run, environment),
+        warnings=_ranked(report.warnings, report.run, environment),
         failures=_failures(report),
         comparisons=forecasts.compare(report, summary, totals, tasks, forecast),
         difference=forecasts.explain_difference(report, totals, tasks, forecast),
         costs=_cost_rows(forecast.cost if forecast else None, cost),
         details=_details(report, summary),
-        next=next_command(report),
+        next=next_command(report, environment),
         version=__version__,
     )
 
@@ -140,20 +143,21 @@ def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...
     return tuple(found)
 
 
-def _ranked(counts: Mapping[str, int]) -> tuple[Reason, ...]:
+def _ranked(counts: Mapping[str, int], run: str, environment: str) -> tuple[Reason, ...]:
     """Return the most frequent codes with their words, and the rest of them as one."""
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [
-        Reason(clip(code, TEXT_CHARS), count, *map(_clipped, explain(code)))
+        Reason(
+            clip(code, TEXT_CHARS),
+            count,
+            clip(explain(code).sentence, TEXT_CHARS),
+            clip(advise(code, run, environment), TEXT_CHARS),
+        )
         for code, count in order[:CODES]
     ]
     if rest := sum(count for _, count in order[CODES:]):
         shown.append(Reason(f"{len(order) - CODES} other codes", rest, "", ""))
     return tuple(shown)
-
-
-def _clipped(text: str) -> str:
-    return clip(text, TEXT_CHARS)
 
 
 def _failures(report: Report) -> tuple[FailedMember, ...]:

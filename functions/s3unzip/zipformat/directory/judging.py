@@ -266,7 +266,7 @@ class _HeaderReading:
             self._find("encrypted", message)
             return
         if self.policy.password is None:
-            self._find("encrypted", "encrypted; give its password to read it")
+            self._find("encrypted", "no password is given")
             return
         if self.method == METHOD_AES:
             coding = read_aes(self.extras)
