@@ -18,6 +18,7 @@ RESCAN = "rescan.jsonl"  # model.ScanTask: the scans without a report, one a lin
 LINK_COST = "link.json"  # model.LinkCost
 FAILED = "failed.json"  # how a failed execution ended
 REFUSED = "refused.json"  # aws_lambda.refusals.Refusal: its event is sent
+CONNECTIONS = "connections.json"  # model.Connections; of a run on one machine
 STOP = "stop.json"  # model.Stop: why no further task may begin
 REPORT = "report.json"  # model.Report
 PAGE = "report.html"

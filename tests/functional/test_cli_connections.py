@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -140,7 +141,7 @@ def test_the_requester_pays_for_the_source_only(places: Places) -> None:
 
 
 def test_another_profile_for_the_destination(places: Places) -> None:
-    """One profile reads, the other writes, and a redrive is told both again."""
+    """One profile reads, the other writes, and a redrive remembers both."""
     places.there.denied = {"to/a/small.txt"}
     reading = ("--endpoint-url", places.here_url, "--profile", "reader")
     writing = ("--dest-endpoint-url", places.there_url, "--dest-profile", "writer")
@@ -149,14 +150,87 @@ def test_another_profile_for_the_destination(places: Places) -> None:
     assert ended.code == 5
     assert "access-denied" in ended.err
     places.there.denied.clear()
-    again = places.program.run("redrive", "latest", *ways)
+    places.program.variables["AWS_ENDPOINT_URL"] = "http://127.0.0.1:9"
+    again = places.program.run("redrive", "latest", "-w", "1")
     assert again.code == 0, again.err
     assert places.out.objects.keys() == NAMES
     assert signers(places.here) == {"READER"}
     assert signers(places.there) == {"WRITER"}
-    kept = list((places.program.folder / ".runs").rglob("run.json"))
+    kept = list((places.program.folder / ".runs").rglob("*.json"))
+    assert "connections.json" in {path.name for path in kept}
+    assert not any(b"secret" in path.read_bytes() for path in kept)
+
+
+def test_what_is_typed_replaces_what_is_remembered(places: Places) -> None:
+    """A redrive to another server takes it; one that is not there is told at once."""
+    places.there.denied = {"to/a/small.txt"}
+    ways = ("--endpoint-url", places.here_url, "--dest-endpoint-url", places.there_url)
+    ended = places.program.run("run", "s3://from/a.zip", "s3://out/to", *ways, "-w", "1")
+    assert ended.code == 5
+    nobody = ("--dest-endpoint-url", "http://127.0.0.1:9")
+    refused = places.program.run("redrive", "latest", *nobody, "-w", "1")
+    assert refused.code == 6
+    assert "s3://out: cannot reach http://127.0.0.1:9: connection refused" in refused.err
+    assert "check --dest-endpoint-url, --dest-region and the network" in refused.err
+    here = ("--dest-endpoint-url", places.here_url)
+    again = places.program.run("redrive", "latest", *here, "-w", "1")
+    assert again.code == 0, again.err
+    assert "to/a/small.txt" in places.here.buckets["out"].objects
+
+
+def test_an_abort_goes_where_the_run_wrote(places: Places) -> None:
+    """It drops the incomplete uploads on the destination's server."""
+    places.there.denied = {"to/a/small.txt"}
+    ways = ("--endpoint-url", places.here_url, "--dest-endpoint-url", places.there_url)
+    words = ("--dest-profile", "writer", "-w", "1")
+    assert places.program.run("run", "s3://from/a.zip", "s3://out/to", *ways, *words).code == 5
+    places.there.asked.clear()
+    places.here.asked.clear()
+    ended = places.program.run("abort", "latest")
+    assert ended.code == 0, ended.err
+    assert not places.here.asked
+    assert signers(places.there) <= {"WRITER"}
+
+
+def test_a_public_source_is_remembered(places: Places) -> None:
+    """Of two options that exclude each other, the typed one counts."""
+    places.there.denied = {"to/a/small.txt"}
+    ways = ("--endpoint-url", places.here_url, "--dest-endpoint-url", places.there_url)
+    words = ("s3://from/a.zip", "s3://out/to", *ways, "--no-sign-request", "-w", "1")
+    assert places.program.run("run", *words).code == 5
+    for payer, expected in (((), {""}), (("--request-payer",), {"test"})):
+        places.here.asked.clear()
+        assert places.program.run("redrive", "latest", *payer, "-w", "1").code == 5
+        assert signers(places.here) == expected
+
+
+def test_several_archives_are_remembered_one_by_one(places: Places) -> None:
+    """Each run of a batch can be continued without an option, archives inside it too."""
+    inner = build(Entry("inner.txt", CONTENT, DEFLATE))
+    places.add("b.zip", build(Entry("in.zip", inner)))
+    places.there.denied = {"to/a/small.txt", "to/b/in/inner.txt"}
+    ways = ("--endpoint-url", places.here_url, "--dest-endpoint-url", places.there_url)
+    words = ("s3://from/a.zip", "s3://from/b.zip", "s3://out/to", *ways, "--nested", "1")
+    assert places.program.run("run", *words, "-w", "1").code != 0
+    places.there.denied.clear()
+    listed = places.program.run("runs", "--json").out.splitlines()
+    states = {one["run"]: one["state"] for one in map(json.loads, listed)}
+    failed = [run for run, state in states.items() if state == "FAILED"]
+    assert len(failed) == 2
+    for run in failed:
+        again = places.program.run("redrive", run, "-w", "1")
+        assert again.code == 0, again.err
+    assert places.out.objects["to/b/in/inner.txt"].body == CONTENT
+
+
+def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:
+    """The records of a run hold no credentials."""
+    secret = places.there_url.replace("://", "://user:hidden@")
+    words = ("s3://from/a.zip", "s3://out/to", "--endpoint-url", places.here_url)
+    places.program.run("run", *words, "--dest-endpoint-url", secret, "-w", "1")
+    kept = [path.read_bytes() for path in (places.program.folder / ".runs").rglob("*.json")]
     assert kept
-    assert b"secret" not in kept[0].read_bytes()
+    assert not any(b"hidden" in data for data in kept)
 
 
 def test_the_destinations_region_is_its_own(places: Places) -> None:

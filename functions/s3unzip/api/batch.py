@@ -18,6 +18,7 @@ from s3unzip.errors import InterruptedRunError, S3UnzipError
 from s3unzip.local.machine import Machine, begin_run, check_cost
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.processes.serial import SerialPool
+from s3unzip.local.recording import record_of
 from s3unzip.local.runner import run_archive
 from s3unzip.local.worker import Failed, WholeArchive
 from s3unzip.model import ArchiveEnd, Batch, Options, Request, Verdict
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.local.machine import Setup
     from s3unzip.local.worker import Done, Job
-    from s3unzip.model import Location, NestedRun, Outcome, PlanSummary, Report, Run
+    from s3unzip.model import Connections, Location, NestedRun, Outcome, PlanSummary, Report, Run
     from s3unzip.settings import Tuning
 
 
@@ -171,9 +172,10 @@ def _extract_small(
     end: Callable[[Location, ArchiveEnd], None],
 ) -> None:
     """Extract archives, each by one worker; `end` is called as they end."""
+    connections = record_of(setup.stores)
     by_id = {f"archive-{number}": request for number, request in enumerate(requests)}
     jobs = [
-        WholeArchive(name, partial(extract_here, request, setup.stores.work, max_cost))
+        WholeArchive(name, partial(extract_here, request, setup.stores.work, connections, max_cost))
         for name, request in by_id.items()
     ]
 
@@ -195,7 +197,11 @@ def _extract_small(
 
 
 def extract_here(
-    request: Request, home: Location, max_cost: float | None, context: Context
+    request: Request,
+    home: Location,
+    connections: Connections,
+    max_cost: float | None,
+    context: Context,
 ) -> ArchiveEnd:
     """Extract one archive in this process, a worker's; what goes wrong is in the result."""
     warnings: list[str] = []
@@ -205,7 +211,9 @@ def extract_here(
             def planned(plan: PlanSummary) -> None:
                 if max_cost is not None:
                     check_cost(plan, max_cost, context)
-                held.enter_context(begin_run(home.key, plan, context))
+                is_outer = plan.run.source == request.source
+                reached = connections if is_outer else connections.at_destination()
+                held.enter_context(begin_run(home.key, plan, context, reached))
 
             def make_pool(run: Run) -> SerialPool:
                 return SerialPool(run, context)

@@ -157,6 +157,11 @@ def report_of(run: str, runs: Runs) -> Report:
     """
     report = runs.records(run).find_report()
     if report is None:
+        if runs.records(run).find_summary() is None:
+            raise NotFoundError(
+                f"{run}: has no plan and no report: it is being planned, or planning failed; then "
+                "start again with s3unzip run"
+            )
         raise NotFoundError(f"{run}: has no report yet; s3unzip redrive {run} continues it")
     return report
 
@@ -177,7 +182,10 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
 
 
 def list_entries(runs: Runs, limit: int) -> Iterator[ListedRun]:
-    """Yield the latest runs first; a run and its retries are one."""
+    """Yield the latest runs first; a run and its retries are one.
+
+    A run of this machine is not listed if the destination was refused before there was a plan.
+    """
     from s3unzip.reporting.retry import run_of
 
     listed: set[str] = set()
@@ -185,15 +193,19 @@ def list_entries(runs: Runs, limit: int) -> Iterator[ListedRun]:
         run = run_of(entry.id)
         if run not in listed:
             listed.add(run)
-            yield _list_entry(run, entry, runs.records(run))
+            found = _list_entry(run, entry, runs.records(run))
+            if found is not None:
+                yield found
 
 
-def _list_entry(run: str, entry: RunEntry, records: RunRecords) -> ListedRun:
+def _list_entry(run: str, entry: RunEntry, records: RunRecords) -> ListedRun | None:
     report = records.find_report()
     if report is None or entry.state == "RUNNING":
         try:
             source, destination = _ends(records.read_run())
         except NotFoundError:  # it is being planned, or was never planned
+            if not entry.state:
+                return None
             source, destination = "", ""
         state = entry.state or "UNFINISHED"
         return ListedRun(run, state, entry.started, None, source, destination)

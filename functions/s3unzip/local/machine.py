@@ -16,6 +16,7 @@ from s3unzip.local.leftovers import drop_leftovers
 from s3unzip.local.locking import lock_run
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.processes.forkserver import ForkServer
+from s3unzip.local.recording import record_of
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context, Progress
     from s3unzip.forecast import Platform
-    from s3unzip.model import Location, PlanSummary, Run
+    from s3unzip.model import Connections, Location, PlanSummary, Run
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.zipformat import Policy
@@ -62,6 +63,7 @@ class Machine:
         progress: Progress | None = None,
     ) -> None:
         self._setup = setup
+        self._source = source
         self._progress = progress
         self._held = ExitStack()
         modules = worker_modules(setup.stores.work, source, destination)
@@ -107,13 +109,18 @@ class Machine:
         open_worker = partial(open_context, patient, self._setup.policy, self._setup.tuning)
         return WorkerPool(run, self._setup.processes, open_worker, self._progress, self._server)
 
-    def lock(self, run: str) -> None:
-        """Lock a run against other processes until the machine is closed.
+    def lock(self, run: str, connections: Connections) -> None:
+        """Lock a planned run against other processes until the machine is closed.
+
+        Args:
+            run: its id.
+            connections: how its stores are reached, for whoever continues it.
 
         Raises:
             UsageError: another process works on the run.
         """
         self._held.enter_context(lock_run(self._setup.stores.work.key, run))
+        RunRecords.open(self.context.stores, run).write_connections(connections)
 
     def admit(self, summary: PlanSummary, max_cost: float | None) -> None:
         """Let a planned run begin: check its cost, lock it, abort the uploads of killed runs.
@@ -124,8 +131,11 @@ class Machine:
         """
         if max_cost is not None:
             check_cost(summary, max_cost, self.context)
+        connections = record_of(self._setup.stores)
+        if summary.run.source != self._source:  # an archive inside the archive
+            connections = connections.at_destination()
         home = self._setup.stores.work.key
-        self._held.enter_context(begin_run(home, summary, self.context))
+        self._held.enter_context(begin_run(home, summary, self.context, connections))
 
 
 def check_cost(summary: PlanSummary, max_cost: float, context: Context) -> None:
@@ -140,13 +150,22 @@ def check_cost(summary: PlanSummary, max_cost: float, context: Context) -> None:
         check_budget(forecast, max_cost)
 
 
-def begin_run(home: str, summary: PlanSummary, context: Context) -> BufferedWriter:
+def begin_run(
+    home: str, summary: PlanSummary, context: Context, connections: Connections
+) -> BufferedWriter:
     """Lock a planned run until the returned file is closed; abort the uploads of killed runs.
+
+    Args:
+        home: the folder of all runs.
+        summary: of the plan.
+        context: of this process.
+        connections: how the run's stores are reached, for whoever continues it.
 
     Raises:
         UsageError: another process works on the run.
     """
     held = lock_run(home, summary.run.id)
+    RunRecords.open(context.stores, summary.run.id).write_connections(connections)
     drop_leftovers(home, summary.run, context)
     return held
 

@@ -7,6 +7,7 @@ data that an outcome has.
 
 from __future__ import annotations
 
+from s3unzip.model.connections import Connections
 from s3unzip.model.report import (
     NOT_AN_ARCHIVE,
     ArchiveEnd,

@@ -126,4 +126,6 @@ def write_refusal(report: Report, context: Context, calls: Calls | None = None) 
         ServiceFaultError: try again later.
     """
     records = RunRecords.open(context.stores, report.run, calls or context.calls())
-    return records.write_page_and_report(report.counting, make_page)
+    return records.write_page_and_report(
+        report.counting, lambda whole: make_page(whole, environment=context.environment)
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from s3unzip import run_files
-from s3unzip.model import Report, Stop, Task
+from s3unzip.model import Connections, Report, Stop, Task
 from s3unzip.runs.object_records import join_lines
 from s3unzip.runs.plan_records import PlanRecords
 from s3unzip.runs.task_records import TaskRecords
@@ -42,6 +42,17 @@ class RunRecords(PlanRecords, TaskRecords):
     def delete_stop(self) -> None:
         """Let tasks begin again."""
         self._store.delete([run_files.STOP])
+
+    def find_connections(self) -> Connections:
+        """Return how the run's stores were reached; without a record, as the options say."""
+        return self._find(run_files.CONNECTIONS, Connections) or Connections()
+
+    def write_connections(self, connections: Connections) -> None:
+        """Keep how the run's stores are reached, instead of what an earlier process kept."""
+        if connections == Connections():
+            self._store.delete([run_files.CONNECTIONS])
+        else:
+            self._write(run_files.CONNECTIONS, connections)
 
     def redo(self) -> Iterator[Task]:
         """Yield the tasks that the last report found unfinished."""

@@ -94,6 +94,28 @@ def _s3_access(config: StoreConfig) -> S3Access:
     )
 
 
+def _destination_access(config: StoreConfig) -> S3Access:
+    """Return how the destination of `config` is reached in S3."""
+    access = _s3_access(config.at_destination())
+    if config.destination_endpoint_url is not None:
+        access = replace(access, advice=DESTINATION_ADVICE)
+    return access
+
+
+def check_reachable(config: StoreConfig, source: Location, destination: Location) -> None:
+    """Connect to the S3 endpoints of two locations, before workers try them again and again.
+
+    Raises:
+        StorageError: one of them cannot be connected to.
+    """
+    ends = ((source, _s3_access), (destination, _destination_access))
+    for location, access_of in ends:
+        if location.scheme == "s3":
+            from s3unzip.stores.s3.session import Session
+
+            Session(access_of(config)).check_reachable(location.bucket)
+
+
 def open_stores(config: StoreConfig) -> Stores:
     """Return the stores of this process; nothing is asked of them yet."""
     return _Stores(config)
@@ -180,9 +202,7 @@ class _Stores:
         config = self._config
         with self._lock:
             if self._s3 is None:
-                reading, access = _s3_access(config), _s3_access(config.at_destination())
-                if config.destination_endpoint_url is not None:
-                    access = replace(access, advice=DESTINATION_ADVICE)
+                reading, access = _s3_access(config), _destination_access(config)
                 writing = Writing(
                     config.destination_owner,
                     config.destination_kms_key,

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip import run_files
+from s3unzip.cli.commands.rerun import (
+    LocalRerun,
+    is_completed,
+    read_summary,
+    recall_options,
+)
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.destinations import RunConnection
@@ -20,18 +26,13 @@ from s3unzip.cli.terminal.json_lines import (
     Retried,
     print_json,
 )
-from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import PlanSummary, Status, Verdict
-from s3unzip.reporting.next_step import resume_command
+from s3unzip.errors import NotFoundError
+from s3unzip.model import Status
 from s3unzip.stores.home import runs_home
-from s3unzip.stores.locations import STANDARD_INPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from s3unzip.cli.runs import Runs
     from s3unzip.context import Context
-    from s3unzip.model import Report
 
 
 def list_runs(
@@ -113,6 +114,7 @@ def _open_page(page: Path) -> None:
 
 
 def redrive_run(
+    context: typer.Context,
     run: o.RunId,
     power: Power,
     password: o.Password,
@@ -129,17 +131,18 @@ def redrive_run(
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
-        if not _is_completed(name, deployed, json=json):
+        if not is_completed(name, deployed, json=json):
             finishing.redrive(deployed, name)
             _tell_or_print(
                 f"redriven: s3unzip watch {name} --env {env}", Redriven(name, env), json=json
             )
         return 0
-    make = LocalRerun(connection, power, password)
+    make = LocalRerun(context, connection, power, password)
     return make.go(run, redrive, json=json)
 
 
 def retry_run(
+    context: typer.Context,
     run: o.RunId,
     power: Power,
     password: o.Password,
@@ -158,16 +161,17 @@ def retry_run(
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
-        if not _is_completed(name, deployed, json=json):
+        if not is_completed(name, deployed, json=json):
             tasks = deployed.retry(name)
             words = f"{tasks:,} tasks: s3unzip watch {name} --env {env}" if tasks else "none failed"
             _tell_or_print(words, Retried(name, env, tasks), json=json)
         return 0
-    make = LocalRerun(connection, power, password)
+    make = LocalRerun(context, connection, power, password)
     return make.go(run, retry_failed, json=json)
 
 
 def abort_run(
+    context: typer.Context,
     run: o.RunId,
     connection: Connection,
     env: o.Env = None,
@@ -185,15 +189,15 @@ def abort_run(
     if env is None:
         runs: Runs = open_runs(None, config)
         name = runs.find(run)
+        runs = open_runs(None, recall_options(connection, context, name, runs).config())
     else:
         runs = deployed = open_deployed(env, config)
         name = deployed.find(run)
         stopped = deployed.stop(name)
         if stopped and not json:
             sys.stdout.write("execution stopped\n")
-    context = _look(runs)
     summary = read_summary(name, runs)
-    count = upload_registry.abort_run(summary.run, context)
+    count = upload_registry.abort_run(summary.run, _look(runs))
     words = f"{count} incomplete uploads dropped"
     _tell_or_print(words, Aborted(name, env, stopped=stopped, uploads=count), json=json)
     return 0
@@ -206,77 +210,8 @@ def _tell_or_print(words: str, value: object, *, json: bool) -> None:
         sys.stdout.write(f"{words}\n")
 
 
-class LocalRerun:
-    """Does a run's work again, or what is left of it, with the options of this command."""
-
-    def __init__(self, connection: RunConnection, power: Power, password: o.Password) -> None:
-        self._connection = connection
-        self._processes = power.processes
-        self._tuning = power.tuning(power.processes)
-        self._password = password.read()
-
-    def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
-        """Find the run, act, print the report; return the exit code."""
-        from s3unzip.api.options import make_policy
-        from s3unzip.cli.runs import open_runs
-        from s3unzip.cli.terminal.output import print_report
-        from s3unzip.cli.terminal.progress import RunDisplay
-        from s3unzip.local.machine import Machine, Setup
-
-        runs = open_runs(None, self._connection.config())
-        summary = read_summary(runs.find(name), runs)
-        options = summary.run.options
-        if options.password_ref is not None and self._password is None:
-            raise UsageError(f"{summary.run.id} was started with a password: give --password-file")
-        if _is_completed(summary.run.id, runs, json=json):
-            return 0
-        run = summary.run
-        if run.source == STANDARD_INPUT:
-            raise UsageError(
-                f"{run.id}: its archive came from a pipe and is gone; continue with: "
-                f"{resume_command(run)}"
-            )
-        policy = make_policy(options, self._password, run.destination)
-        display = RunDisplay()
-        with self._connection.opened(run.source) as stores:
-            setup = Setup(stores, policy, self._tuning, self._processes)
-            with Machine(setup, run.source, run.destination, display) as machine, display:
-                machine.lock(run.id)
-                display.planned(summary)  # starts a thread: the fork server must be there before
-                report = act(summary, machine.context, machine.make_pool)
-        if json:
-            print_json(report)
-        print_report(report, rates=False)  # it was not at work all the time since its start
-        return report.verdict.exit_code
-
-
-def _is_completed(run: str, runs: Runs, *, json: bool) -> bool:
-    """Say whether nothing is left of a run, and tell it."""
-    from s3unzip.reporting.after_success import is_left
-
-    report = runs.records(run).find_report()
-    if report is None or report.verdict is not Verdict.COMPLETED or is_left(report):
-        return False
-    sys.stderr.write(f"{run}: COMPLETED already, nothing is left to do\n")
-    if json:
-        print_json(report)
-    return True
-
-
 def _look(runs: Runs) -> Context:
     from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
 
     return Context(stores=runs.stores, clock=LocalClock())
-
-
-def read_summary(run: str, runs: Runs) -> PlanSummary:
-    """Return what the plan of a run found.
-
-    Raises:
-        NotFoundError: the run was rejected, or never planned.
-    """
-    try:
-        return runs.records(run).read_summary()
-    except NotFoundError as error:
-        raise NotFoundError(f"{run}: has no plan; it was rejected, or stopped before") from error

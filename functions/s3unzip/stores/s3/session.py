@@ -180,17 +180,30 @@ class Session:
             return self._unreachable(call) or found
         return found
 
+    def check_reachable(self, bucket: str) -> None:
+        """Connect to the endpoint of `bucket`; nothing is asked of it.
+
+        Raises:
+            StorageError: it cannot be connected to.
+        """
+        found = self._try_endpoint(f"s3://{bucket}", bucket)
+        if found is not None:
+            raise found
+
     def _unreachable(self, call: Call) -> S3UnzipError | None:
         if not self.access.check_reachable or time.monotonic() - self._began > BEGINNING:
             return None
-        url = self._endpoint(call.bucket)[0]
+        return self._try_endpoint(str(call), call.bucket)
+
+    def _try_endpoint(self, whose: str, bucket: str) -> S3UnzipError | None:
+        url = self._endpoint(bucket)[0]
         cause = why_unreachable(url, REACH_SECONDS, self._aws.ca_bundle)
         if cause is None:
             return None
         advice = self.access.advice
         if "certificate" in cause:
             advice = ADVICE[UNTRUSTED]
-        return StorageError(f"{call}: cannot reach {url}: {cause}; {advice}")
+        return StorageError(f"{whose}: cannot reach {url}: {cause}; {advice}")
 
     def _relocate(self, bucket: str) -> bool:
         """Ask for the bucket's region; return False if the server does not say it."""

@@ -1,0 +1,121 @@
+"""Runs of this machine that are continued, and what their records say of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from s3unzip.cli.terminal.json_lines import print_json
+from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.model import PlanSummary, Verdict
+from s3unzip.reporting.next_step import resume_command
+from s3unzip.stores.locations import STANDARD_INPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import typer
+
+    from s3unzip.cli.options.archive import Password
+    from s3unzip.cli.options.connections import Connection
+    from s3unzip.cli.options.destinations import RunConnection
+    from s3unzip.cli.options.power import Power
+    from s3unzip.cli.runs import Runs
+    from s3unzip.model import Report, Run
+
+
+class LocalRerun:
+    """Does a run's work again, or what is left of it, with the options of this command."""
+
+    def __init__(
+        self,
+        context: typer.Context,
+        connection: RunConnection,
+        power: Power,
+        password: Password,
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._processes = power.processes
+        self._tuning = power.tuning(power.processes)
+        self._password = password.read()
+
+    def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
+        """Find the run, act, print the report; return the exit code."""
+        from s3unzip.api.options import make_policy
+        from s3unzip.cli.runs import open_runs
+        from s3unzip.cli.terminal.output import print_report
+        from s3unzip.cli.terminal.progress import RunDisplay
+        from s3unzip.local.machine import Machine, Setup
+        from s3unzip.local.recording import record_of
+        from s3unzip.stores.factory import check_reachable
+
+        runs = open_runs(None, self._connection.config())
+        name = runs.find(name)
+        summary = read_summary(name, runs)
+        options = summary.run.options
+        if options.password_ref is not None and self._password is None:
+            raise UsageError(f"{summary.run.id} was started with a password: give --password-file")
+        if is_completed(summary.run.id, runs, json=json):
+            return 0
+        run = summary.run
+        _refuse_pipe(run)
+        policy = make_policy(options, self._password, run.destination)
+        display = RunDisplay()
+        connection = recall_options(self._connection, self._context, name, runs)
+        with connection.opened(run.source) as stores:
+            check_reachable(stores, run.source, run.destination)
+            setup = Setup(stores, policy, self._tuning, self._processes)
+            with Machine(setup, run.source, run.destination, display) as machine, display:
+                machine.lock(run.id, record_of(stores))
+                display.planned(summary)  # starts a thread: the fork server must be there before
+                report = act(summary, machine.context, machine.make_pool)
+        if json:
+            print_json(report)
+        print_report(report, rates=False)  # it was not at work all the time since its start
+        return report.verdict.exit_code
+
+
+def _refuse_pipe(run: Run) -> None:
+    if run.source == STANDARD_INPUT:
+        raise UsageError(
+            f"{run.id}: its archive came from a pipe and is gone; continue with: "
+            f"{resume_command(run)}"
+        )
+
+
+def recall_options(
+    connection: Connection, context: typer.Context, run: str, runs: Runs
+) -> RunConnection:
+    """Return how the stores of a run are reached, by its records and by what is typed now."""
+    from s3unzip.cli.options.recalled import recall
+
+    return recall(connection, context, runs.records(run).find_connections())
+
+
+def is_completed(run: str, runs: Runs, *, json: bool) -> bool:
+    """Say whether nothing is left of a run, and tell it."""
+    from s3unzip.reporting.after_success import is_left
+
+    report = runs.records(run).find_report()
+    if report is None or report.verdict is not Verdict.COMPLETED or is_left(report):
+        return False
+    sys.stderr.write(f"{run}: COMPLETED already, nothing is left to do\n")
+    if json:
+        print_json(report)
+    return True
+
+
+def read_summary(run: str, runs: Runs) -> PlanSummary:
+    """Return what the plan of a run found.
+
+    Raises:
+        NotFoundError: the run was rejected, or never planned.
+    """
+    try:
+        return runs.records(run).read_summary()
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"{run}: has no plan, because the archive was refused or planning failed; start again "
+            "with s3unzip run"
+        ) from error
