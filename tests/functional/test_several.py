@@ -18,7 +18,7 @@ from s3unzip.cli.terminal.batch_output import BatchOutput
 from s3unzip.errors import BudgetError, NotFoundError, UsageError
 from s3unzip.local.clock import LocalClock
 from s3unzip.local.contexts import open_context
-from s3unzip.model import Batch, Location, Options, Request, Verdict, decode
+from s3unzip.model import Batch, Connections, Location, Options, Request, Verdict, decode
 from s3unzip.platforms import aws
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.factory import StoreConfig
@@ -210,14 +210,14 @@ def test_one_archive_in_this_process(program: Program, tmp_path: Path) -> None:
     context = open_context(config, Policy(), Tuning(), LocalClock(), None, aws(workers=1))
     target = parse_destination(str(folder / "out"))
     request = Request(parse_source(str(nested)), target, Options(nested_depth=1))
-    end = extract_here(request, config.work, None, context)
+    end = extract_here(request, config.work, Connections(), None, context)
     assert end.report is not None
     assert end.report.verdict is Verdict.COMPLETED
     assert len(end.nested) == 2
-    dear = extract_here(request, config.work, 1e-12, context)
+    dear = extract_here(request, config.work, Connections(), 1e-12, context)
     assert dear.exit_code == BudgetError.exit_code
     kept = Request(parse_source(str(nested)), target, Options(on_conflict="never"))  # type: ignore[arg-type]
-    assert extract_here(kept, config.work, None, context).exit_code in {0, 1}
+    assert extract_here(kept, config.work, Connections(), None, context).exit_code in {0, 1}
 
 
 def test_ctrl_c_stops_all_and_says_how_to_go_on(program: Program) -> None:

@@ -56,13 +56,23 @@ def collect(
     *,
     cost: Cost | None = None,
     steps: Sequence[Phase] = (),
+    environment: str = "",
 ) -> PageData:
     """Return the data of a page whose tasks are in a list."""
     table = TaskTable()
     for task in tasks:
         table.add(task)
     members = sizes or SizeTable()
-    return collect_tables(report, summary, table, members, forecast, cost=cost, steps=steps)
+    return collect_tables(
+        report,
+        summary,
+        table,
+        members,
+        forecast,
+        cost=cost,
+        steps=steps,
+        environment=environment,
+    )
 
 
 def table_of(sizes: Iterable[int]) -> SizeTable:
