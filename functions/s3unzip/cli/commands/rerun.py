@@ -46,8 +46,7 @@ class LocalRerun:
         from s3unzip.cli.runs import open_runs
         from s3unzip.cli.terminal.output import print_report
         from s3unzip.cli.terminal.progress import RunDisplay
-        from s3unzip.local.machine import Machine, Setup
-        from s3unzip.local.recording import record_of
+        from s3unzip.local.machine import Machine, Setup, record_of
         from s3unzip.stores.factory import check_reachable
 
         runs = open_runs(None, self._connection.config())

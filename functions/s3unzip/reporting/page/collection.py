@@ -58,6 +58,7 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
     """
     origin = _origin(report, summary, tasks)
     totals = _totals(report, summary, tasks, cost)
+    reasons = {} if report.verdict is Verdict.REJECTED else report.reasons
     return PageData(
         run=report.run,
         archive=clip(report.source.key.split("?", 1)[0].rsplit("/", 1)[-1], NAME_CHARS),
@@ -78,9 +79,7 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         durations=timeline.durations(tasks),
         slowest=tasks.slowest(origin),
         sizes=sizes.bins(),
-        reasons=()
-        if report.verdict is Verdict.REJECTED
-        else _ranked(report.reasons, report.run, environment),
+        reasons=_ranked(reasons, report.run, environment),
         warnings=_ranked(report.warnings, report.run, environment),
         failures=_failures(report),
         comparisons=forecasts.compare(report, summary, totals, tasks, forecast),
