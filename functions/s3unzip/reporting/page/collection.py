@@ -51,10 +51,9 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
 ) -> PageData:
     """Return the data of a run's page.
 
-    An archive that was refused has no `summary`. Without a `forecast` the figures of the report
-    and the summary are used. `cost` is that of the counted requests and seconds. `steps` are the
-    measured times of scan and link in Unix seconds; the other times follow from the report and the
-    tasks. `environment` is that of a deployed run; empty: this machine.
+    A refused archive has no `summary`. Without a `forecast` the figures of the report and the
+    summary are used. `cost` is that of the counted requests and seconds. `steps` are the measured
+    times of scan and link in Unix seconds. `environment` is that of a deployed run.
     """
     origin = _origin(report, summary, tasks)
     totals = _totals(report, summary, tasks, cost)
