@@ -38,8 +38,8 @@ RAISE_LIMIT = (
 )
 EXTRACT_LATER = "Extract the member with a tool that supports it: s3unzip ls shows the method."
 NOTHING_TO_DO = "Nothing to do: the member was extracted."
-MEND_AND_RETRY = "Mend the cause, then try the failed members again: s3unzip retry RUN."
-MEND_AND_REDRIVE = "Mend the cause, then continue: s3unzip redrive RUN."
+MEND_AND_RETRY = "Fix the cause, then try the failed members again: s3unzip retry RUN."
+MEND_AND_REDRIVE = "Fix the cause, then continue: s3unzip redrive RUN."
 
 # Advice of single checks; the others follow from where the check looks (`_advice_of`).
 _ADVICE = {
@@ -125,7 +125,7 @@ _OTHER = {
     "store-refused": Explanation("The store refused this member.", MEND_AND_RETRY),
     "plan-failed": Explanation(
         "The planner failed, so nothing was extracted.",
-        "Read the log of the planner function, mend the cause, then: s3unzip redrive RUN.",
+        "Read the log of the planner function, fix the cause, then: s3unzip redrive RUN.",
     ),
     "tasks-failed": Explanation(
         "Some tasks did not end, so some members have no outcome.",
