@@ -34,35 +34,14 @@ names here are a public interface; ``infra/workflow.py`` takes them from here.
 
 from __future__ import annotations
 
-from s3unzip.deflate.errors import DeflateError, SegmentRecordError
-from s3unzip.finding import ArchiveError, Finding, S3UnzipError
-from s3unzip.zipformat.errors import MemberError, RejectedError, ZipFormatError
-
-__all__ = [
-    "AccessDeniedError",
-    "ArchiveError",
-    "BudgetError",
-    "ConflictError",
-    "DeadlineError",
-    "DeflateError",
-    "Finding",
-    "InterruptedRunError",
-    "MemberError",
-    "NotFoundError",
-    "RangesUnsupportedError",
-    "RejectedError",
-    "RunStoppedError",
-    "S3UnzipError",
-    "ScopeError",
-    "SegmentRecordError",
-    "ServiceFaultError",
-    "SourceChangedError",
-    "StorageError",
-    "StoreFullError",
-    "ThrottledError",
-    "UsageError",
-    "ZipFormatError",
-]
+from s3unzip.deflate.errors import DeflateError as DeflateError
+from s3unzip.deflate.errors import SegmentRecordError as SegmentRecordError
+from s3unzip.finding import ArchiveError as ArchiveError
+from s3unzip.finding import Finding as Finding
+from s3unzip.finding import S3UnzipError as S3UnzipError
+from s3unzip.zipformat.errors import MemberError as MemberError
+from s3unzip.zipformat.errors import RejectedError as RejectedError
+from s3unzip.zipformat.errors import ZipFormatError as ZipFormatError
 
 
 class UsageError(S3UnzipError):
