@@ -135,6 +135,9 @@ def test_what_does_not_go_with_several(program: Program) -> None:
     assert "is for one archive" in ended.err
     ended = program.run("run", "-", "in", "out")
     assert (ended.code, "standard input is one archive" in ended.err) == (2, True)
+    both = ("--after-success", "delete", "--no-sign-request")
+    ended = program.run("run", "s3://public/in/", "out", *both)
+    assert (ended.code, "reached without credentials" in ended.err) == (2, True)
     assert "Missing argument 'DEST'" in program.run("run", "in").err
     assert program.run("run", "in", "in/a.zip", "out", "--prefix", "x/{archive_stem}").code in {
         0,
