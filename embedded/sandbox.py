@@ -52,13 +52,11 @@ class _Attributes(ctypes.Structure):
 def shut_in(code: Path, tmp_mib: int, shared: Path | None = None) -> None:
     """Give this process Lambda's file system, with the folder `code` at `TASK`.
 
-    `shared` stays where it is and can be written.
+    `shared` stays where it is and can be written. `separate_mounts` comes before it.
 
     Raises:
-        OSError: the system refuses; nothing is changed then.
+        OSError: a step failed; the process cannot go on, because some of its files are hidden.
     """
-    _separate_mounts()
-    _mount("none", "/", "", _RECURSIVE | _PRIVATE)
     held = _hold([code, *_needed_below_tmp(), *([shared] if shared else [])])
     _replace_devices()
     _replace_var(held[code])
@@ -73,14 +71,20 @@ def shut_in(code: Path, tmp_mib: int, shared: Path | None = None) -> None:
         os.close(descriptor)
 
 
-def _separate_mounts() -> None:
+def separate_mounts() -> None:
+    """Give this process mounts of its own, equal to the machine's.
+
+    Raises:
+        OSError: the system refuses; the process sees the same files as before.
+    """
     user, group = os.getuid(), os.getgid()
-    if _LIBC.unshare(_NEW_MOUNTS) == 0:
-        return
-    _check(_LIBC.unshare(_NEW_MOUNTS | _NEW_USER), "unshare")
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    if _LIBC.unshare(_NEW_MOUNTS) != 0:
+        _check(_LIBC.unshare(_NEW_MOUNTS | _NEW_USER), "unshare")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    _mount("none", "/", "", _RECURSIVE | _PRIVATE)
+    _set_attributes("/", _Attributes(), 0)  # changes nothing; an older kernel refuses it
 
 
 def _files() -> list[Path]:
@@ -167,16 +171,18 @@ def main() -> None:
     machine lets a function be shut in.
     """
     if sys.argv[1] == "--check":
+        separate_mounts()
         shut_in(Path("/usr"), 1)
         return
     root = sys.argv[1]
     tmp_mib = int(os.environ.pop("EMBEDDED_TMP_MIB", "512"))
     shared = os.environ.pop("EMBEDDED_SHARED", "")
     try:
-        shut_in(Path(root), tmp_mib, Path(shared) if shared else None)
+        separate_mounts()
     except OSError as error:
         sys.stderr.write(f"{UNCHECKED}: {error}\n")
     else:
+        shut_in(Path(root), tmp_mib, Path(shared) if shared else None)
         root = TASK
     os.chdir(root)
     os.environ["LAMBDA_TASK_ROOT"] = root

@@ -37,6 +37,8 @@ TMP_MIB = 512
 # Of the machine's variables, what a function needs here: where its libraries are, and what
 # it shares with a test.
 KEPT = ("PYTHONPATH", "EMBEDDED_SHARED")
+_trusting = threading.Lock()
+_trusted: dict[str, str] = {}
 
 
 class RuntimeClientWorker(_runtime.ProvidedWorker):  # type: ignore[misc]  # MiniStack has no types
@@ -54,20 +56,34 @@ class RuntimeClientWorker(_runtime.ProvidedWorker):  # type: ignore[misc]  # Min
         # Headers and body are two writes: Nagle would hold the second back for 40 ms.
         return type("RuntimeApi", (stock,), {"disable_nagle_algorithm": True})
 
+    def _begin_reading(self, stream: IO[bytes]) -> int:
+        """Make a pipe the one that is read, unless it is; return its descriptor, -1 at its end."""
+        with self._reading:
+            if stream.closed:
+                return -1
+            output = stream.fileno()
+            if output != self._output:
+                self._output, self._rest = output, b""
+                os.set_blocking(output, False)
+            return output
+
     def _pump_output(self, stream: IO[bytes], log_queue: queue.Queue[str]) -> None:
-        """Read what the function prints until it ends; `_drain_stderr_bounded` reads too."""
-        self._output = stream.fileno()
-        self._rest = b""
-        os.set_blocking(self._output, False)
+        """Read what the function prints until it ends; `_drain_stderr_bounded` reads too.
+
+        Processes that a function left behind may hold its pipe open after the next start, which
+        reads another pipe.
+        """
+        output = self._begin_reading(stream)
         waiting = select.poll()
-        waiting.register(self._output, select.POLLIN)
+        waiting.register(output, select.POLLIN)
         open_ = True
         while open_:
             waiting.poll()
             with self._reading:
-                open_ = self._read_lines(log_queue)
+                open_ = self._output == output and self._read_lines(log_queue)
         with self._reading:
-            self._output = -1
+            if self._output == output:
+                self._output = -1
             stream.close()
 
     def _read_lines(self, log_queue: queue.Queue[str]) -> bool:
@@ -99,6 +115,8 @@ class RuntimeClientWorker(_runtime.ProvidedWorker):  # type: ignore[misc]  # Min
 
     def _await_init(self, init_timeout: float | None = None) -> None:
         """Wait for the first poll; raise what AWS names the failure of an import."""
+        # Here, because the thread that reads may get its first turn after the first invocation.
+        self._begin_reading(self._proc.stdout)
         try:
             super()._await_init(init_timeout)
         except _runtime.ProvidedInitTimeout:
@@ -114,9 +132,21 @@ class RuntimeClientWorker(_runtime.ProvidedWorker):  # type: ignore[misc]  # Min
                 "Runtime.ExitError",
             ) from error
 
+    def _init_log_suffix(self) -> str:
+        return ""  # what was printed stays where it is, for the function's log
+
     def invoke(self, event: Any, request_id: str, **given: Any) -> dict[str, Any]:
-        """Run one invocation; its failures have AWS's words."""
-        answer: dict[str, Any] = super().invoke(event, request_id, **given)
+        """Run one invocation; its failures have AWS's words.
+
+        A start that fails ends this environment only, and what it printed is in the function's
+        log. MiniStack ends all environments of the function then, in the middle of their own
+        starts, and drops the output.
+        """
+        try:
+            answer: dict[str, Any] = super().invoke(event, request_id, **given)
+        except _runtime.ProvidedRuntimeError as error:
+            said = {"errorMessage": str(error), "errorType": error.error_type}
+            return {"status": "error", "error_payload": said, "log": str(self._drain_stderr())}
         failure = answer.get("error_payload")
         if not isinstance(failure, dict):
             return answer
@@ -242,9 +272,19 @@ def _endpoint() -> dict[str, str]:
     port = os.environ.get("GATEWAY_PORT", "4566")
     if not _tls.use_ssl_enabled():
         return {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-    variables = {"AWS_ENDPOINT_URL": f"https://127.0.0.1:{port}"}
-    _tls.trust_gateway_cert(variables)
-    return variables
+    return {"AWS_ENDPOINT_URL": f"https://127.0.0.1:{port}", **_trust()}
+
+
+def _trust() -> dict[str, str]:
+    """Return the variables that name the certificates, whose files are written once.
+
+    MiniStack would replace the files at every start of a function. A function that starts at that
+    moment could not mount the file that it was told of, and would end.
+    """
+    with _trusting:
+        if not _trusted:
+            _tls.trust_gateway_cert(_trusted)
+        return dict(_trusted)
 
 
 def _hex() -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from embedded.ministack import PYTHON
 from embedded.sandbox import __file__ as sandbox
+from tests.strict.places import until
 
 if TYPE_CHECKING:
     from tests.strict.places import Place
@@ -99,6 +101,46 @@ def test_what_a_function_prints_is_in_its_log(place: Place) -> None:
     events = place.client("logs").filter_log_events(logGroupName=f"/aws/lambda/{name}")["events"]
     text = "\n".join(event["message"] for event in events)
     assert all(f"to out {number}" in text and f"to err {number}" in text for number in range(20))
+
+
+def test_what_a_start_prints_before_it_fails_is_in_the_log(place: Place) -> None:
+    """The log group of a function that cannot start says why."""
+    name = place.function("print('before the fault')\nimport no_such_module\n")
+    assert place.invoke(name).error == "Unhandled"
+    events = place.client("logs").filter_log_events(logGroupName=f"/aws/lambda/{name}")["events"]
+    text = "\n".join(event["message"] for event in events)
+    assert "before the fault" in text
+    assert "no_such_module" in text
+
+
+def test_a_start_that_fails_ends_no_other_environment(place: Place) -> None:
+    """An invocation of the same function, which is in progress, goes on to its end."""
+    s3 = place.client("s3")
+    s3.create_bucket(Bucket="signs")
+    name = place.function(
+        "import os, time, urllib.error, urllib.request\n"
+        "def exists(sign):\n"
+        "    url = os.environ['AWS_ENDPOINT_URL'] + '/signs/' + sign\n"
+        "    try:\n"
+        "        return urllib.request.urlopen(url).close() is None\n"
+        "    except urllib.error.HTTPError:\n"
+        "        return False\n"
+        "if exists('working'): os._exit(3)\n"
+        "def handler(event, context):\n"
+        "    put = urllib.request.Request(os.environ['AWS_ENDPOINT_URL'] + '/signs/working',\n"
+        "        data=b'', method='PUT')\n"
+        "    urllib.request.urlopen(put).close()\n"
+        "    while not exists('end'): time.sleep(0.02)\n"
+        "    return 'done'\n",
+        Timeout=60,
+    )
+    with ThreadPoolExecutor(1) as threads:
+        working = threads.submit(place.invoke, name)
+        until(lambda: s3.list_objects_v2(Bucket="signs")["KeyCount"], "the first invocation")
+        failed = place.invoke(name)
+        s3.put_object(Bucket="signs", Key="end")
+        assert working.result().payload == "done"
+    assert failed.payload["errorType"] == "Runtime.ExitError"
 
 
 @pytest.mark.usefixtures("_shut_in")

@@ -55,6 +55,21 @@ def allow(resource: str, *actions: str) -> dict[str, Any]:
     return {"Effect": "Allow", "Action": list(actions), "Resource": resource}
 
 
+def test_certificates_stay_where_they_are(guarded: Place) -> None:
+    """A start does not replace the files that another one, at the same time, is told to trust."""
+    name = guarded.function(
+        "import os\ndef handler(event, context):\n"
+        "    return [os.getpid(), os.stat(os.environ['AWS_CA_BUNDLE']).st_ino]\n",
+        Role=make_role(guarded, "trusting", "lambda.amazonaws.com", allow("*", "logs:*")),
+    )
+    first = guarded.invoke(name).payload
+    update = guarded.client("lambda").update_function_configuration
+    update(FunctionName=name, Environment={"Variables": {"CHANGED": "1"}})
+    second = guarded.invoke(name).payload
+    assert first[0] != second[0]  # another environment
+    assert first[1] == second[1]
+
+
 @pytest.mark.parametrize("missing", POLLING)
 def test_an_event_source_needs_its_rights(guarded: Place, missing: str) -> None:
     """CreateEventSourceMapping is refused without any one of the three SQS actions."""
