@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from embedded.deploy import Assembly, make_client, start_aws
+from embedded.deploy import make_client, start_aws
 from embedded.ministack import PYTHON
 from embedded.pipeline import DeployedPipeline
-from infra.application import Application, build
-from infra.bundle import copy_package
 from infra.environment import Environment, load_environment
 from s3unzip.settings import MIB
+from tests.assemblies import synthesize_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PASSWORD = "correct horse"
 TUNING = {
@@ -38,15 +36,5 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
         values = load_environment("dev").model_dump()
         changed = values | {"password_secret": secret, "tuning": TUNING}
         environment = Environment.model_validate(changed)
-        assembly = synthesize(environment, tmp_path_factory.mktemp("acceptance"))
+        assembly = synthesize_environment(environment, tmp_path_factory.mktemp("acceptance"))
         yield DeployedPipeline.create(assembly, aws.environment)
-
-
-def synthesize(environment: Environment, folder: Path) -> Assembly:
-    """Synthesize an environment that is in no file, with the package as its asset."""
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415 - after `infra`: it names the Node
-
-    code, assembly = folder / "code", folder / "cdk.out"
-    copy_package(code)
-    build(Application(assembly), environment, lambda_.Code.from_asset(str(code)))
-    return Assembly(assembly, environment.stack.name)

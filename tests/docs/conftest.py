@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.docs.commands import ROOT
+from tests.sharing import make_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +28,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     uv = _find_uv()
     if uv is None:
         pytest.skip("uv is not installed: make installs it")
-    folder = tmp_path_factory.mktemp("wheel")
+    return make_once(tmp_path_factory, "wheel", partial(_install, uv)) / "environment" / "bin"
+
+
+def _install(uv: str, folder: Path) -> None:
     environment = folder / "environment"
     for words in (
         ["build", "--wheel", "--out-dir", str(folder / "dist"), str(ROOT)],
@@ -35,8 +40,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _run(uv, *words)
     (wheel,) = (folder / "dist").glob("s3unzip-*.whl")
     python = environment / "bin" / "python"
-    _run(uv, "pip", "install", "--python", str(python), str(wheel))
-    return environment / "bin"
+    # A user's command compiles what it imports once; without this, each of the tests' would.
+    install = ("pip", "install", "--compile-bytecode", "--python", str(python), str(wheel))
+    _run(uv, *install)
 
 
 def _run(uv: str, *words: str) -> None:

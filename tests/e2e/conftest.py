@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from embedded.deploy import start_aws, synthesize
-from embedded.ministack import PYTHON
+from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
+from tests.assemblies import synthesize_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from embedded.deploy import Assembly
 
@@ -20,19 +19,14 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The cloud assembly of the environment dev, as `cdk synth` writes it."""
-    return _synthesize(tmp_path_factory.mktemp("assembly"))
+    return synthesize_once(tmp_path_factory, "assembly")
 
 
 @pytest.fixture(scope="session")
 def orchestrated(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The same without direct runs, so that the state machine does even the smallest archive."""
-    return _synthesize(tmp_path_factory.mktemp("orchestrated"), **{"tuning.max_direct_members": 0})
-
-
-def _synthesize(folder: Path, **settings: int) -> Assembly:
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
-    return synthesize("dev", folder, settings=settings)
+    settings = {"tuning.max_direct_members": 0}
+    return synthesize_once(tmp_path_factory, "orchestrated", **settings)
 
 
 @pytest.fixture(scope="module")

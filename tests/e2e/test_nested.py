@@ -8,35 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from embedded.deploy import Assembly, start_aws
+from embedded.deploy import start_aws
 from embedded.ministack import PYTHON
 from embedded.pipeline import DeployedPipeline
-from infra.bundle import copy_package
 from infra.environment import Environment, load_environment
 from s3unzip.model import Verdict
+from tests.assemblies import synthesize_environment
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.patience import HANG_SECONDS
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SECRET = "never-to-be-seen-7f3a"
 FIELD = "zip"
-
-
-def synthesize(environment: Environment, folder: Path) -> Assembly:
-    """Write the cloud assembly of an environment that is in no file."""
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415 - after `infra`: it names the Node
-
-    from infra.application import Application  # noqa: PLC0415
-    from infra.application import build as build_stack  # noqa: PLC0415
-
-    copy_package(folder / "code")
-    app = Application(folder / "cdk.out")
-    build_stack(app, environment, lambda_.Code.from_asset(str(folder / "code")))
-    return Assembly(folder / "cdk.out", environment.stack.name)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +40,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
         values["password_secret"] = f"{made['ARN']}#{FIELD}"
         values["logs"]["level"] = "DEBUG"  # at which botocore would log the secret's value
         environment = Environment.model_validate(values)
-        assembly = synthesize(environment, tmp_path_factory.mktemp("nested"))
+        assembly = synthesize_environment(environment, tmp_path_factory.mktemp("nested"))
         yield DeployedPipeline.create(assembly, aws.environment)
 
 
