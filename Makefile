@@ -3,6 +3,8 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PYTHON ?= python3
 RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
+# Some images set this. Without byte code each of the tests' processes compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
 	bench-large bench-verify bench-everyday bench-forecast bench-burst bench-burst-simulated bench-hostile bench-start acceptance faults s3-tests \
