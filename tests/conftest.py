@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import random
 import signal
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
+import botocore.session
 import pytest
 from hypothesis import settings
+
+from tests.leaks import Logger, restore, take_state
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -37,11 +41,29 @@ FIRST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the modules of FIRST first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that mixes the tests."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in random order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the modules of FIRST first; or, with a seed, mix all tests: none may need another."""
     items.sort(
         key=lambda item: next((n for n, part in enumerate(FIRST) if part in item.nodeid), 99)
     )
+    seed: int | None = config.getoption("--shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def service_models_are_read_once() -> None:
+    """Let all sessions of botocore share what it reads from its files: 30 ms a client.
+
+    Each session reads the models of its services again. Tests make thousands of sessions.
+    """
+    names = vars(botocore.session)
+    names["create_loader"] = cache(names["create_loader"])
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -52,22 +74,20 @@ def default_interrupt() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_session_is_kept() -> Iterator[None]:
-    """Forget boto3's default session: it keeps the credentials of the first test that used it."""
+def nothing_is_left() -> Iterator[None]:
+    """Fail a test that leaves the process changed, and set back what is no fault of the test.
+
+    boto3's default session keeps the credentials of the first test that used it, and the import of
+    a handler sets up the product's logger.
+    """
+    before, logger = take_state(), Logger()
     yield
+    logger.restore()
     if "boto3" in sys.modules:
         vars(sys.modules["boto3"])["DEFAULT_SESSION"] = None
-
-
-@pytest.fixture(autouse=True)
-def logger_is_as_before() -> Iterator[None]:
-    """Restore the product's logger: a level that one test sets would hide the lines of others."""
-    logger = logging.getLogger("s3unzip")
-    level, handlers, passed_on = logger.level, list(logger.handlers), logger.propagate
-    yield
-    logger.setLevel(level)
-    logger.handlers[:] = handlers
-    logger.propagate = passed_on
+    left = restore(before)
+    if left:
+        pytest.fail(f"this test left behind: {'; '.join(left)}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,8 +3,9 @@
 The commands are read from the page and typed into one terminal, the real CDK CLI
 among them. Not as on a user's machine: `S3UNZIP_ASSET` gives the CLI the package
 for its asset, because the functions run on this machine, whatever its processor,
-and their dependencies are on its `PYTHONPATH`. tests/infra/test_cdk_cli.py has
-the asset for Lambda.
+and their dependencies are on its `PYTHONPATH`. And CDK's own linter is off, which
+takes longer than all the rest of a synthesis. tests/infra/test_cdk_cli.py has the
+asset for Lambda and the linter.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
     with serve(wait_scale=0.02) as served:
         region = {"AWS_REGION", "AWS_DEFAULT_REGION"}
         kept = {name: value for name, value in served.items() if name not in region}
-        yield {**make_machine(tmp_path / "bin"), **kept}
+        yield {**make_machine(tmp_path / "bin"), **kept, "CDK_VALIDATION": "false"}
 
 
 @pytest.mark.timeout(5_400)
