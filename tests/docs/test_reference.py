@@ -67,15 +67,15 @@ def test_pages_are_the_same_each_time(pages: dict[str, str]) -> None:
     ]
 
 
-def test_stale_pages_are_named(tmp_path: Path) -> None:
+def test_stale_pages_are_named(pages: dict[str, str], tmp_path: Path) -> None:
     """What is missing or old is named; what was written is not."""
-    every = write_reference(tmp_path)
-    assert set(every) == {f"docs/reference/{name}" for name in make_pages()}
+    every = write_reference(tmp_path, pages)
+    assert set(every) == {f"docs/reference/{name}" for name in pages}
     (tmp_path / "cli.md").write_text("old")
-    assert write_reference(tmp_path, check=True) == ["docs/reference/cli.md"]
+    assert write_reference(tmp_path, pages, check=True) == ["docs/reference/cli.md"]
     assert (tmp_path / "cli.md").read_text() == "old"
-    assert write_reference(tmp_path) == ["docs/reference/cli.md"]
-    assert write_reference(tmp_path, check=True) == []
+    assert write_reference(tmp_path, pages) == ["docs/reference/cli.md"]
+    assert write_reference(tmp_path, pages, check=True) == []
 
 
 def test_nothing_is_left_over() -> None:

@@ -154,16 +154,13 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     assert setup.written() == MEMBERS
 
 
-def test_a_job_that_kills_its_workers_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
     """What takes every worker with it costs so many of them, and then it is a failed job."""
-    monkeypatch.setattr("s3unzip.local.pool.FIRST_DELAY", 0.01)
     setup = Setup(tmp_path)
     setup.run()
     assert setup.summary is not None
     run = setup.summary.run
-    pool = WorkerPool(run, 1, die, None)
+    pool = WorkerPool(run, 1, die, None, retry_delay=0.01)
     result = pool.work([Task("batch-0", TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0)])
     pool.close()
     assert result.lost_workers == LOST_ATTEMPTS
