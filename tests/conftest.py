@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.leaks import Logger, restore, take_state
+from tools.coverage_files import drop_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -88,6 +89,18 @@ def nothing_is_left() -> Iterator[None]:
     left = restore(before)
     if left:
         pytest.fail(f"this test left behind: {'; '.join(left)}", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Drop what killed processes left half-written, before pytest-cov combines the data files."""
+    done = yield
+    measured = session.config.getoption("cov_source", default=None)
+    if measured and not hasattr(session.config, "workerinput"):
+        dropped = drop_unreadable()
+        if dropped:
+            sys.stdout.write(f"\ncoverage: {len(dropped)} files of killed processes left out\n")
+    return done
 
 
 @pytest.hookimpl(wrapper=True)
