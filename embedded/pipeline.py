@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from embedded.deploy import Assembly
 
-POLL_SECONDS = 0.05
+# Between two looks at a run, seconds: each look takes CPU time from the functions on this machine.
+FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.05, 0.4, 1.25
 HANG_SECONDS = 600.0  # a limit for a busy machine, no promise
 
 
@@ -93,13 +94,14 @@ class DeployedPipeline:
         Raises:
             EmbeddedAwsError: it has not in so many seconds.
         """
-        deadline = time.monotonic() + seconds
+        deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
         while time.monotonic() < deadline:
             run = self.find_run(key)
             report = None if run is None else self.report(run)
             if report is not None:
                 return report
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(pause * GROWTH, LONGEST_PAUSE)
         raise EmbeddedAwsError(f"no report of {key} in {seconds:.0f} s\n{self.logs()}")
 
     def read(self, name: str) -> bytes | None:
@@ -135,12 +137,15 @@ class DeployedPipeline:
         )
         return sum(int(answer["Attributes"][name]) for name in names)
 
-    def logs(self) -> str:
-        """Return what the functions logged, newest last."""
+    def logs(self, since: float = 0.0) -> str:
+        """Return what the functions logged since a Unix time, newest last."""
         logs = self.client("logs")
         events: list[dict[str, Any]] = []
         for group in logs.describe_log_groups()["logGroups"]:
-            events += logs.filter_log_events(logGroupName=group["logGroupName"])["events"]
+            found = logs.filter_log_events(
+                logGroupName=group["logGroupName"], startTime=int(since * 1_000)
+            )
+            events += found["events"]
         events.sort(key=lambda event: event["timestamp"])
         return "\n".join(event["message"] for event in events)
 

@@ -20,6 +20,7 @@ from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report, Run, Verdict
 from s3unzip.settings import Variable
+from tests.e2e.functions import with_variables
 from tests.e2e.rights import OF_DIRECT_RUNS, RARE, RIGHTS, Right, rights_of, without_right
 from tests.patience import HANG_SECONDS
 from tests.zips import DEFLATE, Entry, build
@@ -91,17 +92,17 @@ def guarded(assembly: Assembly) -> Iterator[DeployedPipeline]:
     """The stack over TLS with all rights checked; sizes small enough to split members."""
     with start_aws(auth=True, wait_scale=0.005) as aws:
         pipeline = DeployedPipeline.create(assembly, aws.environment)
-        tune(pipeline, TUNING)
+        tune(pipeline)
         yield pipeline
 
 
-def tune(pipeline: DeployedPipeline, tuning: dict[str, float]) -> None:
+def tune(pipeline: DeployedPipeline) -> None:
     """Set the tuning and the options of all functions."""
     functions = pipeline.client("lambda")
     for function in functions.list_functions()["Functions"]:
         variables = dict(function["Environment"]["Variables"])
         variables |= {
-            Variable.TUNING.value: json.dumps(tuning),
+            Variable.TUNING.value: json.dumps(TUNING),
             Variable.OPTIONS.value: json.dumps(OPTIONS),
         }
         functions.update_function_configuration(
@@ -115,11 +116,9 @@ def planned_by(pipeline: DeployedPipeline, function: str) -> Iterator[None]:
     if function != "plan":
         yield
         return
-    tune(pipeline, {**TUNING, "tail_bytes": 256 * 1024})
-    try:
+    tuning = json.dumps({**TUNING, "tail_bytes": 256 * 1024})
+    with with_variables(pipeline, "plan", {Variable.TUNING.value: tuning}):
         yield
-    finally:
-        tune(pipeline, TUNING)
 
 
 def run_once(pipeline: DeployedPipeline, archive: bytes) -> Report | None:

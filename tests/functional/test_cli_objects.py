@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,12 @@ OPTIONS = (
 )
 
 
+@cache
+def make_archive() -> bytes:
+    """Return the archive, which takes longer to make than to extract."""
+    return build(*ENTRIES)
+
+
 class Bucket:
     """A server with the archive, and a bucket to write to."""
 
@@ -52,12 +59,12 @@ class Bucket:
 def bucket(tmp_path: Path) -> Iterator[Bucket]:
     """An empty bucket."""
     s3 = MemoryS3()
-    (tmp_path / "a.zip").write_bytes(build(*ENTRIES))
+    (tmp_path / "a.zip").write_bytes(make_archive())
     s3.create_bucket("out")
     archive = s3.create_bucket("from")
     with run_memory_s3(s3) as url:
         facts = ObjectFacts("application/zip", {})
-        archive.put("a.zip", build(*ENTRIES), facts, if_absent=False)
+        archive.put("a.zip", make_archive(), facts, if_absent=False)
         yield Bucket(Program(tmp_path), url, s3)
 
 
