@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import zlib
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,8 @@ from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from s3unzip.deflate import Span
 
 
@@ -85,18 +88,23 @@ def test_segments_below_a_window_carry_it_along(raw: bytes, encoder: str, step: 
         assert segment.window == before[-WINDOW_SIZE:]
 
 
+SAMPLES: dict[str, Callable[[], bytes]] = {
+    "logs": cache(lambda: log_lines(30_000)),
+    "mixed": cache(
+        lambda: mixed([("words", 300_000), ("noise", 300_000), ("echo", 300_000)] * 2, 3)
+    ),
+    "noise": lambda: random.Random(5).randbytes(500_000),
+    "zeros": lambda: bytes(8_000_000),
+    "nothing": lambda: b"",
+    "one byte": lambda: b"x",
+}
+
+
 @pytest.mark.parametrize("encoder", sorted(ENCODERS))
-@pytest.mark.parametrize("data", ["logs", "mixed", "noise", "zeros", "nothing", "one byte"])
+@pytest.mark.parametrize("data", SAMPLES)
 def test_every_encoder(encoder: str, data: str) -> None:
     """Each encoder's blocks are split, or joined, and give the data back."""
-    raw = {
-        "logs": log_lines(30_000),
-        "mixed": mixed([("words", 300_000), ("noise", 300_000), ("echo", 300_000)] * 2, 3),
-        "noise": random.Random(5).randbytes(500_000),
-        "zeros": bytes(8_000_000),
-        "nothing": b"",
-        "one byte": b"x",
-    }[data]
+    raw = SAMPLES[data]()
     assert split_inflate(ENCODERS[encoder](raw), 5) == (raw, zlib.crc32(raw))
 
 
