@@ -26,7 +26,7 @@ TUNING = Tuning(
 )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def make_archive(
     *, small: int = 400, seed: int = 1, large: bool = True, size: int = 1_500
 ) -> bytes:

@@ -58,10 +58,7 @@ def seen(world: World) -> dict[str, int]:
     ],
 )
 def test_counts_of_every_kind_of_task(
-    world: World,
-    small: int,
-    large: bool,
-    kinds: set[str],  # noqa: FBT001 - a parameter
+    world: World, small: int, kinds: set[str], *, large: bool
 ) -> None:
     """Plan, scans, link, tasks and report are all counted, in every process."""
     world.put_archive(make_archive(small=small, large=large))
