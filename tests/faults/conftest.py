@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import DESTINATION, SOURCE, WORK, open_client
+from tests.faults.stores import CREDENTIALS, DESTINATION, SOURCE, WORK, open_client
 from tests.faults.versity import Versity, find_versity
 from tests.faults.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set what a context of the harness would set in this process."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

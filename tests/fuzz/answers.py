@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 STALL_SECONDS = 0.3
+VARIABLES = {  # of the process that asks
+    "AWS_ACCESS_KEY_ID": "fuzz",
+    "AWS_SECRET_ACCESS_KEY": "fuzz",
+    "AWS_DEFAULT_REGION": "eu-west-1",
+    "no_proxy": HOST,
+}
 LENGTH = 20  # bytes that are asked for
 SIZE = 1_000  # of the archive on the web
 
@@ -113,10 +119,7 @@ def run_answers(data: bytes, chance: Random) -> bool:
         data: foreign bytes, given as the answer now and then.
         chance: chooses the answer and its mutations.
     """
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(name, "fuzz")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "eu-west-1")
-    os.environ["no_proxy"] = HOST
+    os.environ.update(VARIABLES)
     _server().answer = data if chance.random() < 0.02 else _mutated(chance)
     web, stores = _stores()
     try:

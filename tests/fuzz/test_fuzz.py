@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fuzz.answers import VARIABLES
 from tests.fuzz.fuzzer import FOUND, TARGETS, run_case, run_directory, run_local
 
 if TYPE_CHECKING:
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
 
 CASES = 250
 FEWER = {"runs": 40}  # a case is a whole run
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set what a case would set in this process."""
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
