@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from infra.bundle import Bundle, Target, build_bundle, find_uv
 from infra.compiling import find_python
+from tests.sharing import make_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,5 +32,11 @@ def asset(tmp_path_factory: pytest.TempPathFactory) -> Asset:
     python = find_python(find_uv())
     if python is None:
         pytest.skip("no CPython 3.13 on this machine: install one with `uv python install 3.13`")
-    folder = tmp_path_factory.mktemp("asset") / "lambda"
-    return Asset(folder, python, build_bundle(folder, Target(python)))
+    folder = make_once(tmp_path_factory, "asset", partial(_build, python))
+    built = Bundle(**json.loads((folder / "built.json").read_text()))
+    return Asset(folder / "lambda", python, built)
+
+
+def _build(python: str, folder: Path) -> None:
+    built = build_bundle(folder / "lambda", Target(python))
+    (folder / "built.json").write_text(json.dumps(asdict(built)))
