@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def test_who_asks_at_the_same_time_waits(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The folder is made once, and nobody sees it half made."""
     made: list[Path] = []
+    tmp_path_factory.getbasetemp()  # which threads may not make at the same time
 
     def make(folder: Path) -> None:
         made.append(folder)
