@@ -40,9 +40,7 @@ def _install(uv: str, folder: Path) -> None:
         _run(uv, *words)
     (wheel,) = (folder / "dist").glob("s3unzip-*.whl")
     python = environment / "bin" / "python"
-    # A user's command compiles what it imports once; without this, each of the tests' would.
-    install = ("pip", "install", "--compile-bytecode", "--python", str(python), str(wheel))
-    _run(uv, *install)
+    _run(uv, "pip", "install", "--python", str(python), str(wheel))
 
 
 def _run(uv: str, *words: str) -> None:
