@@ -31,7 +31,7 @@ class State(NamedTuple):
 def take_state() -> State:
     """Return the state of this process."""
     variables = {name: value for name, value in os.environ.items() if name not in OURS}
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
     clocks = [getattr(module, name) for module, name in CLOCKS]
     return State(variables, str(Path.cwd()), list(sys.path), handlers, clocks)
 
