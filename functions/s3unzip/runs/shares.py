@@ -108,9 +108,8 @@ def _level(loads: Mapping[str, float], limit: float) -> float:
 
 def _within(level: float, load_of_one: float) -> int:
     """Return how many workers of such a load are within `level`."""
-    if not load_of_one or math.isinf(level):
-        return 1 << 30
-    return int(level / load_of_one)
+    count = level / load_of_one if load_of_one else math.inf  # infinite also by a tiny load
+    return 1 << 30 if math.isinf(count) else int(count)
 
 
 class _Room:

@@ -100,6 +100,13 @@ def test_the_tenant_that_uses_least_is_served_first() -> None:
     assert admit(80, loud[:9], [*loud[9:], quiet]) == [quiet]
 
 
+def test_a_load_that_is_nearly_none_limits_nothing() -> None:
+    """A run whose load is the smallest number there is has what it wants beside a loud one."""
+    small = Bid("small", workers=3, load=5e-324)
+    loud = Bid("loud", workers=4, load=4 * MAX_LOAD)
+    assert share_workers(800, [small, loud])["small"] == 3
+
+
 @given(st.integers(1, 1_000), BIDS)
 def test_shares_hold_for_all_runs(workers: int, wanted: list[Bid]) -> None:
     """Each admitted run has a worker and at most what it wants; the first is always admitted."""
