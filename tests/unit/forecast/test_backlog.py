@@ -226,7 +226,9 @@ def test_memory_does_not_grow_with_the_archives() -> None:
         finally:
             tracemalloc.stop()
         assert census.archives == archives
-        ours = snapshot.filter_traces([tracemalloc.Filter(True, "*/forecast/census.py")])
+        ours = snapshot.filter_traces(
+            [tracemalloc.Filter(inclusive=True, filename_pattern="*/forecast/census.py")]
+        )
         kept.append(sum(one.size for one in ours.statistics("filename")))
     assert 0 < kept[1] < 2 * kept[0]
 

@@ -107,5 +107,8 @@ def test_memory_does_not_grow_with_the_archives() -> None:
     finally:
         tracemalloc.stop()
     assert (tally.looked, tally.census.archives) == (count, count)
-    ours = [tracemalloc.Filter(True, f"*/{name}") for name in ("backlog/*.py", "forecast/*.py")]
+    ours = [
+        tracemalloc.Filter(inclusive=True, filename_pattern=f"*/{name}")
+        for name in ("backlog/*.py", "forecast/*.py")
+    ]
     assert sum(one.size for one in kept.filter_traces(ours).statistics("filename")) < held
