@@ -65,7 +65,7 @@ class Intake(Construct):
             )
         )
         plan.add_environment(Variable.QUEUE, self.queue.queue_url)
-        # The reminder that runs wait for workers.
+        # The reminder that runs wait for workers, and copies of messages.
         plan.add_to_role_policy(
             iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.schedule import run_schedule
+from tests.simulation.seeds import run_seed
 
 if TYPE_CHECKING:
     from random import Random
@@ -19,4 +19,4 @@ def run_runs(data: bytes, chance: Random) -> bool:
     Raises:
         FailedScheduleError: the run ended otherwise than the documents say.
     """
-    return bool(run_schedule(chance.getrandbits(48)).injected)
+    return bool(run_seed(chance.getrandbits(48)).injected)

@@ -35,6 +35,7 @@ class ArchiveFacts(NamedTuple):
 
     members: tuple[MemberFacts, ...]
     broken: bool = False  # the index is refused
+    nested: tuple[tuple[str, ArchiveFacts], ...] = ()  # archives inside, by key
 
 
 class Written(NamedTuple):

@@ -196,7 +196,7 @@ class Model:
         self.must(ran, "reliability.md 1-3: an archive that was put has a run", self.current)
 
     def _check_end(self, run: str, state: RunState, *, calm: bool) -> None:
-        is_current = state.facts is self.versions[str(self.current)]
+        is_current = self._is_current(state.facts)
         if not state.reports:
             self.must(not is_current, "run-files.md: report.json, written last", run)
             return  # planned as the archive was replaced: it was never begun
@@ -220,6 +220,11 @@ class Model:
             self.must(len(told) == ends or verdict == REJECTED, "events.md: one event a run", told)
             twice = [key for key, times in state.written.items() if times > 1]
             self.must(not twice, "one completion: a member becomes visible once", twice)
+
+    def _is_current(self, facts: ArchiveFacts) -> bool:
+        """Say whether it is the archive that is there now, or inside of that."""
+        current = self.versions[str(self.current)]
+        return any(facts is one for one in (current, *(inner for _, inner in current.nested)))
 
     def _right_verdict(self, state: RunState) -> str:
         if state.facts.broken:

@@ -13,7 +13,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 
-from tests.simulation.schedule import FailedScheduleError, run_schedule, shrink
+from tests.simulation.schedule import FailedScheduleError
+from tests.simulation.seeds import run_seed, shrink
 
 SHOWN = 3  # failed schedules that are printed whole
 
@@ -45,7 +46,7 @@ def search(first: int, step: int, seconds: float) -> tuple[int, list[int]]:
         if time.monotonic() > until:
             return done, failures
         try:
-            run_schedule(seed)
+            run_seed(seed)
         except FailedScheduleError:
             failures.append(seed)
     raise AssertionError("count has no end")
@@ -75,7 +76,7 @@ def _find_one(first: int, seconds: float) -> int:
         if time.monotonic() > until:
             break
         try:
-            run_schedule(seed)
+            run_seed(seed)
         except FailedScheduleError as error:
             _say(str(error))
             return 1
@@ -85,7 +86,7 @@ def _find_one(first: int, seconds: float) -> int:
 def _replay(seed: int, without: frozenset[int]) -> int:
     """Run one schedule and show all that happened; of a failing one also its shortest form."""
     try:
-        ended = run_schedule(seed, without)
+        ended = run_seed(seed, without)
     except FailedScheduleError as error:
         _say(str(error))
         if not without:

@@ -47,10 +47,11 @@ class Recipe:
     damaged: str = ""  # the member, small or large, whose data is not what the directory says
     refused: bool = False  # one member's name cannot be a key
     broken: bool = False  # the index cannot be read
+    nested: int = 0  # members that are archives, the second of them damaged
 
 
-def choose_recipe(rng: random.Random, version: int) -> Recipe:
-    """Return a recipe by the rng."""
+def choose_recipe(rng: random.Random, version: int, depth: int = 0) -> Recipe:
+    """Return a recipe by the rng; with archives inside where they are extracted, too."""
     return Recipe(
         version,
         small=rng.choice((0, 1, 3, 8, 14)),
@@ -61,6 +62,7 @@ def choose_recipe(rng: random.Random, version: int) -> Recipe:
         damaged=rng.choice(("small", "stream", "copy")) if rng.random() < 0.25 else "",
         refused=rng.random() < 0.1,
         broken=rng.random() < 0.03,
+        nested=rng.randint(1, 2) if depth else 0,
     )
 
 
@@ -78,16 +80,21 @@ def older_objects(rng: random.Random, facts: ArchiveFacts) -> dict[str, bytes]:
     return found
 
 
+def inner_recipe(recipe: Recipe, number: int) -> Recipe:
+    """Return the recipe of an archive inside."""
+    return Recipe(10 * recipe.version + number, small=2 + number, damaged="small" * number)
+
+
 @lru_cache(maxsize=512)
-def make_archive(recipe: Recipe) -> tuple[bytes, ArchiveFacts]:
-    """Return the bytes of an archive, and what is to become of its members."""
+def make_archive(recipe: Recipe, prefix: str = PREFIX) -> tuple[bytes, ArchiveFacts]:
+    """Return the bytes of an archive, and what is to become of its members below `prefix`."""
     members: list[MemberFacts] = []
     entries: list[Entry] = []
     for name, body, method in _members(recipe):
         packed = _many_blocks(body) if name.startswith("deflated") else None
         entries.append(Entry(name, body, method, data=packed))
         right = not name.startswith(("damaged", ".."))
-        members.append(MemberFacts(PREFIX + name, body, right=right))
+        members.append(MemberFacts(prefix + name, body, right=right))
     data = bytearray(build(*entries, shape=Shape(comment=f"version {recipe.version}".encode())))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
@@ -96,7 +103,11 @@ def make_archive(recipe: Recipe) -> tuple[bytes, ArchiveFacts]:
                 data[start + info.compress_size // 2] ^= 0xFF
     if recipe.broken:
         del data[-30:]
-    return bytes(data), ArchiveFacts(tuple(members), broken=recipe.broken)
+    inside = {
+        f"{prefix}inner-{n}.zip": make_archive(inner_recipe(recipe, n), f"{prefix}inner-{n}/")[1]
+        for n in range(recipe.nested)
+    }
+    return bytes(data), ArchiveFacts(tuple(members), recipe.broken, tuple(inside.items()))
 
 
 def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:
@@ -117,6 +128,10 @@ def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:
     members += [(f"stream-{n}", rng.randbytes(5_300), deflated) for n in range(recipe.streams)]
     members += [(f"copy-{n}", rng.randbytes(2_300), stored) for n in range(recipe.copies)]
     members += [(f"split-{n}", rng.randbytes(6_000), stored) for n in range(recipe.split_copies)]
+    members += [
+        (f"inner-{n}.zip", make_archive(inner_recipe(recipe, n))[0], stored)
+        for n in range(recipe.nested)
+    ]
     for n in range(recipe.split_streams):
         words = [f"{rng.getrandbits(32):x}" for _ in range(300)]
         members.append((f"deflated-{n}", " ".join(rng.choices(words, k=4_000)).encode(), deflated))

@@ -65,6 +65,7 @@ class Execution:
     def __init__(self, world: World, name: str, data: Json) -> None:
         self.name = name
         self.status = "RUNNING"
+        self.redrives = 0  # so far
         self.over = Event(world.scheduler)  # set while it does not run
         self._world = world
         self.told = data  # the input
@@ -73,11 +74,16 @@ class Execution:
         self._inner: dict[Process, list[Process]] = {}  # Maps and branches, by what is around them
 
     def start(self) -> None:
-        """Begin, or go on after a failure."""
+        """Begin, or go on."""
         self.status = "RUNNING"
         self.over.clear()
         self._process = Process(f"execution {self.name}")
         self._world.scheduler.spawn(self._process, self._run)
+
+    def redrive(self) -> None:
+        """Go on after a failure."""
+        self.redrives += 1
+        self.start()
 
     def stop(self) -> None:
         """Stop it; what it has invoked goes on."""
@@ -175,7 +181,8 @@ class Execution:
 
         for branch in waiting:
             self._world.scheduler.spawn(inner, partial(work, branch))
-        over.wait()
+        if waiting:  # else it was stopped after its last branch had ended
+            over.wait()
         if errors:
             self._kill(inner)
             raise errors[0]

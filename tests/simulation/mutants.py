@@ -254,6 +254,66 @@ MUTANTS = (
         "        self._pending.append((sent, bytearray()))\n"
         "        self._free.append(self._buffer)\n",
     ),
+    Mutant(
+        "nested-archives-not-queued",
+        "handlers/report.py",
+        'queue_nested(open_client("sqs"), worker, requests)',
+        "len(list(requests))",
+    ),
+    Mutant(
+        "nested-archives-not-queued-again",
+        "aws_lambda/intake/archive.py",
+        "publish(report, _requests_inside(intake, report, taken), config, intake.context)",
+        "publish(report, [], config, intake.context)",
+    ),
+    Mutant(
+        "nested-members-elsewhere",
+        "reporting/nested.py",
+        '    return key[: -len(SUFFIX)] + "/"\n',
+        '    return key + "/"\n',
+    ),
+    Mutant(
+        "nested-archives-of-complete-runs-only",
+        "reporting/nested.py",
+        "frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})",
+        "frozenset({Verdict.COMPLETED})",
+    ),
+    Mutant(
+        "uploads-forgotten-by-a-new-program",
+        "local/runner.py",
+        "        abort_run(run, context, calls)\n        records.forget()\n",
+        "        records.forget()\n",
+    ),
+    Mutant(
+        "redrive-of-a-program-keeps-the-stop",
+        "local/runner.py",
+        "    else:\n        records.delete_stop()\n",
+        "    else:\n        pass\n",
+    ),
+    Mutant(
+        "second-pass-not-told",
+        "local/runner.py",
+        "            settled = _do_redo(summary, context, pool)\n",
+        "            _do_redo(summary, context, pool)\n",
+    ),
+    Mutant(
+        "message-not-replaced",
+        "aws_lambda/intake/messages.py",
+        "    if message.is_copy or message.attempts == 1:\n",
+        "    if message.attempts:\n",
+    ),
+    Mutant(
+        "late-failure-reported",
+        "handlers/report.py",
+        "        if _is_redriven(failure, step):\n",
+        "        if not failure:\n",
+    ),
+    Mutant(
+        "probe-of-a-failed-planner-left",
+        "reporting/page_writer.py",
+        "    abort_probes(records, context.stores.destination(report.destination), calls)\n",
+        "",
+    ),
 )
 
 

@@ -18,6 +18,7 @@ from s3unzip.model import Options, encode
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.ports import ObjectFacts
 from tests.model.facts import NEVER, OVERWRITE, SKIP_UNCHANGED, ViolationError
+from tests.model.nested import check_nested
 from tests.model.run import Model
 from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive, older_objects
 from tests.simulation.faults import FaultPlan
@@ -30,9 +31,12 @@ from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tests.simulation.archives import Recipe
 
 REDRIVES = 4  # that an operator tries, once nothing goes wrong any more
+NESTED = 3  # last digit of the seeds whose archives have archives inside
 RETRIED = 0.3  # of the schedules whose runs have failed members
 
 
@@ -66,27 +70,21 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     scheduler = Scheduler(rng)
     faults = FaultPlan.choose(rng, skipped)
     rule = rng.choice((OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER))
-    versions = [choose_recipe(rng, version) for version in range(3)]
+    depth = int(seed % 10 == NESTED)
+    versions = [choose_recipe(rng, version, depth) for version in range(3)]
     older = older_objects(rng, make_archive(versions[0])[1]) if rng.random() < 0.3 else {}
     world = World(scheduler, faults, Model(rule, older))
-    _put_older(world, older)
+    put_older(world, older, versions)
     services = Services(world)
     try:
-        with substituted(scheduler), deployed(world, services, rule):
+        with substituted(scheduler), deployed(world, services, rule, depth=depth):
             _put_archives(world, services, versions)
             operator = Operator(world, services, MACHINE)
             world.abort = operator.abort
             _run_to_the_end(world, operator)
-        stored = {key: one.body for key, one in world.members.objects.items()}
-        uploads = {
-            upload: pending.facts.metadata["s3unzip-run"]
-            for upload, pending in world.members.pending.items()
-        }
-        if world.model.violations:
-            raise world.model.violations[0]
-        world.model.all_quiet(stored, uploads, calm=faults.calm)
+        check_end(world)
     except (ViolationError, StuckError) as error:
-        told = _describe(seed, error, world, rule, versions)
+        told = describe(seed, error, world, rule, versions)
         sentence = str(error).split(" -- ", 1)[0]
         raise FailedScheduleError(told, sentence, faults.number) from error
     finally:
@@ -95,29 +93,21 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     return Ended(seed, scheduler.steps, tuple(faults.injected), tuple(world.trace))
 
 
-def shrink(seed: int) -> FailedScheduleError | None:
-    """Leave out the faults that a failing schedule does not need; None if it does not fail.
+def check_end(world: World) -> None:
+    """Compare what is there when all is quiet with the model.
 
-    What is left fails for the same sentence of the documents, and no fault of it can be left out
-    alone.
+    Raises:
+        ViolationError: something happened that the documents forbid.
     """
-    found = _failure(seed, frozenset())
-    if found is None:
-        return None
-    skipped: frozenset[int] = frozenset()
-    for number in range(found.faults, 0, -1):
-        fewer = _failure(seed, skipped | {number})
-        if fewer is not None and fewer.sentence == found.sentence:
-            found, skipped = fewer, skipped | {number}
-    return found
-
-
-def _failure(seed: int, skipped: frozenset[int]) -> FailedScheduleError | None:
-    try:
-        run_schedule(seed, skipped)
-    except FailedScheduleError as error:
-        return error
-    return None
+    stored = {key: one.body for key, one in world.members.objects.items()}
+    uploads = {
+        upload: pending.facts.metadata["s3unzip-run"]
+        for upload, pending in world.members.pending.items()
+    }
+    if world.model.violations:
+        raise world.model.violations[0]
+    world.model.all_quiet(stored, uploads, calm=world.faults.calm)
+    check_nested(world.model)
 
 
 def _put_archives(world: World, services: Services, recipes: list[Any]) -> None:
@@ -142,10 +132,17 @@ def _put_archives(world: World, services: Services, recipes: list[Any]) -> None:
     world.scheduler.spawn(Process("somebody"), put)
 
 
-def _put_older(world: World, older: dict[str, bytes]) -> None:
+def put_older(world: World, older: dict[str, bytes], recipes: Iterable[Recipe]) -> None:
+    """Put what lies at the destination before any run."""
     for key, body in older.items():
         metadata = {"zip-crc32": f"{crc32(body):08x}", "s3unzip-run": "older"}
         world.members.put(key, body, ObjectFacts("text/plain", metadata), if_absent=False)
+    for recipe in recipes:  # an archive inside may be there already
+        facts = make_archive(recipe)[1]
+        for inner, known in facts.nested:
+            stored = world.members.objects.get(inner)
+            if stored and any(stored.body == member.body for member in facts.members):
+                world.model.versions[stored.etag] = known
 
 
 def _run_to_the_end(world: World, operator: Operator) -> None:
@@ -173,10 +170,15 @@ def object_created() -> dict[str, Any]:
 
 @contextmanager
 def deployed(
-    world: World, services: Services, rule: str, tuning: Mapping[str, float] = TUNING
+    world: World,
+    services: Services,
+    rule: str,
+    tuning: Mapping[str, float] = TUNING,
+    *,
+    depth: int = 0,
 ) -> Iterator[None]:
     """Let the functions find the simulated services in place of AWS."""
-    options = Options(on_conflict=rule)  # type: ignore[arg-type]  # a value of the enumeration
+    options = Options(on_conflict=rule, nested_depth=depth)  # type: ignore[arg-type]  # a value of the enumeration
     variables = {
         Variable.ENVIRONMENT: "simulated",
         Variable.WORK_BUCKET: "work",
@@ -191,9 +193,6 @@ def deployed(
     kept = {name: names[name] for name in ("S3Stores", "AwsSession", "make_tuning")}
     before = dict(os.environ)
     metrics, told = telemetry.metrics, vars(telemetry.metrics)
-    logger = logging.getLogger(SERVICE)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
     try:
         told["flush_metrics"] = metrics.clear_metrics  # else each invocation writes a line
         _forget()
@@ -202,9 +201,9 @@ def deployed(
         names["AwsSession"] = lambda: services
         # The settings have lower bounds: those of S3, and what is worth a request.
         names["make_tuning"] = lambda _: Tuning(**tuning)  # type: ignore[arg-type]  # int and float fields
-        yield
+        with quiet():
+            yield
     finally:
-        logger.setLevel(level)
         told.pop("flush_metrics", None)
         names.update(kept)
         os.environ.clear()
@@ -212,12 +211,25 @@ def deployed(
         _forget()
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Write no lines of the log."""
+    logger = logging.getLogger(SERVICE)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _forget() -> None:
     for cached in (environment.open_worker, environment.open_client, environment._session):
         cached.cache_clear()
 
 
-def _describe(seed: int, error: Exception, world: World, rule: str, recipes: list[Any]) -> str:
+def describe(seed: int, error: Exception, world: World, rule: str, recipes: list[Any]) -> str:
+    """Return all that is needed to see a failure again."""
     without = ",".join(map(str, sorted(world.faults.skipped)))
     lines = [
         f"seed {seed}: {error}",

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
-from tests.simulation.machine import StateMachine
+from tests.simulation.machine import MACHINE, StateMachine
 from tests.simulation.scheduler import Process, ProcessDiedError
 from tests.simulation.threads import Waiters
 
@@ -140,12 +140,19 @@ class Services:
         """Tell the report function when an execution fails, at least once."""
         world = self.world
         execution = self.machine.executions[name]
+        redrives = execution.redrives
 
         def follow() -> None:
             execution.over.wait()
             if execution.status != "SUCCEEDED":
                 told = json.dumps(execution.told)
-                detail = {"name": name, "status": execution.status, "input": told}
+                detail = {
+                    "name": name,
+                    "stateMachineArn": MACHINE,
+                    "status": execution.status,
+                    "redriveCount": redrives,
+                    "input": told,
+                }
                 for _ in range(2 if world.faults.injects(Fault.TWICE, "failure") else 1):
                     self.tell_failure({"detail": detail})
 
@@ -153,7 +160,7 @@ class Services:
 
     def redrive(self, name: str) -> None:
         """Let an execution that ended early go on."""
-        self.machine.executions[name].start()
+        self.machine.executions[name].redrive()
         self.watch(name)
 
     def tell_failure(self, event: Json) -> None:
@@ -248,7 +255,7 @@ class Services:
         found = self._call(f"describe {name}", lambda: self.machine.executions.get(name))
         if found is None:
             raise UnknownError
-        return {"status": found.status}
+        return {"status": found.status, "redriveCount": found.redrives}
 
     def _redrive_execution(self, executionArn: str) -> None:  # noqa: N803 - boto3's
         name = executionArn.rpartition(":")[2]

@@ -11,6 +11,7 @@ from s3unzip.errors import ConflictError, ServiceFaultError
 from s3unzip.stores.calls import Calls
 from tests.disposal import MemoryDisposal
 from tests.memory import MemorySource, MemoryWork
+from tests.model.nested import learn_nested
 from tests.simulation.faults import Fault
 from tests.simulation.threads import ClockOf
 
@@ -186,6 +187,7 @@ class SimulatedDestination:
         stored = self._bucket.objects[key]
         run = stored.facts.metadata["s3unzip-run"]
         self._world.model.object_visible(key, stored.body, run, self._world.attempt())
+        learn_nested(self._world.model, run, key, stored.etag)
 
 
 class SimulatedWork:
@@ -238,6 +240,10 @@ class SimulatedWork:
 
         def effect() -> None:
             self._memory.delete(names)
+            for name in names:
+                if name.startswith("outcomes/"):  # a run on one machine that begins anew
+                    task = name.removeprefix("outcomes/").removesuffix(".jsonl")
+                    self._world.model.runs[self._run].outcomes.pop(task, None)
             if "stop.json" in names:
                 self._world.model.stop_changed(self._run, there=False)
 

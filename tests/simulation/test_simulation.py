@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.simulation.mutants import MUTANTS, PACKAGE, Mutant, hunt
-from tests.simulation.schedule import FailedScheduleError, run_schedule, shrink
+from tests.simulation.schedule import FailedScheduleError
+from tests.simulation.seeds import run_seed, shrink
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # What these found is in docs/contributing/simulation.md, "What it found".
 FOUND = (
-    59, 148, 172, 301, 307, 398, 418, 544, 645, 797, 871, 889, 994, 1144, 1294, 1365, 1388, 2284,
-    2632, 3004,
+    59, 148, 156, 172, 301, 307, 398, 418, 544, 645, 797, 871, 889, 994, 1144, 1217, 1294, 1365,
+    1388, 1485, 2284, 2632, 2684, 3004, 4667,
 )  # fmt: skip
 SHORT = 120  # schedules of the short form: bounded work, not time
 DIGEST = """
 import hashlib
-from tests.simulation.schedule import run_schedule
+from tests.simulation.seeds import run_seed
 for seed in range(20):
-    print(hashlib.sha256(repr(run_schedule(seed).trace).encode()).hexdigest())
+    print(hashlib.sha256(repr(run_seed(seed).trace).encode()).hexdigest())
 """
 
 
@@ -35,20 +36,18 @@ for seed in range(20):
 def test_runs_end_as_the_documents_say(first: int) -> None:
     """Whatever goes wrong at whichever call, the model finds nothing that the documents forbid."""
     for seed in range(first, first + 10):
-        run_schedule(seed)
+        run_seed(seed)
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_found_seeds_stay_mended(seed: int) -> None:
     """A schedule that once showed a fault does not show it any more."""
-    run_schedule(seed)
+    run_seed(seed)
 
 
 def test_a_seed_replays_exactly() -> None:
     """The same seed is the same schedule in another process, whatever its order of sets."""
-    here = [
-        hashlib.sha256(repr(run_schedule(seed).trace).encode()).hexdigest() for seed in range(20)
-    ]
+    here = [hashlib.sha256(repr(run_seed(seed).trace).encode()).hexdigest() for seed in range(20)]
     there = subprocess.run(
         [sys.executable, "-c", DIGEST],
         env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -61,7 +60,7 @@ def test_a_seed_replays_exactly() -> None:
 
 def test_most_schedules_have_faults_of_every_kind() -> None:
     """Each kind of fault is injected somewhere in a few schedules, and most schedules have some."""
-    ended = [run_schedule(seed) for seed in range(60)]
+    ended = [run_seed(seed) for seed in range(60)]
     kinds = {fault.split()[0] for one in ended for fault in one.injected}
     assert kinds >= {"throttle", "refuse", "lose", "delay", "crash", "crash-after", "overwrite"}
     assert sum(bool(one.injected) for one in ended) > 40
@@ -80,7 +79,7 @@ def test_a_failure_says_its_seed_and_shrinks(monkeypatch: pytest.MonkeyPatch) ->
 
 def _fails(seed: int) -> bool:
     try:
-        run_schedule(seed)
+        run_seed(seed)
     except FailedScheduleError:
         return True
     return False

@@ -11,7 +11,7 @@ from s3unzip.aws_lambda.admission.opening import REMINDER, open_door
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import read_requests
 from s3unzip.aws_lambda.intake.archive import take_archive
-from s3unzip.aws_lambda.intake.claims import Message
+from s3unzip.aws_lambda.intake.messages import is_replaced, read_message
 from s3unzip.aws_lambda.lease import hold, retry_wait
 from s3unzip.aws_lambda.telemetry import logger, publish
 from s3unzip.aws_lambda.tracing import trace
@@ -33,23 +33,27 @@ def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: 
 
     After a fault the message is made visible again, with a wait.
     """
-    attempts = int(record["attributes"]["ApproximateReceiveCount"])
+    message = read_message(record)
     try:
         config = open_worker()
         context = config.context(lambda_context)
-        if record["body"] == REMINDER:
+        if message.body == REMINDER:
             open_door(context).look()
+            return True
+        requests = list(read_requests(message.body, config, time.time()))
+        may_be_held = bool(requests) and config.tuning.max_direct_members > 0
+        if may_be_held and is_replaced(message, open_client("sqs"), config.queue):
             return True
         memory, tuning = int(lambda_context.memory_limit_in_mb), config.tuning
         function = one_function(memory, member_seconds=tuning.member_seconds)
-        for request in read_requests(record["body"], config, time.time()):
-            take_archive(request, Message(record["messageId"], attempts), context, function)
+        for request in requests:
+            take_archive(request, message, context, function)
     except Exception as error:  # noqa: BLE001 - a message fails, not the batch
-        wait = retry_wait(attempts, error)
+        wait = retry_wait(message.attempts, error)
         if isinstance(error, ClaimedError):
-            logger.info("run is held", attempts=attempts, next_seconds=wait)
+            logger.info("run is held", attempts=message.attempts, next_seconds=wait)
         else:
-            logger.exception("plan failed", attempts=attempts, next_seconds=wait)
+            logger.exception("plan failed", attempts=message.attempts, next_seconds=wait)
         lease.release(record["receiptHandle"], wait)
         return False
     return True

@@ -51,6 +51,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
     ending = failure or event
     if failure:
+        if _is_redriven(failure, step):
+            logger.info("execution was redriven", run=failure["name"])
+            return _nothing_left(failure["status"])
         _release(failure["name"], ending, step)
         # The summary is the plan's last object: without it there is nothing to settle by.
         plan = RunRecords.open(worker.stores, run_of(failure["name"]), calls).find_summary()
@@ -77,6 +80,22 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return {"verdict": settled.report.verdict.value, **again}
 
 
+def _is_redriven(failure: dict[str, Any], step: Context) -> bool:
+    """Say whether a failed execution was redriven since: it reports its own end.
+
+    The failure comes late if the function could not take it before. DescribeExecution may return an
+    older state ("eventually consistent"), so its count is compared, not its status.
+    """
+    if "redriveCount" not in failure:
+        return False
+    known: int = failure["redriveCount"]
+    return open_door(step, failure["stateMachineArn"]).count_redrives(failure["name"]) > known
+
+
+def _nothing_left(verdict: str) -> dict[str, Any]:
+    return {"verdict": verdict, **asdict(next_round(0, None))}
+
+
 def _release(execution: str, ending: dict[str, Any], step: Context) -> None:
     """Give the workers of an execution to others; a fault is no reason not to report the run.
 
@@ -98,12 +117,12 @@ def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:
     report = unplanned_report(failure, step.clock.now())
     calls = step.calls()
     if is_refused(report, report.run, step, calls):
-        return {"verdict": report.verdict.value, **asdict(next_round(0, None))}
+        return _nothing_left(report.verdict.value)
     report = write_refusal(report, step, calls)
     record_archive(report)
     note_failure(RunRecords.open(worker.stores, report.run), failure)
     announce(open_client("events"), worker, report)
-    return {"verdict": report.verdict.value, **asdict(next_round(0, None))}
+    return _nothing_left(report.verdict.value)
 
 
 def _end(run: Run, settled: Settled, ending: dict[str, Any], step: Context) -> None:

@@ -14,10 +14,13 @@ from s3unzip.runs.step import Step
 from s3unzip.stores.ports import Upload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s3unzip.context import Context
     from s3unzip.model import Run
+    from s3unzip.runs.records import RunRecords
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import ObjectFacts
+    from s3unzip.stores.ports import Destination, ObjectFacts
 
 
 def begin_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> Upload:
@@ -50,16 +53,46 @@ def abort_leftovers(step: Step) -> int:
 
     Uploads of other runs to the same keys are left alone.
     """
-    calls, destination = step.calls, step.destination
     names = step.records.list_uploads()
     if not names:
         return 0
-    found = calls.run("list", lambda: list(destination.uploads(step.run.key_prefix)))
+    found = step.calls.run("list", partial(_list_uploads, step.destination, step.run.key_prefix))
     if not found:
         return 0
-    records = step.records.read_uploads(names)
-    keys = {record.key for record in records if record.upload_id is None}
-    ids = {record.upload_id for record in records}
+    return _abort(found, step.records.read_uploads(names), step.destination, step.calls)
+
+
+def abort_probes(records: RunRecords, destination: Destination, calls: Calls) -> int:
+    """Abort the uploads of a run that has no plan; return how many there were.
+
+    A planner begins one upload, to try the destination, and may be killed before it aborts it.
+    """
+    names = records.list_uploads()
+    if not names:
+        return 0
+    begun = records.read_uploads(names)
+    keys = {record.key for record in begun}  # one, except if the archive was replaced
+    found = [
+        upload
+        for key in sorted(keys)
+        for upload in calls.run("list", partial(_list_uploads, destination, key))
+    ]
+    return _abort(found, begun, destination, calls)
+
+
+def _list_uploads(destination: Destination, prefix: str) -> list[Upload]:
+    return list(destination.uploads(prefix))
+
+
+def _abort(
+    found: Sequence[Upload],
+    begun: Sequence[UploadRecord],
+    destination: Destination,
+    calls: Calls,
+) -> int:
+    """Abort those of `found` that are on record."""
+    keys = {record.key for record in begun if record.upload_id is None}
+    ids = {record.upload_id for record in begun}
     ours = [upload for upload in found if upload.key in keys or upload.upload_id in ids]
     for upload in ours:
         calls.run("abort", partial(destination.abort_upload, upload))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from s3unzip.objects.upload_registry import abort_probes
 from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, render_page
 from s3unzip.runs.records import RunRecords
 
@@ -116,6 +117,8 @@ def _steps(summary: PlanSummary, columns: Columns) -> Sequence[Phase]:
 def write_refusal(report: Report, context: Context, calls: Calls | None = None) -> Report:
     """Write ``report.html``, then ``report.json`` of a run without tasks; return the report.
 
+    Uploads that a killed planner of this run left are aborted first.
+
     Args:
         report: with the requests of the plan.
         context: of this worker.
@@ -125,7 +128,9 @@ def write_refusal(report: Report, context: Context, calls: Calls | None = None) 
         StorageError: the run store cannot be written.
         ServiceFaultError: try again later.
     """
-    records = RunRecords.open(context.stores, report.run, calls or context.calls())
+    calls = calls or context.calls()
+    records = RunRecords.open(context.stores, report.run, calls)
+    abort_probes(records, context.stores.destination(report.destination), calls)
     return records.write_page_and_report(
         report.counting, lambda whole: make_page(whole, environment=context.environment)
     )

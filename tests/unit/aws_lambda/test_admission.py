@@ -336,6 +336,15 @@ def test_an_old_run_keeps_its_workers() -> None:
     assert list(world.ledger.held) == ["run-1"]
 
 
+def test_redrives_that_nobody_can_count() -> None:
+    """An execution that is not described counts as not redriven: its failure is reported."""
+    world = World(1)
+    world.door.start(bid(1), INPUT)
+    assert world.door.count_redrives("run-1") == 0
+    world.states.broken = {"describe_execution"}
+    assert world.door.count_redrives("run-1") == 0
+
+
 def test_two_functions_that_admit_the_same_run() -> None:
     """It is started once: the other finds its entry gone, or its execution there."""
     world = World(1)

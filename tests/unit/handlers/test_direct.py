@@ -11,11 +11,12 @@ import pytest
 
 from s3unzip import run_files
 from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws_lambda.events import NESTED
 from s3unzip.aws_lambda.intake.archive import take_archive
-from s3unzip.aws_lambda.intake.claims import Message
+from s3unzip.aws_lambda.intake.messages import KEPT_ID, Message
 from s3unzip.direct.bundle import Claim, pack, unpack
 from s3unzip.errors import ClaimedError
-from s3unzip.model import Location, Report, Request, Verdict, decode, encode
+from s3unzip.model import Options, Report, Verdict, decode, encode
 from s3unzip.operate.reconcile import reconcile
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.platforms import one_function
@@ -87,7 +88,7 @@ def replace_records(account: Account, **changes: object) -> Claim:
 def take(key: str, message: Message) -> None:
     """Take an archive as the handler does for one message."""
     worker = open_worker()
-    request = Request(Location("s3", "arrivals", key), worker.destination)
+    request = worker.request(key)
     function = one_function(1_769, member_seconds=0.000_3)
     take_archive(request, message, worker.context(Invocation()), function)
 
@@ -199,6 +200,43 @@ def test_an_event_that_could_not_be_sent(
     take("a.zip", Message("another", 1))
     assert account.receive(heard) == []
     assert puts(account) == 20
+
+
+def test_a_copy_is_the_message_that_it_replaces(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Only a copy sends the event that nobody could note as missing.
+
+    A dead letter that an operator moved back has another id, but the body of the copy.
+    """
+    functions = deploy(**{Variable.EVENT_BUS: "missing"})
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    # As if the work bucket had refused that, too.
+    claim = replace_records(account, unannounced=False, until=time.time() - 1)
+    take("a.zip", Message("a duplicate", 1))
+    copy = json.dumps({**object_created("a.zip"), KEPT_ID: claim.holder})
+    account.client("events").create_event_bus(Name="missing")
+    heard = account.listen("missing")
+    assert functions.plan(copy) == []
+    assert len(account.receive(heard)) == 1
+    assert puts(account) == 20
+
+
+def test_archives_inside_are_queued_by_whoever_announces_the_run(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """A later delivery that finds the records of the run queues them, as the first one would."""
+    options = {Variable.OPTIONS: encode(Options(nested_depth=1)).decode()}
+    functions = deploy(**options, **{Variable.EVENT_BUS: "missing"})
+    account.put("a.zip", archive(Entry("inside.zip", archive())))
+    functions.plan(object_created("a.zip"))
+    sqs, url = account.client("sqs"), account.variables[Variable.QUEUE]
+    sqs.purge_queue(QueueUrl=url)
+    account.client("events").create_event_bus(Name="missing")
+    take("a.zip", Message(unpack(records(account)[1])[0].holder, 2))
+    (queued,) = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    assert json.loads(queued["Body"])[NESTED]["source"]["key"] == "out/a/inside.zip"
 
 
 @pytest.mark.usefixtures("extracted")

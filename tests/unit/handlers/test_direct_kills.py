@@ -82,11 +82,16 @@ def invoke(record: dict[str, Any], seconds: float | None) -> float:
         return time.monotonic() - began
 
 
-def deliver_again(record: dict[str, Any]) -> None:
-    """Deliver the message until it is done, as the queue does."""
+def deliver_again(account: Account, record: dict[str, Any]) -> None:
+    """Deliver the message again, and the copy that replaces it until it is done, as SQS does."""
     again = {**record, "attributes": {"ApproximateReceiveCount": "2"}}
+    assert plan.handler({"Records": [again]}, Invocation()) == {"batchItemFailures": []}
+    sqs, url = account.client("sqs"), account.variables[Variable.QUEUE]
+    found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=600)
+    (body,) = (one["Body"] for one in found["Messages"] if record["messageId"] in one["Body"])
+    copy = {**record, "messageId": "copy", "body": body}
     deadline = time.monotonic() + HANG_SECONDS
-    while plan.handler({"Records": [again]}, Invocation())["batchItemFailures"]:
+    while plan.handler({"Records": [copy]}, Invocation())["batchItemFailures"]:
         assert time.monotonic() < deadline
         time.sleep(0.2)
 
@@ -117,7 +122,7 @@ def check_kill(functions: Functions, members: dict[str, bytes], seconds: float, 
     invoke(record, seconds)
     reported = any(key.endswith("report.json") for key in set(account.objects("work")) - before)
     started = set(account.executions())
-    deliver_again(record)
+    deliver_again(account, record)
     for run in set(account.executions()) - started:
         functions.plan_run(run)
         functions.extract(run)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from s3unzip import run_files
 from s3unzip.handlers import planner, report
-from s3unzip.model import Verdict
+from s3unzip.model import UploadRecord, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
 from tests.unit.handlers.pipeline import Functions, object_created
@@ -113,6 +114,64 @@ def test_an_archive_that_is_overwritten_before_it_is_planned(
     found = records(started, run).find_report()
     assert found is not None
     assert (found.run, found.verdict) == (run, Verdict.SOURCE_CHANGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """Step Functions, of which an execution was redriven so often."""
+
+    redrives: int
+
+    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:  # noqa: N803
+        """Return what the API reference of DescribeExecution says."""
+        return {"executionArn": executionArn, "status": "RUNNING", "redriveCount": self.redrives}
+
+
+@pytest.mark.parametrize(("redrives", "reported"), [(0, True), (1, False)])
+def test_a_failure_that_comes_after_the_redrive(
+    started: Functions,
+    account: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    redrives: int,
+    *,
+    reported: bool,
+) -> None:
+    """It writes and sends nothing: the redriven execution reports its own end."""
+    (run,) = account.executions()
+    heard = account.listen()
+    states = "s3unzip.aws_lambda.admission.opening.open_client"
+    monkeypatch.setattr(states, lambda _: Redriven(redrives))
+    detail = {
+        "name": run,
+        "stateMachineArn": account.outputs["StateMachineArn"],
+        "status": "FAILED",
+        "redriveCount": 0,
+        "input": json.dumps(started.told(run)),
+    }
+    answer = report.handler({"detail": detail}, started.invocation)
+    assert answer["verdict"] == "FAILED"
+    assert len(account.receive(heard)) == reported
+    assert (records(started, run).find_report() is not None) is reported
+
+
+@pytest.mark.parametrize("newer", [None, bytes(70_000)], ids=["failed", "refused"])
+def test_the_upload_of_a_killed_planner_is_aborted(
+    started: Functions, account: Account, newer: bytes | None
+) -> None:
+    """It was begun to try the destination. The run has no plan, and so nothing to settle by."""
+    (run,) = account.executions()
+    s3 = account.client("s3")
+    for key in ("a/d/f0.txt", "another run's"):
+        s3.create_multipart_upload(Bucket="members", Key=key)
+    records(started, run).write_upload("probe", UploadRecord("a/d/f0.txt"))
+    if newer is None:
+        detail = {"name": run, "status": "FAILED", "input": json.dumps(started.told(run))}
+        report.handler({"detail": detail}, started.invocation)
+    else:
+        account.put("a.zip", newer)
+        assert call_planner(started, run) == {"refused": True}
+    left = s3.list_multipart_uploads(Bucket="members")["Uploads"]
+    assert [upload["Key"] for upload in left] == ["another run's"]
 
 
 def test_a_planner_that_fails_is_reported(started: Functions, account: Account) -> None:

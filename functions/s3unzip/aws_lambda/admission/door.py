@@ -114,6 +114,15 @@ class Door:
         if drop_run(self.store, run) and self.machine:
             self.balance()
 
+    def count_redrives(self, execution: str) -> int:
+        """Return how often an execution was redriven; 0 if Step Functions does not say."""
+        try:
+            answer = self.states.describe_execution(executionArn=self._execution(execution))
+        except (BotoCoreError, ClientError) as error:
+            logger.warning("execution is not described", run=execution, error=str(error))
+            return 0
+        return answer.get("redriveCount", 0)
+
     def look(self) -> None:
         """Look for entries that were left behind, and remind again while runs wait."""
         ledger = self._drop_ended(read_ledger(self.store))

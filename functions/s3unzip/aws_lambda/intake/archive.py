@@ -26,16 +26,20 @@ from s3unzip.aws_lambda.refusals import is_refused
 from s3unzip.aws_lambda.sources import end_source_again
 from s3unzip.aws_lambda.telemetry import bind_run, logger, record_plan
 from s3unzip.direct.bundle import Claim, pack
+from s3unzip.direct.held_source import DirectStores
+from s3unzip.direct.memory_store import MemoryRunStore
 from s3unzip.direct.plan import holds_directory, plan_direct
 from s3unzip.errors import ClaimedError, NotFoundError, SourceChangedError
 from s3unzip.model import Report, Run, decode, run_id
 from s3unzip.planning.archive import make_plan
 from s3unzip.planning.reading import read_tail
+from s3unzip.reporting.nested import nested_requests
 from s3unzip.run_files import CLAIMS, REPORT, RUN
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.intake.claims import Message, Taken
+    from s3unzip.aws_lambda.intake.claims import Taken
+    from s3unzip.aws_lambda.intake.messages import Message
     from s3unzip.context import Context
     from s3unzip.model import Request
     from s3unzip.platforms import Platform
@@ -100,7 +104,12 @@ def _take_version(intake: Intake) -> None:
         return
     until = context.clock.now() + context.clock.remaining()
     claim = Claim(intake.run, intake.message.id, until, intake.message.attempts)
-    hold = Hold(claim_name(intake.run, tail.modified), claim)
+    _take_claimed(intake, Hold(claim_name(intake.run, tail.modified), claim))
+
+
+def _take_claimed(intake: Intake, hold: Hold) -> None:
+    """Claim the run and do it, or do what its holder may have left."""
+    context, claim = intake.context, hold.claim
     store = open_worker().stores.run_store(CLAIMS, intake.calls)
     taken = take_claim(store, hold.name, claim)
     if taken is None:
@@ -154,10 +163,19 @@ def _tell_again(intake: Intake, name: str, taken: Taken) -> None:
     records = RunRecords.open(config.stores, claim.run, intake.calls)
     may_be_silent = claim.holder == intake.message.id or claim.attempt > 1 or claim.unannounced
     if may_be_silent or records.find_report() is None:
-        publish(decode(taken.files[REPORT], Report), config, intake.context)
+        report = decode(taken.files[REPORT], Report)
+        publish(report, _requests_inside(intake, report, taken), config, intake.context)
         if claim.unannounced:
             body = pack(taken.files, replace(claim, unannounced=False))
             config.stores.run_store(CLAIMS, intake.calls).write(name, [body])
+
+
+def _requests_inside(intake: Intake, report: Report, taken: Taken) -> list[Request]:
+    """Return the requests for the archives inside an archive whose records are a bundle."""
+    context = intake.context
+    stores = DirectStores(context.stores, intake.tail, MemoryRunStore(taken.files))
+    run = decode(taken.files[RUN], Run)
+    return list(nested_requests(run, report, replace(context, stores=stores)))
 
 
 def _plan_here(intake: Intake, hold: Hold) -> None:

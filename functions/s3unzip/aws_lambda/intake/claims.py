@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 RUNNING, ENDED = "RUNNING", "SUCCEEDED"  # as Step Functions calls them
 
 
-class Message(NamedTuple):
-    """The queue's message that an invocation works on."""
-
-    id: str
-    attempts: int  # this one included
-
-
 class Hold(NamedTuple):
     """A claim that an invocation has; `name` is its object's."""
 

@@ -30,12 +30,14 @@ from s3unzip.run_files import CLAIMS
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.aws_lambda.intake.claims import Hold
     from s3unzip.context import Context
     from s3unzip.direct.bundle import Claim
     from s3unzip.direct.plan import DirectPlan
-    from s3unzip.model import Report
+    from s3unzip.model import Report, Request
 
 
 def run_direct(plan: DirectPlan, hold: Hold, context: Context) -> None:
@@ -66,19 +68,17 @@ def _finish(
 ) -> None:
     """Write records and report, and tell of the run."""
     run = plan.summary.run
-    requests = list(nested_requests(run, report, plan.context)) if run.options.nested_depth else []
+    requests = list(nested_requests(run, report, plan.context))
     RunRecords(plan.records).write_report(report)
     _keep(plan, hold.name, hold.claim, config, context)
     announced = False
     try:
-        publish(report, config, context)
+        publish(report, requests, config, context)
         announced = True
     finally:
         if not announced:  # a message of an operator shall send the event
             _keep(plan, hold.name, replace(hold.claim, unannounced=True), config, context)
     end_source(run, report, context)
-    if requests:
-        logger.info("nested", queued=queue_nested(open_client("sqs"), config, requests))
     record_archive(report)
 
 
@@ -90,9 +90,13 @@ def _keep(
     config.stores.run_store(CLAIMS, context.calls()).write(name, [bundle])
 
 
-def publish(report: Report, config: LambdaConfig, context: Context) -> None:
-    """Write the report of a run and announce it."""
+def publish(
+    report: Report, requests: Sequence[Request], config: LambdaConfig, context: Context
+) -> None:
+    """Write the report of a run, queue the archives inside its archive, and announce it."""
     RunRecords.open(config.stores, report.run, context.calls()).write_report(report)
+    if requests:
+        logger.info("nested", queued=queue_nested(open_client("sqs"), config, requests))
     announce(open_client("events"), config, report)
 
 
