@@ -26,6 +26,8 @@ S3_ANSWERS = {
     "stranger": (403, "InvalidAccessKeyId"),
     "forged": (403, "SignatureDoesNotMatch"),
     "late": (403, "RequestTimeTooSkewed"),
+    "elsewhere": (400, "AuthorizationHeaderMalformed"),
+    "below": (409, "ObjectParentIsFile"),
 }
 
 

@@ -90,7 +90,7 @@ def test_a_retry_that_does_not_end(bench: Bench, bucket: Refusing) -> None:
     bucket.error = ThrottledError("503 SlowDown of s3://out")
     report = again(retry_failed, first, bench)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
-    assert report.message == "1 members were not tried again: 503 SlowDown of s3://out"
+    assert report.message == "1 member was not tried again: 503 SlowDown of s3://out"
     bucket.error = None
     assert again(retry_failed, report, bench).verdict is Verdict.COMPLETED
 

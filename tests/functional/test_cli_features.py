@@ -49,7 +49,7 @@ def test_test_tells_which_member_is_damaged(program: Program) -> None:
         for source in ("damaged.zip", f"{web.url}/d.zip"):
             ended = program.run("test", source, "-w", "1")
             assert ended.code == 1
-            assert "3 members are sound, 1 are not" in ended.err
+            assert "3 members are sound, 1 is not" in ended.err
             assert "The data does not have the declared CRC-32. (crc-mismatch)" in ended.err
             assert "bad.txt" in ended.err
 

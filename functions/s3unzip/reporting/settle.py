@@ -261,10 +261,12 @@ def _verdict(
         return stop.verdict, stop.reason, stop.message
     cause = stop.message if stop is not None else "their tasks did not end"
     if missing:
-        return Verdict.FAILED, TASKS_FAILED, f"{missing:,} members have no outcome: {cause}"
+        shown = "1 member has" if missing == 1 else f"{missing:,} members have"
+        return Verdict.FAILED, TASKS_FAILED, f"{shown} no outcome: {cause}"
     if failed and unretried and stop is not None:
         again = sum(task.members for task in unretried)
-        return Verdict.FAILED, TASKS_FAILED, f"{again:,} members were not tried again: {cause}"
+        shown = "1 member was" if again == 1 else f"{again:,} members were"
+        return Verdict.FAILED, TASKS_FAILED, f"{shown} not tried again: {cause}"
     if failed:
         return Verdict.COMPLETED_WITH_ERRORS, None, None
     return Verdict.COMPLETED, None, None

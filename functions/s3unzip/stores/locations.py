@@ -11,6 +11,8 @@ from s3unzip.errors import UsageError
 from s3unzip.model import Location
 
 STANDARD_INPUT = Location("stdin", "", "stdin")
+# What is typed instead of s3://, and is hardly a path; ./s3:/a is one.
+_MEANT = re.compile(r"(s3:/?|s3//|arn:aws[a-z-]*:s3:::)(?=[^/])", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", re.IGNORECASE)
 
 
@@ -55,6 +57,9 @@ def _parse(text: str) -> Location:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator:
+        meant = _MEANT.match(text)
+        if meant is not None:
+            raise UsageError(f"{text}: no location; did you mean s3://{text[meant.end() :]}?")
         return _local(Path(text))
     if scheme == "file":
         return _local(Path(unquote(urlsplit(text).path)))

@@ -10,6 +10,7 @@ from s3unzip.cli.terminal.figures import (
     printable,
     printable_name,
     show_bytes,
+    show_count,
     show_dollars,
     show_seconds,
 )
@@ -64,3 +65,11 @@ def test_sizes_read_well(size: int, text: str) -> None:
 def test_dollars_read_well() -> None:
     """Four digits for cents' fractions, two for dollars."""
     assert (show_dollars(0.12345), show_dollars(50.4466)) == ("$0.1235", "$50.45")
+    assert (show_dollars(0), show_dollars(0.0000264)) == ("$0", "$0.000026")
+    assert show_dollars(0.00004) == "$0.00004"
+
+
+def test_counts() -> None:
+    """One of a thing is not several."""
+    assert (show_count(1, "member"), show_count(2_000, "member")) == ("1 member", "2,000 members")
+    assert show_count(0, "directory", "directories") == "0 directories"

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from s3unzip.api.batch import BatchProgress
-from s3unzip.cli.terminal.figures import printable, show_bytes
+from s3unzip.cli.terminal.figures import printable, show_bytes, show_count
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.progress import Figures, RunDisplay
 from s3unzip.cli.terminal.warnings import warn
@@ -79,7 +79,7 @@ class BatchOutput(BatchProgress):
         """Count an archive; say what is wrong with one that ended without a report."""
         self.display.ended_one()
         if end.error is not None:
-            self.display.say(f"{end.source}: {end.error}")
+            self.display.say(_name_once(end.source, end.error))
 
     def print(self, batch: Batch) -> None:
         """Print the end of all archives: a table, or one object of JSON."""
@@ -106,15 +106,21 @@ def print_batch(batch: Batch) -> None:
     right = sum(end.exit_code == 0 for end in batch.archives)
     size = show_bytes(sum(report.bytes_out for report in reports))
     sys.stderr.write(
-        f"{right:,} of {len(batch.archives):,} archives are extracted: {done:,} members, {size}; "
-        f"{failed:,} members failed\n"
+        f"{right:,} of {show_count(len(batch.archives), 'archive')} "
+        f"{'is' if len(batch.archives) == 1 else 'are'} extracted: "
+        f"{show_count(done, 'member')}, {size}; {show_count(failed, 'member')} failed\n"
     )
+
+
+def _name_once(source: str, error: str) -> str:
+    """Return an error with the archive that it is about; most of them name it themselves."""
+    return error if error.startswith(f"{source}:") else f"{source}: {error}"
 
 
 def _cells(end: ArchiveEnd) -> tuple[str, ...]:
     report = end.report
     if report is None:
-        return ("ERROR", "", "", "", f"{printable(end.source)}: {printable(end.error or '')}")
+        return ("ERROR", "", "", "", printable(_name_once(end.source, end.error or "")))
     count = f"{report.extracted + report.unchanged:,}"
     failed = f"{report.failed + report.missing:,}"
     why = f": {printable(report.message)}" if report.message else ""

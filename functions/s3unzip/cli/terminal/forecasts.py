@@ -189,6 +189,10 @@ def _cost(forecast: Forecast) -> Table:
         else "nothing that is paid for by use"
     )
     for line in cost.lines:
-        quantity = f"{line.quantity:,.0f} {line.unit}" + ("" if line.unit == "GB-s" else "s")
+        if not line.quantity:
+            continue
+        quantity = f"{line.quantity:,.0f} {line.unit}" + (
+            "" if line.unit == "GB-s" or line.quantity == 1 else "s"
+        )
         table.add_row(line.service, line.item, quantity, f"${line.dollars:,.6f}")
     return table

@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
+from s3unzip.cli.terminal.figures import (
+    printable,
+    printable_name,
+    show_bytes,
+    show_count,
+    show_seconds,
+)
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.model import Verdict
 from s3unzip.reporting.next_step import next_command
@@ -57,7 +63,9 @@ def print_test(report: Report, stream: TextIO | None = None) -> None:
         out.write(f"  help: {explain(report.reason).advice}\n")
     if report.verdict is not Verdict.REJECTED:
         seconds = show_seconds(max(report.finished - report.started, 1e-9))
-        out.write(f"  {report.extracted:,} members are sound, {report.failed:,} are not; ")
+        verbs = ("is" if report.extracted == 1 else "are", "is" if report.failed == 1 else "are")
+        out.write(f"  {show_count(report.extracted, 'member')} {verbs[0]} sound, ")
+        out.write(f"{report.failed:,} {verbs[1]} not; ")
         out.write(f"{show_bytes(report.bytes_out)} decoded in {seconds}\n")
     _print_failures(report, out)
 
@@ -90,10 +98,10 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
         (report.failed, "failed"),
         (report.missing, "without outcome"),
         (report.excluded, "excluded"),
-        (report.directories, "directories"),
+        (report.directories, "directory" if report.directories == 1 else "directories"),
     ]
     shown = ", ".join(f"{count:,} {name}" for count, name in counts if count)
-    out.write(f"  {report.members:,} members: {shown or 'none'}\n")
+    out.write(f"  {show_count(report.members, 'member')}: {shown or 'none'}\n")
     seconds = max(report.finished - report.started, 1e-9)
     done = report.extracted + report.unchanged
     out.write(f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written")
@@ -108,7 +116,7 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
     slowed = f", {requests.throttled:,} throttled" if requests.throttled else ""
     out.write(
         f"  requests: {requests.get:,} GET, {requests.put:,} PUT, "
-        f"{requests.part + requests.copy:,} parts, {requests.head + requests.list:,} HEAD and "
+        f"{show_count(requests.part + requests.copy, 'part')}, {requests.head + requests.list:,} HEAD and "
         f"LIST{retried}{slowed}\n"
     )
     for code, count in report.warnings.items():

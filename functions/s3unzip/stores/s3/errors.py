@@ -121,6 +121,10 @@ DENIED = frozenset(
     }
 )
 UNTRUSTED = "UntrustedCertificate"  # not from S3: there was no answer
+IN_THE_WAY = (
+    "an object has the name of a folder of this key, and this server keeps objects as files: "
+    "choose another --prefix"
+)
 ADVICE = {
     UNTRUSTED: "name the file of a certificate to trust in AWS_CA_BUNDLE",
     "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
@@ -131,9 +135,11 @@ ADVICE = {
     "KMS.NotFoundException": "the KMS key does not exist in this region",
     "NoSuchBucket": "check the bucket's name, the region and the endpoint",
     "NoSuchKey": "check the key",
+    "ObjectParentIsFile": IN_THE_WAY,  # VersityGW
     "RequestTimeTooSkewed": "set this machine's clock",
     "SignatureDoesNotMatch": "check the credentials (AWS_SECRET_ACCESS_KEY)",
     "XAdminUserNotFound": "check the credentials (AWS_ACCESS_KEY_ID)",
+    "XMinioParentIsObject": IN_THE_WAY,
 }
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
