@@ -24,7 +24,7 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_dollars(dollars: float) -> str:
-    """Return dollars with as many digits as say something: ``$50.45``, ``$0.1235``, ``$0.00003``."""
+    """Return dollars with as many digits as say something: ``$50.45``, ``$0.00003``."""
     if dollars == 0:
         return "$0"
     if dollars < 0.0001:

@@ -116,8 +116,8 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
     slowed = f", {requests.throttled:,} throttled" if requests.throttled else ""
     out.write(
         f"  requests: {requests.get:,} GET, {requests.put:,} PUT, "
-        f"{show_count(requests.part + requests.copy, 'part')}, {requests.head + requests.list:,} HEAD and "
-        f"LIST{retried}{slowed}\n"
+        f"{show_count(requests.part + requests.copy, 'part')}, "
+        f"{requests.head + requests.list:,} HEAD and LIST{retried}{slowed}\n"
     )
     for code, count in report.warnings.items():
         sentence = explain(code).sentence
