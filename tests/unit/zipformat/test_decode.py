@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 import tracemalloc
 import zlib
+from random import Random
 
 import pytest
 import zstandard
@@ -236,6 +238,29 @@ def test_streams_one_after_the_other(method: int) -> None:
     assert decode_whole(member, data, Policy()) == b"one two"
     for step in (1, 2, 3, 7, 50):
         assert decode(member, data, step) == b"one two"
+
+
+@pytest.mark.parametrize("method", [BZIP2, XZ])
+def test_a_stream_may_end_far_inside_of_what_came(method: int) -> None:
+    """The next stream begins where the one before it ended, however much came at once."""
+    contents = [Random(seed).randbytes(40_000) for seed in (1, 2)]
+    data = b"".join(compress(method, content) for content in contents)
+    member = member_of(method, data, b"".join(contents))
+    assert decode(member, data, len(data)) == b"".join(contents)
+
+
+def test_deflate_may_begin_with_blocks_that_hold_nothing() -> None:
+    """More empty blocks than one call takes yield nothing, and the content follows."""
+    empty = bytes.fromhex("000000ffff") * 30_000  # stored blocks of no byte (RFC 1951, 3.2.4)
+    data = empty + compress(DEFLATE, TEXT)
+    assert decode(member_of(DEFLATE, data, TEXT), data, len(data)) == TEXT
+
+
+def test_xz_needs_more_than_its_dictionary() -> None:
+    """The limit is for the dictionary; what liblzma needs besides is added."""
+    data = lzma.compress(TEXT, preset=0)  # 256 KiB
+    policy = Policy(limits=Limits(decoder_memory=1 * MIB))
+    assert decode(member_of(XZ, data, TEXT), data, len(data), policy) == TEXT
 
 
 @pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
