@@ -6,7 +6,7 @@
 * `boundary`: where segments begin, to the bit (needs numpy)
 * `scan`: what a segment leaves behind while the bytes before it are unknown
 * `link`: the true 32 KiB before each segment
-* `extract`: a segment's bytes
+* `inflate`: a segment's bytes
 * `crc32_combine` (isal): the checksum of the whole from the checksums of the parts
 * `split`: all of these composed over a ``read(span)`` (needs numpy)
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from s3unzip.deflate.errors import DeflateError as DeflateError
     from s3unzip.deflate.errors import SegmentRecordError as SegmentRecordError
-    from s3unzip.deflate.extract import inflate_segment as inflate_segment
     from s3unzip.deflate.inflate import Arrival as Arrival
     from s3unzip.deflate.inflate import Ending as Ending
     from s3unzip.deflate.inflate import SegmentInflater as SegmentInflater
+    from s3unzip.deflate.inflate import inflate_segment as inflate_segment
     from s3unzip.deflate.link import LinkedSegment as LinkedSegment
     from s3unzip.deflate.link import link_segments as link_segments
     from s3unzip.deflate.plan import Layout as Layout
@@ -59,8 +59,7 @@ if not TYPE_CHECKING:
         {
             "isal.isal_zlib": ("crc32_combine",),
             "s3unzip.deflate.errors": ("DeflateError", "SegmentRecordError"),
-            "s3unzip.deflate.extract": ("inflate_segment",),
-            "s3unzip.deflate.inflate": ("Arrival", "Ending", "SegmentInflater"),
+            "s3unzip.deflate.inflate": ("Arrival", "Ending", "SegmentInflater", "inflate_segment"),
             "s3unzip.deflate.link": ("LinkedSegment", "link_segments"),
             "s3unzip.deflate.plan": ("Layout", "Span", "cut", "segment_span"),
             "s3unzip.deflate.scan": ("ScannedSegment", "SegmentScan"),
