@@ -1,8 +1,8 @@
 """Inflate from one bit to another with a given window: compressed bytes in, pieces out.
 
 The scan (with invented windows) and the extraction (with the true window) both use
-`SegmentInflater`. It never raises for bad data: it returns where it arrived. `inflate_segment` is the
-strict form, which raises. Neither checks a CRC: the directory declares one for all segments together.
+`SegmentInflater`. It never raises for bad data: it returns where it arrived. `inflate_segment` is
+the strict form, which raises. Neither checks a CRC: the directory declares one for all segments.
 """
 
 from __future__ import annotations
