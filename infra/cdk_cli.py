@@ -53,7 +53,8 @@ def install_cdk() -> None:
 
 
 def _shim() -> str:
-    node, script = shlex.quote(str(NODE)), shlex.quote(str(SCRIPT))
+    # Without links: a checkout of links to another one, as tests make it, may go before this file.
+    node, script = shlex.quote(str(NODE.resolve())), shlex.quote(str(SCRIPT))
     return (
         "#!/bin/sh\n"
         "# Written by `make cdk`.\n"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from infra import NODE, cdk_cli
 from infra.asset import ensure_asset
 from infra.bundle import ROOT
 from infra.cdk_cli import COMMAND
@@ -56,6 +57,20 @@ def test_the_cli_builds_what_the_tests_build(asset: Path, tmp_path: Path, dev: S
     assert done.returncode == 0, done.stdout + done.stderr
     theirs = read_template(tmp_path / "checkout" / "cdk.out", "s3unzip-dev")
     assert theirs == read_template(dev.path.parent, "s3unzip-dev")
+
+
+def test_the_command_outlives_a_checkout_of_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`.venv/bin/cdk` names the files themselves, not the links of the checkout that wrote it."""
+    (tmp_path / "checkout").symlink_to(NODE.parent)
+    command = tmp_path / "cdk"
+    monkeypatch.setattr(cdk_cli, "COMMAND", command)
+    monkeypatch.setattr(cdk_cli, "NODE", tmp_path / "checkout" / NODE.name)
+    monkeypatch.setattr(cdk_cli, "NPM_OPTIONS", ("--version",))  # installs nothing
+    cdk_cli.install_cdk()
+    assert str(NODE.resolve()) in command.read_text()
+    assert str(tmp_path) not in command.read_text()
 
 
 def test_listing_builds_no_asset(tmp_path: Path) -> None:
