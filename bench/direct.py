@@ -71,7 +71,7 @@ def measure_direct() -> Iterator[tuple[str, float, float]]:
             pipeline = DeployedPipeline.create(assembly, aws.environment)
             with FaultProxy(port, shape=Shape(latency=LATENCY)) as proxy:
                 _slow_down(pipeline, proxy)
-                latency = _probe(pipeline, proxy)
+                latency = probe_latency(pipeline, proxy)
                 _measure(pipeline, proxy, CASES[0], "first")  # the cold start
                 for case in CASES:
                     seconds = [
@@ -88,7 +88,7 @@ def _slow_down(pipeline: DeployedPipeline, proxy: FaultProxy) -> None:
     functions.update_function_configuration(FunctionName=name, Environment={"Variables": changed})
 
 
-def _probe(pipeline: DeployedPipeline, proxy: FaultProxy) -> Latency:
+def probe_latency(pipeline: DeployedPipeline, proxy: FaultProxy) -> Latency:
     """Return the latency of a request through the proxy."""
     s3 = boto3.client(
         "s3",

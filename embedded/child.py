@@ -7,7 +7,9 @@ this process group.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import runpy
 import signal
 import sys
@@ -60,6 +62,26 @@ def _serve_ranges_of_versions() -> None:
     s3["_get_object"] = get_object
 
 
+def _slow_down_puts() -> None:
+    """Answer some PUT requests late, as EMBEDDED_SLOW_PUTS says: seconds, a space, and a pattern.
+
+    The regular expression is searched in the path, ``/bucket/key``. So the tasks of a bench can
+    take seconds without using a processor.
+    """
+    seconds, _, wanted = os.environ.get("EMBEDDED_SLOW_PUTS", "").partition(" ")
+    if not wanted:
+        return
+    s3, slow = import_module("ministack.services.s3"), re.compile(wanted)
+    answer_at_once = s3.handle_request
+
+    async def handle_request(method: str, path: str, *given: Any, **named: Any) -> Any:
+        if method == "PUT" and slow.search(path):
+            await asyncio.sleep(float(seconds))
+        return await answer_at_once(method, path, *given, **named)
+
+    vars(s3)["handle_request"] = handle_request
+
+
 def _enforce_what_aws_documents() -> None:
     """Install the rules of `embedded.strict`, unless the variable EMBEDDED_STRICT is 0."""
     if os.environ.get("EMBEDDED_STRICT", "1") == "0":
@@ -72,6 +94,7 @@ if __name__ == "__main__":
     threading.Thread(target=_watch_parent, daemon=True).start()
     _serve_ranges_of_versions()
     _hasten_checksums()
+    _slow_down_puts()
     _enforce_what_aws_documents()
     sys.argv = ["ministack"]
     runpy.run_module("ministack", run_name="__main__", alter_sys=True)

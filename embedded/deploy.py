@@ -147,12 +147,19 @@ def synthesize(
     return Assembly(assembly, template.name.removesuffix(".template.json"))
 
 
-def start_aws(*, auth: bool = False, port: int = 0, wait_scale: float = 1.0) -> EmbeddedAws:
+def start_aws(
+    *, auth: bool = False, port: int = 0, wait_scale: float = 1.0, slow_puts: str = ""
+) -> EmbeddedAws:
     """Return a MiniStack, not started, whose functions find their dependencies.
 
     All waits of the state machine, including those before a retry, take `wait_scale` of their time.
+    `slow_puts` is seconds, a space, and a pattern: PUT requests to such paths take so long.
     """
-    variables = {"PYTHONPATH": str(prepare_dependencies()), "SFN_WAIT_SCALE": str(wait_scale)}
+    variables = {
+        "PYTHONPATH": str(prepare_dependencies()),
+        "SFN_WAIT_SCALE": str(wait_scale),
+        "EMBEDDED_SLOW_PUTS": slow_puts,
+    }
     return EmbeddedAws(auth=auth, port=port, variables=variables)
 
 

@@ -30,7 +30,7 @@ class Job(NamedTuple):
     id: str
     kind: str
     floor: float  # lower bound by bandwidth and CPU
-    fixed: float = 0.0  # after the first bytes, in addition to `floor`: the last part's upload
+    fixed: float = 0.0  # in addition to `floor`: the last part's upload, the outcomes
     lanes: int = 1  # concurrent PUTs
     first_lanes: int = rates.FIRST_PUTS  # when it begins
     members: int = 0  # small members, one PUT for each
@@ -76,6 +76,7 @@ class Demand:
             id=f"scan-{task.id}",
             kind="scan",
             floor=max(length / self._download(), cpu + 2 * rates.BOUNDARY_SECONDS),
+            fixed=2 * self._platform.put.mean,  # what was found, then the report
             gets=TASK_GETS + math.ceil(length / self._tuning.read_piece),
             puts=2,
         )
@@ -93,6 +94,7 @@ class Demand:
             id=task.id,
             kind=task.kind.value,
             floor=max(reading, task.size / self._out, cpu),
+            fixed=platform.put.mean,  # the outcomes
             lanes=lanes,
             members=task.members,
             body_seconds=mean / platform.upload_rate,

@@ -92,11 +92,14 @@ def _simulate_direct(
 
 
 def _jobs_of(workload: Workload, platform: Platform, tuning: Tuning, gets: int) -> tuple[Job, ...]:
-    """Return the demand of each task; `gets` ranges have its data outside the tail."""
+    """Return the demand of each task; `gets` ranges have its data outside the tail.
+
+    The outcomes stay in memory.
+    """
     demand = Demand(platform, tuning, 1)
     return tuple(
         demand.job_of(task)._replace(
-            gets=gets, puts=task.members, first_lanes=rates.DIRECT_FIRST_PUTS
+            gets=gets, puts=task.members, first_lanes=rates.DIRECT_FIRST_PUTS, fixed=0.0
         )
         for task in workload.tasks
     )

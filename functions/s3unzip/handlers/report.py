@@ -72,9 +72,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if failure or not settled.left:
         record_archive(settled.report, first=first)
         _end(run, settled, ending, step)
-        end_source(run, settled.report, step)
-        if not failure:
+        if not failure:  # before the archive is moved, which may take minutes
             _release(execution, ending, step)
+        end_source(run, settled.report, step)
     earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}

@@ -1,12 +1,14 @@
-"""Finds archives that never got a verdict.
+"""Finds archives that never got a verdict, and those that should be gone after their runs.
 
 S3 sends an event at least once, but may send one for two writes of an unversioned key, and somebody
-may purge a queue. So `reconcile` lists the bucket, computes each archive's run id as the planner
-does, and looks up the run.
+may purge a queue. A function may be killed after it wrote a run's report, and before it deleted,
+moved or tagged the archive. So `reconcile` lists the bucket, computes each archive's run id as the
+planner does, and looks up the run.
 """
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal
 
@@ -17,12 +19,13 @@ from s3unzip.aws_lambda.environment import read_orders
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.errors import NotFoundError
 from s3unzip.local.clock import LocalClock
-from s3unzip.model import Location, Request, run_id
+from s3unzip.model import Location, Request, SourceState, run_id
 from s3unzip.operate.direct_runs import is_claimed
 from s3unzip.operate.queue import ArchiveEvent, send_events
 from s3unzip.operate.runs import RUNNING
 from s3unzip.operate.waiting import WAITING
 from s3unzip.planning.parts import read_whole_tail
+from s3unzip.reporting.after_success import is_left
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
 from s3unzip.zipformat import TAIL_LENGTH, Limits
@@ -33,21 +36,29 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
     from s3unzip.aws_lambda.environment import RunDefaults
-    from s3unzip.model import Pin
+    from s3unzip.model import Pin, Report
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.stores.ports import Source
 
 THREADS = 32  # archives that are looked up concurrently
+# The longest time of a function: an action that is pending for longer was cut off.
+ACTION_SECONDS = 900.0
+
+State = Literal["no run", "not finished", "archive left"]
 
 
 class Unsettled(Struct, frozen=True):
-    """An archive without a verdict."""
+    """An archive without a verdict, or one that was to be deleted, moved or tagged.
+
+    ``no run``: the event never came. ``not finished``: the run never ended. ``archive left``: the
+    run is COMPLETED, and what was to follow has not happened.
+    """
 
     source: Location
     size: int  # bytes
     put: float  # Unix seconds
     run: str
-    state: Literal["no run", "not finished"]  # the event never came, or the run never ended
+    state: State
 
 
 class Reconciliation(Struct, frozen=True):
@@ -80,7 +91,10 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
 
 
 def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
-    """Queue the events of `archives` again; return how many. No existing run restarts."""
+    """Queue the events of `archives` again; return how many.
+
+    No existing run restarts; one whose archive is left deletes, moves or tags it.
+    """
     events = (ArchiveEvent(archive.source, archive.put) for archive in archives)
     return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
 
@@ -91,11 +105,13 @@ def _look(
     """Return the problem of an archive's run, the state of an active run, or None."""
     source = Location("s3", orders.trigger.bucket, archive["Key"])
     request = Request(source, orders.destination, orders.options)
-    store = runs.stores.source(source)
+    store, put = runs.stores.source(source), archive["LastModified"].timestamp()
     try:
         pin = store.head(source)
-        if runs.records(run_id(request, pin)).find_report() is not None:
-            return None
+        run = run_id(request, pin)
+        report = runs.records(run).find_report()
+        if report is not None:
+            return _after(report, Unsettled(source, pin.size, put, run, "archive left"))
         pin = _join(store, source)
     except NotFoundError:  # deleted after the listing
         return None
@@ -109,8 +125,16 @@ def _look(
     began = state is not None or records.exists()
     if not began and is_claimed(runs, run):
         return RUNNING
-    put = archive["LastModified"].timestamp()
     return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
+
+
+def _after(report: Report, left: Unsettled) -> Unsettled | str | None:
+    """Return `left` if the archive is left after its run; RUNNING while a function may be at it."""
+    after = report.after_success
+    if after is None or not is_left(report):
+        return None
+    recent = time.time() - report.finished < ACTION_SECONDS
+    return RUNNING if after.state is SourceState.PENDING and recent else left
 
 
 def _join(store: Source, source: Location) -> Pin:

@@ -38,13 +38,23 @@ class Bid(Struct, frozen=True):
     tenant: str = ""  # what names it; empty if the environment has no tenants
     workers: int = 1  # wanted
     load: float = 0.0  # with these workers: requests a second / the rate of one prefix
-    busy: float = 1.0  # the part of its time in which it needs workers
+    busy: float = 1.0  # with these workers: the part of its time in which it needs them
     order: float = 0.0  # Unix seconds: the archive's time; among the waiting, the earliest is first
 
     @property
     def load_of_one(self) -> float:
         """The load of one of its workers."""
         return self.load / self.workers
+
+    def busy_with(self, workers: int) -> float:
+        """Return the part of its time in which it needs its workers if it has so many.
+
+        Fewer workers take longer for the same tasks, and its start and its end stay as they are.
+        """
+        if self.busy >= 1:
+            return 1.0
+        work = self.busy / (1 - self.busy) * self.workers / workers  # in times of start and end
+        return work / (work + 1)
 
 
 def share_workers(workers: int, bids: Sequence[Bid]) -> dict[str, int]:
@@ -126,7 +136,7 @@ class _Room:
 
     def add(self, bid: Bid) -> None:
         least = min_workers(self._workers, bid)
-        self._taken += least * bid.busy
+        self._taken += least * bid.busy_with(least)
         self._load += bid.load_of_one
         self._runs += 1
         part = max(least / self._workers, bid.load_of_one / MAX_LOAD)
@@ -138,7 +148,10 @@ class _Room:
     def fits(self, bid: Bid) -> bool:
         if not self._runs:
             return True
-        taken = self._taken + min_workers(self._workers, bid) * bid.busy
+        # Room for half of its workers is enough: a worker that is asked for too early costs a few
+        # refused calls, and one that nobody asks for is lost.
+        least = min_workers(self._workers, bid)
+        taken = self._taken + least * bid.busy_with(least) / 2
         return taken <= self._workers and self._load + bid.load_of_one <= MAX_LOAD
 
 

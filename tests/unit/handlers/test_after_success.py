@@ -9,10 +9,12 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.model import Report, SourceState, Verdict, decode
+from s3unzip.model import Report, SourceState, Verdict, decode, encode
 from s3unzip.operate.finishing import redrive
+from s3unzip.operate.reconcile import ACTION_SECONDS, reconcile, start
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
@@ -158,6 +160,73 @@ def test_a_failure_changes_no_verdict_and_is_done_again(
     assert account.objects("arrivals") == {}
     assert account.objects("work", "done/") == {"done/t/a.zip": ARCHIVE}
     assert "out/a/d/0" not in account.objects("members")
+
+
+def leave_archive(functions: Functions, account: Account) -> Report:
+    """Extract an archive, and leave what a function leaves that is killed before the action.
+
+    That is the archive, whose bytes are put again, and a report that says "pending".
+    """
+    account.put("in/t/a.zip", ARCHIVE)
+    report = extract(functions, account)
+    assert state(report) is SourceState.DONE
+    account.put("in/t/a.zip", ARCHIVE)
+    assert report.after_success is not None
+    pending = replace(report.after_success, state=SourceState.PENDING)
+    changed = replace(report, after_success=pending)
+    name = f"runs/{report.run}/report.json"
+    account.put(name, encode(changed), "work")
+    assert state(find_report(account)) is SourceState.PENDING
+    return changed
+
+
+def test_a_killed_function_leaves_the_action_to_a_repeated_event(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """The run is known, and its report says "pending": the archive is deleted."""
+    functions = deploy(DELETE)
+    leave_archive(functions, account)
+    assert functions.plan(object_created("in/t/a.zip")) == []
+    assert account.objects("arrivals") == {}
+    assert state(find_report(account)) is SourceState.DONE
+
+
+def test_reconcile_finds_the_archive_that_a_killed_function_left(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Not while the function may be at work; later, its event is sent again and the action done."""
+    functions = deploy(DELETE)
+    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    report = leave_archive(functions, account)
+    found = reconcile(runs, 0.0)
+    assert (found.running, found.unsettled) == (1, ())
+    cut_off = replace(report, finished=report.finished - 2 * ACTION_SECONDS)
+    account.put(f"runs/{report.run}/report.json", encode(cut_off), "work")
+    found = reconcile(runs, 0.0)
+    assert [(one.run, one.state) for one in found.unsettled] == [(report.run, "archive left")]
+    assert start(runs, found.unsettled) == 1
+    assert functions.plan() == []
+    assert account.objects("arrivals") == {}
+    assert state(find_report(account)) is SourceState.DONE
+    assert reconcile(runs, 0.0).archives == 0
+
+
+def test_an_action_that_failed_is_found_at_once(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Nobody is at work on it, so nobody waits; an archive that is kept on purpose is not told."""
+    functions = deploy(MOVE)
+    account.put("in/t/a.zip", ARCHIVE)
+    account.put("done/t/a.zip", b"in the way", "work")
+    report = extract(functions, account)
+    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    (left,) = reconcile(runs, 0.0).unsettled
+    assert (left.run, left.state) == (report.run, "archive left")
+    assert report.after_success is not None
+    kept = replace(report.after_success, state=SourceState.KEPT)
+    changed = encode(replace(report, after_success=kept))
+    account.put(f"runs/{report.run}/report.json", changed, "work")
+    assert reconcile(runs, 0.0).unsettled == ()
 
 
 def test_a_known_event_does_nothing_more(

@@ -93,6 +93,30 @@ def test_short_runs_count_for_the_time_that_they_need_workers() -> None:
     assert len(admit(80, [], [replace(one, busy=0.5) for one in bids(99)])) == 20
 
 
+def test_fewer_workers_are_busy_for_longer() -> None:
+    """A run of one second on 8 workers needs a single one for 8 seconds of its 9.5."""
+    short = Bid("r", workers=8, busy=busy_part(8, 8.0, 8))
+    assert short.busy_with(8) == pytest.approx(short.busy)
+    assert short.busy_with(1) == pytest.approx(8 / 9.5)
+    assert Bid("r", workers=8).busy_with(1) == 1.0
+    assert 0 < replace(short, busy=1e-9).busy_with(1_000) < 1e-9
+
+
+def test_a_run_is_admitted_where_half_of_its_workers_have_room() -> None:
+    """Workers that others leave for a moment would be idle otherwise."""
+    runs = [replace(one, busy=busy_part(8, 8.0, 8)) for one in bids(99)]
+    # On 4 workers each gets one, for 84 % of its time: 4 such runs leave room for most of a fifth.
+    assert len(admit(4, [], runs)) == 5
+    assert len(admit(4, [], bids(99))) == 4
+
+
+def test_a_load_of_nearly_nothing_limits_nobody() -> None:
+    """The smallest numbers there are make no worker too many."""
+    tiny = replace(bids(1, workers=8)[0], run="tiny", load=2.3e-308)
+    shares = share_workers(100, [tiny, *bids(20, workers=8, load=4.0)])
+    assert shares["tiny"] >= 4
+
+
 def test_the_tenant_that_uses_least_is_served_first() -> None:
     """A tenant's first run passes another tenant's many."""
     loud = [replace(one, tenant="loud/") for one in bids(200)]

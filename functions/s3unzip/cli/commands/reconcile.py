@@ -1,4 +1,4 @@
-"""``reconcile``: find archives that never got a verdict."""
+"""``reconcile``: find archives that never got a verdict, or that were to be deleted or moved."""
 
 from __future__ import annotations
 
@@ -30,30 +30,34 @@ def reconcile_command(
         ),
     ] = 7.0,
     start: Annotated[
-        bool, typer.Option("--start", help="Queue the archives without a run again.")
+        bool,
+        typer.Option("--start", help="Queue the archives without a run, or left after it, again."),
     ] = False,
     json: o.Json = False,
 ) -> int:
     """Find archives whose event or verdict never came.
 
-    Compares the ingest bucket with the runs.
+    Compares the ingest bucket with the runs. Also finds archives that were to be deleted, moved
+    or tagged after their runs (``[after_success]``), and were not.
 
-    Exit code: 0 every archive has its verdict or is being extracted, 1 some have not.
+    Exit code: 0 every archive has its verdict or is being extracted, 1 some have not, or are left.
     """
     from s3unzip.cli.runs import open_deployed
     from s3unzip.operate import reconcile as reconciling
 
     runs = open_deployed(env, connection.config())
     found = reconciling.reconcile(runs, time.time() - days * DAY)
+    left = sum(one.state == "archive left" for one in found.unsettled)
     if json:
         print_json(found)
     else:
         sys.stdout.writelines(_line(one) for one in found.unsettled)
         sys.stdout.write(
             f"{found.archives:,} archives: {found.running:,} running, "
-            f"{len(found.unsettled):,} without a verdict\n"
+            f"{len(found.unsettled) - left:,} without a verdict"
+            + (f", {left:,} left after success\n" if left else "\n")
         )
-    lost = [one for one in found.unsettled if one.state == "no run"]
+    lost = [one for one in found.unsettled if one.state != "not finished"]
     if start and lost:
         count = reconciling.start(runs, lost)
         sys.stderr.write(f"{count:,} queued: s3unzip runs --env {env}\n")
@@ -62,6 +66,6 @@ def reconcile_command(
 
 def _line(one: Unsettled) -> str:
     when = datetime.fromtimestamp(one.put, UTC)
-    mend = "" if one.state == "no run" else f"  s3unzip redrive {one.run}"
+    mend = f"  s3unzip redrive {one.run}" if one.state == "not finished" else ""
     size = show_bytes(one.size)
     return f"{when:%Y-%m-%d %H:%M}  {one.state:12}  {size:>9}  {printable(str(one.source))}{mend}\n"

@@ -1,1 +1,0 @@
-"""Backlogs: many archives that are already there, queued by one command, and their summary."""
