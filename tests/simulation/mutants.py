@@ -291,28 +291,10 @@ MUTANTS = (
         "    else:\n        pass\n",
     ),
     Mutant(
-        "second-pass-not-told",
-        "local/runner.py",
-        "            settled = _do_redo(summary, context, pool)\n",
-        "            _do_redo(summary, context, pool)\n",
-    ),
-    Mutant(
         "message-not-replaced",
         "aws_lambda/intake/messages.py",
         "    if message.is_copy or message.attempts == 1:\n",
         "    if message.attempts:\n",
-    ),
-    Mutant(
-        "late-failure-reported",
-        "handlers/report.py",
-        "        if _is_redriven(failure, step):\n",
-        "        if not failure:\n",
-    ),
-    Mutant(
-        "probe-of-a-failed-planner-left",
-        "reporting/page_writer.py",
-        "    abort_probes(records, context.stores.destination(report.destination), calls)\n",
-        "",
     ),
 )
 
