@@ -90,6 +90,7 @@ class Environment(Section):
             explain_shortage(planner.memory, limits.members, limits.names_size)
             or self._explain_direct_runs(tuning)
             or self._explain_workers()
+            or self._explain_intake()
             or self._explain_tenants()
             or explain_overlap(self.ingest, self.destination, self.work)
             or explain_problem(self.after_success, self.ingest)
@@ -121,6 +122,31 @@ class Environment(Section):
             return (
                 f"runs.reserve: {runs.reserve} leaves no worker of runs.concurrency "
                 f"({runs.concurrency}): lower the one or raise the other"
+            )
+        return None
+
+    def _explain_intake(self) -> str | None:
+        """Return why Lambda has no room for all plan functions at once beside the workers.
+
+        It would throttle some, and after `intake.attempts` deliveries their messages are dead
+        letters. Workers with a reservation of their own leave all the rest.
+        """
+        at_once, functions = self.intake.concurrency, self.functions
+        reserved = functions.plan.reserved_concurrency
+        if at_once is None:
+            return None
+        if reserved is not None and at_once > reserved:
+            return (
+                f"intake.concurrency: {at_once} is more than "
+                f"functions.plan.reserved_concurrency ({reserved}): lower the one or raise the "
+                "other"
+            )
+        shared = reserved is None and functions.extract.reserved_concurrency is None
+        if shared and at_once >= self.runs.reserve:
+            return (
+                f"intake.concurrency: {at_once} is not below runs.reserve ({self.runs.reserve}), "
+                "what the workers leave to plans, reports and other functions: lower the one or "
+                "raise the other"
             )
         return None
 

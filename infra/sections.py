@@ -178,7 +178,9 @@ class IntakeSection(Section):
     """The queue between the event and the plan function."""
 
     batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
-    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None  # concurrent plans
+    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = (
+        None  # concurrent plans; less than runs.reserve
+    )
     attempts: Annotated[int, Field(ge=1, le=1_000)] = (
         5  # before an event goes to the dead-letter queue
     )

@@ -39,6 +39,10 @@ LAMBDA_REFILL = 100.0  # environments a second
 LAMBDA_CONCURRENCY = 1_000  # default of an account and Region; newer accounts have less
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 LAMBDA_SECONDS = 900.0
+# An SQS queue begins with five invocations at once, and adds up to 300 a minute.
+# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+QUEUE_FIRST_INVOCATIONS = 5
+QUEUE_MORE_INVOCATIONS = 5.0  # a second
 LAMBDA_VCPU_MB = 1_769  # memory that gives one vCPU
 
 # 625 Mbps sustained for each execution environment.

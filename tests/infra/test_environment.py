@@ -76,17 +76,66 @@ def test_shipped_environments_are_right(name: str) -> None:
             "runs.max_workers: 100 is more than functions.extract.reserved_concurrency (50)",
         ),
         ("[stack]", "[stack", "Expected ']'"),
+        (
+            "[runs]",
+            "[runs]\nconcurrency = 200\nreserve = 200",
+            (
+                "runs.reserve: 200 leaves no worker of runs.concurrency (200): lower the one or "
+                "raise the other"
+            ),
+        ),
+        (
+            "[ingest]",
+            '[ingest]\ntenants = ["in/acme/", "globex/"]',
+            (
+                "ingest.tenants: globex/ is not below ingest.prefix (in/), so its archives would "
+                "start no run: correct one of them"
+            ),
+        ),
+        (
+            "[runs]",
+            "[intake]\nconcurrency = 200\n[runs]",
+            "intake.concurrency: 200 is not below runs.reserve (200), what the workers leave to",
+        ),
+        (
+            "[functions.plan]",
+            "[intake]\nconcurrency = 9\n[functions.plan]\nreserved_concurrency = 8",
+            "intake.concurrency: 9 is more than functions.plan.reserved_concurrency (8): lower",
+        ),
     ],
 )
 def test_wrong_setting_is_one_line(tmp_path: Path, before: str, after: str, line: str) -> None:
     """The line names the file, the setting, and what it should be."""
-    (tmp_path / "dev.toml").write_text(DEV.replace(before, after, 1))
+    text = DEV.replace(before, after, 1)
+    if "tenants" in after:
+        text = text.replace('prefix = ""', 'prefix = "in/"', 1)
+    (tmp_path / "dev.toml").write_text(text)
     with pytest.raises(EnvironmentFileError) as caught:
         load_environment("dev", tmp_path)
     message = str(caught.value)
     assert message.startswith("infra/environments/dev.toml: ")
     assert line in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[runs]", "[intake]\nconcurrency = 199\n[runs]"),
+        (
+            "[functions.plan]",
+            "[intake]\nconcurrency = 300\n[functions.plan]\nreserved_concurrency = 300",
+        ),
+        (
+            "[functions.extract]",
+            "[intake]\nconcurrency = 300\n[functions.extract]\nreserved_concurrency = 100",
+        ),
+    ],
+)
+def test_plan_functions_that_have_room(tmp_path: Path, before: str, after: str) -> None:
+    """Below the reserve, or with a reservation of the plans or of the workers."""
+    (tmp_path / "dev.toml").write_text(DEV.replace(before, after, 1))
+    assert load_environment("dev", tmp_path).intake.concurrency in (199, 300)
 
 
 @pytest.mark.parametrize(

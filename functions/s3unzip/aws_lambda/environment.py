@@ -31,7 +31,7 @@ from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat import Limits, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
@@ -119,7 +119,7 @@ class LambdaConfig(Struct, frozen=True):
 
     def tenant_of(self, key: str) -> str:
         """Return the prefix of the tenant whose archive has this key; empty: of none."""
-        return max((one for one in self.tenants if key.startswith(one)), key=len, default="")
+        return tenant_of(self.tenants, key)
 
     def context(self, invocation: LambdaContext, end: float = math.inf) -> Context:
         """Return the context of one invocation that ends at `end`."""
@@ -180,6 +180,16 @@ def read_orders(variables: Mapping[str, str]) -> RunDefaults:
     return RunDefaults(trigger, destination, options, rule)
 
 
+def read_tenants(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the prefixes of archives that name a tenant each; empty: there are no tenants."""
+    return decode(variables.get(Variable.TENANTS) or "[]", tuple[str, ...])
+
+
+def tenant_of(tenants: Iterable[str], key: str) -> str:
+    """Return which of `tenants` an archive with this key belongs to; empty: none."""
+    return max((one for one in tenants if key.startswith(one)), key=len, default="")
+
+
 def read_scale(variables: Mapping[str, str]) -> Capacity:
     """Return the capacity from `variables`.
 
@@ -228,7 +238,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         max_cost=scale.max_cost,
         after_success=orders.after_success,
         workers=scale.workers,
-        tenants=decode(variables.get(Variable.TENANTS) or "[]", tuple[str, ...]),
+        tenants=read_tenants(variables),
     )
 
 

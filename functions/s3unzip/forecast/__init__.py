@@ -18,6 +18,6 @@ from s3unzip.forecast.fixtures import (
     make_tasks,
 )
 from s3unzip.forecast.steps import Step
-from s3unzip.forecast.ways import forecast_archive, merge_tasks
+from s3unzip.forecast.ways import choose_way, forecast_archive, merge_tasks
 from s3unzip.forecast.workload import Bin, Workload, count_sizes, make_workload
 from s3unzip.platforms import Latency, Platform, aws, local, one_function

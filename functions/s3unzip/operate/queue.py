@@ -19,7 +19,7 @@ from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.errors import ServiceFaultError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import SendMessageBatchRequestEntryTypeDef
@@ -36,9 +36,17 @@ class ArchiveEvent(Struct, frozen=True):
 
     source: Location
     put: float
+    group: str = ""  # message group: messages of a group delay each other, not those of others
 
 
-def send_events(client: SQSClient, queue: str, events: Iterable[ArchiveEvent], sender: str) -> int:
+def send_events(
+    client: SQSClient,
+    queue: str,
+    events: Iterable[ArchiveEvent],
+    sender: str,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
     """Queue the events of `events`, ten with one request; return how many.
 
     Args:
@@ -46,6 +54,7 @@ def send_events(client: SQSClient, queue: str, events: Iterable[ArchiveEvent], s
         queue: its URL.
         events: in the order in which they are sent.
         sender: who sends them, as the events say: "reconcile", "submit".
+        sleep: waits some seconds between two attempts.
 
     Raises:
         AccessDeniedError: sqs:SendMessage is missing.
@@ -53,9 +62,25 @@ def send_events(client: SQSClient, queue: str, events: Iterable[ArchiveEvent], s
     """
     count, left = 0, iter(events)
     while some := list(islice(left, MAX_BATCH)):
-        _send(client, queue, [_body(one, sender) for one in some])
+        entries = [_entry(number, one, sender) for number, one in enumerate(some)]
+        _send(client, queue, entries, sleep)
         count += len(some)
     return count
+
+
+def _entry(number: int, event: ArchiveEvent, sender: str) -> SendMessageBatchRequestEntryTypeDef:
+    """Return a message; messages with groups make the queue a fair queue.
+
+    Developer guide of SQS, "How Amazon SQS fair queues work": a message without a group is a tenant
+    of its own.
+    """
+    entry: SendMessageBatchRequestEntryTypeDef = {
+        "Id": str(number),
+        "MessageBody": _body(event, sender),
+    }
+    if event.group:
+        entry["MessageGroupId"] = event.group
+    return entry
 
 
 def _body(event: ArchiveEvent, sender: str) -> str:
@@ -73,17 +98,19 @@ def _body(event: ArchiveEvent, sender: str) -> str:
     )
 
 
-def _send(client: SQSClient, queue: str, bodies: Sequence[str]) -> None:
+def _send(
+    client: SQSClient,
+    queue: str,
+    entries: Sequence[SendMessageBatchRequestEntryTypeDef],
+    sleep: Callable[[float], None],
+) -> None:
     """Send one batch; messages that SQS refuses for now are sent again.
 
     API_SendMessageBatch: "can result in a combination of successful and unsuccessful actions".
     """
-    entries: list[SendMessageBatchRequestEntryTypeDef] = [
-        {"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)
-    ]
     for attempt in range(ATTEMPTS):
         if attempt:
-            time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311 - jitter
+            sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311 - jitter
         try:
             answer = client.send_message_batch(QueueUrl=queue, Entries=entries)
         except (BotoCoreError, ClientError) as error:

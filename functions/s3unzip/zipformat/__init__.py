@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.disks import ONE_DISK as ONE_DISK
     from s3unzip.zipformat.disks import Disks as Disks
     from s3unzip.zipformat.disks import count_disks as count_disks
+    from s3unzip.zipformat.disks import count_entries as count_entries
     from s3unzip.zipformat.disks import first_members as first_members
     from s3unzip.zipformat.disks import join_disks as join_disks
     from s3unzip.zipformat.errors import MemberError as MemberError
@@ -115,6 +116,7 @@ if not TYPE_CHECKING:
                 "ONE_DISK",
                 "Disks",
                 "count_disks",
+                "count_entries",
                 "first_members",
                 "join_disks",
             ),

@@ -20,10 +20,14 @@ from s3unzip.zipformat.directory.records import (
     EOCD_SIGNATURE,
     MAX_COMMENT,
     SENTINEL_16,
+    ZIP64_EOCD,
+    ZIP64_EOCD_LENGTH,
+    ZIP64_EOCD_SIGNATURE,
     ZIP64_LOCATOR,
     ZIP64_LOCATOR_LENGTH,
     ZIP64_LOCATOR_SIGNATURE,
     Eocd,
+    Zip64Eocd,
     Zip64Locator,
 )
 
@@ -97,6 +101,24 @@ def count_disks(tail: bytes) -> int:
     if len(raw) < ZIP64_LOCATOR_LENGTH or not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
         return 1
     return max(1, Zip64Locator._make(ZIP64_LOCATOR.unpack(raw)).disks)
+
+
+def count_entries(tail: bytes) -> int | None:
+    """Return how many entries, folders among them, an archive's last bytes declare.
+
+    Returns None if `tail` has no end record, or the count is in a ZIP64 record before `tail`.
+    """
+    at = _find_last_end(tail)
+    if at is None:
+        return None
+    eocd = Eocd._make(EOCD.unpack_from(tail, at))
+    if eocd.entries != SENTINEL_16:
+        return eocd.entries
+    start = at - ZIP64_LOCATOR_LENGTH - ZIP64_EOCD_LENGTH
+    raw = tail[max(0, start) : at - ZIP64_LOCATOR_LENGTH]
+    if len(raw) < ZIP64_EOCD_LENGTH or not raw.startswith(ZIP64_EOCD_SIGNATURE):
+        return None
+    return Zip64Eocd._make(ZIP64_EOCD.unpack(raw)).entries
 
 
 def _find_last_end(tail: bytes) -> int | None:
