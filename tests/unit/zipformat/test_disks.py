@@ -137,6 +137,16 @@ def test_zip64_records_that_contradict_the_parts(shape: Shape, code: str) -> Non
     assert read_parts(parts).code == code
 
 
+@pytest.mark.parametrize(("count", "code"), [(0, None), (1, "zip64-eocd-mismatch")])
+def test_a_last_disk_without_headers_counts_none(count: int, code: str | None) -> None:
+    """Where the ZIP64 record is on the disk before, the last disk has no header to count."""
+    (whole,) = build_split(*ENTRIES, sizes=[], shape=ZIP64)
+    shape = replace(ZIP64, eocd={"disk_entries": count})
+    parts = build_split(*ENTRIES, sizes=[len(whole) - 22], shape=shape)
+    assert [len(part) for part in parts] == [len(whole) - 22, 22]
+    assert read_parts(parts).code == code
+
+
 @pytest.mark.parametrize("central", [{"disk": 3}, {"disk": 0, "offset": 300}, {"offset": 99_999}])
 def test_members_that_begin_on_no_disk(central: dict[str, int]) -> None:
     """A member's disk exists and has its first byte."""

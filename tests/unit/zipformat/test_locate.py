@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import struct
+
 import pytest
 
 from s3unzip.errors import RejectedError
@@ -118,3 +121,25 @@ def test_an_empty_archive_has_an_empty_directory() -> None:
     """A directory without members that has bytes, and does not end at its end record, is a gap."""
     raw = bytes(30) + build(shape=Shape(eocd={"directory_size": 10, "directory_offset": 5}))
     assert code_of(raw)[0] == "gap-before-eocd"
+
+
+def test_another_format_is_named() -> None:
+    """What has no end record is described by how it begins."""
+    with pytest.raises(RejectedError, match="gzip") as error:
+        locate(gzip.compress(bytes(500)), 100)
+    assert error.value.finding.code == "no-eocd"
+
+
+def test_an_archive_before_the_archive_is_refused() -> None:
+    """Readers that begin at the first byte would read the other one."""
+    raw = build(Entry("b"), shape=Shape(prefix=b"PK\x03\x04" + bytes(100)))
+    assert code_of(raw) == ("stacked-archive", 0)
+
+
+def test_a_zip64_record_at_the_first_byte_counts() -> None:
+    """A directory that needs no ZIP64 may hold no locator of a record, wherever that is."""
+    record = b"PK\x06\x06" + (44).to_bytes(8, "little") + bytes(44)
+    locator = b"PK\x06\x07" + bytes(12) + (1).to_bytes(4, "little")
+    size = len(record + locator)
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, size, 0, 0)
+    assert code_of(record + locator + end) == ("zip64-ambiguous", 0)
