@@ -76,7 +76,7 @@ def default_interrupt() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Set back what a test leaves changed in this process.
+    """Fail a test that leaves the process changed, and set back what is no fault of the test.
 
     boto3's default session keeps the credentials of the first test that used it, and the import of
     a handler sets up the product's logger.
@@ -86,7 +86,9 @@ def nothing_is_left() -> Iterator[None]:
     logger.restore()
     if "boto3" in sys.modules:
         vars(sys.modules["boto3"])["DEFAULT_SESSION"] = None
-    restore(before)
+    left = restore(before)
+    if left:
+        pytest.fail(f"this test left behind: {'; '.join(left)}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
