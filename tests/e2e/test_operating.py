@@ -224,7 +224,7 @@ def test_archives_that_are_there_are_submitted(
     assert report.cost == pytest.approx(report.forecast_cost, rel=0.5)
     again = operator.call(*words, "--yes")
     assert again.returncode == 0, again.stderr
-    assert "left out: 4 have ended COMPLETED, 1 have ended REJECTED" in again.stdout
+    assert "left out: 4 ended as COMPLETED, 1 ended as REJECTED" in again.stdout
     shown = operator.call("backlog", submission["backlog"], "--env", "dev")
     assert "4 COMPLETED, 1 REJECTED" in shown.stdout
 

@@ -13,6 +13,7 @@ from s3unzip.cli.commands.backlog import EVERY, Every, find_one, follow_backlog,
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.messages import OptionGroup
+from s3unzip.cli.terminal.figures import show_count
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 
@@ -211,5 +212,5 @@ def _queue(backlog: Backlog, runs: DeployedRuns) -> int:
         raise InterruptedRunError(f"stopped; {advice}") from None
     except S3UnzipError as error:
         raise type(error)(f"{error}; {advice}") from None
-    sys.stderr.write(f"{backlog.id}: {queued:,} archives are queued\n")
+    sys.stderr.write(f"{backlog.id}: queued {show_count(queued, 'archive')}\n")
     return queued

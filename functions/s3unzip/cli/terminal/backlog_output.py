@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.terminal.figures import printable, show_bytes, show_dollars, show_seconds
+from s3unzip.cli.terminal.figures import (
+    printable,
+    show_bytes,
+    show_count,
+    show_dollars,
+    show_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +38,12 @@ class Counter:
 
 def print_submission(found: Submission) -> None:
     """Print what was found, and the forecast of the whole."""
-    left = [f"{count:,} have ended {verdict}" for verdict, count in found.ended.items()]
-    left += [f"{found.gone:,} are not there"] if found.gone else []
-    left += [f"{found.outside:,} are outside"] if found.outside else []
+    left = [f"{count:,} ended as {verdict}" for verdict, count in found.ended.items()]
+    left += [f"{found.gone:,} not there"] if found.gone else []
+    left += [f"{found.outside:,} outside"] if found.outside else []
     words = f"; left out: {', '.join(left)}" if left else ""
-    sys.stdout.write(f"{found.archives:,} archives to extract, {show_bytes(found.size)}{words}\n")
+    archives = show_count(found.archives, "archive")
+    sys.stdout.write(f"{archives} to extract, {show_bytes(found.size)}{words}\n")
     if found.forecast is not None:
         _print_forecast(found.forecast)
 
@@ -55,9 +62,8 @@ def _print_forecast(forecast: BacklogForecast) -> None:
     if forecast.refused:
         lines.append(f"refused: {forecast.refused:,} of the archives whose directories were read")
     if forecast.above_limit:
-        lines.append(
-            f"above runs.max_cost: {forecast.above_limit:,} archives, which will be rejected"
-        )
+        rejected = show_count(forecast.above_limit, "archive")
+        lines.append(f"above runs.max_cost: {rejected}, which the environment will reject")
     lines += [f"assumed: {one}" for one in forecast.assumptions]
     sys.stdout.writelines(f"  {line}\n" for line in lines)
 
@@ -68,8 +74,7 @@ def _range(low: str, high: str) -> str:
 
 def confirm(archives: int) -> bool:
     """Ask whether to queue so many archives."""
-    noun = "archive" if archives == 1 else "archives"
-    sys.stderr.write(f"Queue {archives:,} {noun}? [y/N] ")
+    sys.stderr.write(f"Queue {show_count(archives, 'archive')}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
@@ -78,7 +83,8 @@ def print_backlog(report: BacklogReport) -> None:
     """Print the report of a backlog."""
     sources = ", ".join(printable(one) for one in report.sources)
     state = "ended" if report.ended else "not ended"
-    sys.stdout.write(f"{report.backlog}: {report.archives:,} archives of {sources}: {state}\n")
+    archives = show_count(report.archives, "archive")
+    sys.stdout.write(f"{report.backlog}: {archives} of {sources}: {state}\n")
     failed = f"{report.failed + report.missing:,} failed or missing"
     lines = [
         f"archives: {_join(_count_archives(report)) or 'none'}",
@@ -97,14 +103,14 @@ def print_backlog(report: BacklogReport) -> None:
     sys.stdout.writelines(f"{_tell(problem)}\n" for problem in report.problems)
     if report.not_queued:
         sys.stderr.write(
-            f"{report.not_queued:,} archives are not queued: "
+            f"not queued: {show_count(report.not_queued, 'archive')}; queue the rest with "
             f"s3unzip submit --resume {report.backlog} --env {report.environment}\n"
         )
 
 
 def tell_progress(report: BacklogReport) -> str:
     """Return one line about a backlog that has not ended."""
-    return f"{report.archives:,} archives: {_join(_count_archives(report))}"
+    return f"{show_count(report.archives, 'archive')}: {_join(_count_archives(report))}"
 
 
 def _count_archives(report: BacklogReport) -> Mapping[str, int]:
@@ -128,5 +134,6 @@ def _tell(problem: BacklogProblem) -> str:
     words = [problem.state, problem.run, printable(problem.source)]
     why = printable(problem.message or problem.reason or "")
     if problem.failed:
-        why = f"{problem.failed:,} members failed or are missing{': ' if why else ''}{why}"
+        members = show_count(problem.failed, "member")
+        why = f"{members} failed or missing{': ' if why else ''}{why}"
     return "  ".join(words) + (f": {why}" if why else "")

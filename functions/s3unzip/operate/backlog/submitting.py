@@ -200,7 +200,10 @@ def check_whole_budget(forecast: BacklogForecast, max_cost: float | None) -> Non
 
     Raises:
         BudgetError: it is above the limit.
+        UsageError: the limit is negative or not a number.
     """
+    if max_cost is not None and not max_cost >= 0:
+        raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
     if max_cost is None or forecast.dollars.expected <= max_cost:
         return
     raise BudgetError(

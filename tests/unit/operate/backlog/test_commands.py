@@ -78,7 +78,7 @@ def test_the_whole_way(site: Site, shell: Shell) -> None:
     assert f"{backlog}: 2 archives of s3://arrivals/in/: ended" in shell.out
     assert "archives: 2 COMPLETED" in shell.out
     assert shell("submit", BUCKET + "in/", "--yes") == 0
-    assert "0 archives to extract, 0 B; left out: 2 have ended COMPLETED" in shell.out
+    assert "0 archives to extract, 0 B; left out: 2 ended as COMPLETED" in shell.out
 
 
 def test_a_budget_of_the_whole(site: Site, shell: Shell) -> None:
@@ -183,7 +183,10 @@ def test_ctrl_c_while_it_queues(site: Site, shell: Shell, monkeypatch: pytest.Mo
     words = shell.err.split("s3unzip submit --resume ")[1].split()
     assert words[1:] == ["--env", "dev"]
     assert shell("backlog") == 1
-    assert f"1 archives are not queued: s3unzip submit --resume {words[0]}" in shell.err
+    assert (
+        f"not queued: 1 archive; queue the rest with s3unzip submit --resume {words[0]}"
+        in shell.err
+    )
     assert shell("submit", "--resume", words[0]) == 0
     assert len(site.messages()) == 1
 
@@ -216,9 +219,9 @@ def test_what_is_left_out_is_told(
     )
     words = [BUCKET + "*", BUCKET + "nothing.zip"]
     assert shell("submit", *words, "--skip-outside", "--dry-run", "--sample", "3") == 0
-    assert "left out: 1 are not there, 1 are outside" in shell.out
+    assert "left out: 1 not there, 1 outside" in shell.out
     assert "refused: 1 of the archives whose directories were read" in shell.out
-    assert "above runs.max_cost: 1 archives, which will be rejected" in shell.out
+    assert "above runs.max_cost: 1 archive, which the environment will reject" in shell.out
     assert "looked at 3 archives" in shell.err
     assert shell("submit", BUCKET + "*.zip", "--sample", "1", "--dry-run") == 0
     assert "assumed: the directories of 1 of 2 archives were read" in shell.out

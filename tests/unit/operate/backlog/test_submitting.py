@@ -155,6 +155,8 @@ def test_the_budget_is_of_the_whole(site: Site) -> None:
     submitting.check_whole_budget(forecast, 11 * each)
     with pytest.raises(BudgetError, match=r"for 10 archives, above the limit .* Nothing is queued"):
         submitting.check_whole_budget(forecast, 2 * each)
+    with pytest.raises(UsageError, match="must be 0 or more dollars, not nan"):
+        submitting.check_whole_budget(forecast, float("nan"))
 
 
 def test_archives_above_the_environments_limit_are_counted(
