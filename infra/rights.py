@@ -69,8 +69,12 @@ class _Statements:
         link = self.members("GetObject", "PutObject"), self.list_members
         return {
             # It extracts small archives itself; it needs GetObject for existing members.
-            "plan": [*plan, *extract],
-            "planner": [*plan, self.members("PutObject", "AbortMultipartUpload")],
+            "plan": [*plan, *extract, self.list_uploads],
+            "planner": [
+                *plan,
+                self.members("PutObject", "AbortMultipartUpload"),
+                self.list_uploads,  # of a planner that was killed while it tried the destination
+            ],
             "scan": [self.read_archive, *records],
             "link": [self.read_archive, *records, *link],
             "extract": [self.read_archive, *records, *extract],

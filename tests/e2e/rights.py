@@ -20,10 +20,13 @@ NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniSta
 LARGE = "after a failed write of more than 16 MiB"
 NO_VERSIONS = "where the ingest bucket has no versions"
 ENTRIES = "by runs that wait for workers, or are planned by the planner"
+KILLED = "where an earlier planner of a refused archive was killed"
 AGAIN = "where the planner is tried again"
 RARE = {
     ("plan", "s3:ListBucket", "work"): NOT_THERE,
     ("planner", "s3:ListBucket", "work"): NOT_THERE,
+    ("plan", "s3:ListBucketMultipartUploads", "destination"): KILLED,
+    ("planner", "s3:ListBucketMultipartUploads", "destination"): KILLED,
     ("planner", "s3:ListBucket", "ingest"): NOT_THERE,
     ("planner", "s3:AbortMultipartUpload", RUNS): LARGE,
     ("plan", "s3:AbortMultipartUpload", RUNS): LARGE,
@@ -65,13 +68,14 @@ RIGHTS = [
         ("plan", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
         ("plan", "ingest", ("s3:ListBucket",)),
         ("plan", MEMBERS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
-        ("plan", "destination", ("s3:ListBucket",)),
+        ("plan", "destination", ("s3:ListBucket", "s3:ListBucketMultipartUploads")),
         ("plan", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
         ("plan", RUNS, ("s3:DeleteObject",)),
         ("plan", "work", ("s3:ListBucket",)),
         ("planner", ARCHIVES, ("s3:GetObject", "s3:GetObjectVersion")),
         ("planner", "ingest", ("s3:ListBucket",)),
         ("planner", MEMBERS, ("s3:PutObject", "s3:AbortMultipartUpload")),
+        ("planner", "destination", ("s3:ListBucketMultipartUploads",)),
         ("planner", RUNS, ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")),
         ("planner", RUNS, ("s3:DeleteObject",)),
         ("planner", "work", ("s3:ListBucket",)),

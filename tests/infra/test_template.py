@@ -51,6 +51,7 @@ RIGHTS = {
         ("sqs:GetQueueUrl", "<IntakeQueue.Arn>"),
         ("sqs:DeleteMessage", "<IntakeQueue.Arn>"),
         ("sqs:GetQueueAttributes", "<IntakeQueue.Arn>"),
+        ("s3:ListBucketMultipartUploads", HOUSED),
     },
     "planner": {
         ("s3:GetObject", ARCHIVES),
@@ -64,6 +65,7 @@ RIGHTS = {
         ("s3:ListBucket", "<StorageWork.Arn>"),
         ("s3:DeleteObject", ENTRIES),
         ("events:PutEvents", BUS),
+        ("s3:ListBucketMultipartUploads", HOUSED),
     },
     "scan": {
         ("s3:GetObject", ARCHIVES),
