@@ -1,4 +1,4 @@
-"""Checks of the three buckets (existence, owner, region, versioning) and of the KMS key."""
+"""Checks of the three buckets (existence, owner, versioning, payer, tags) and of the KMS key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
+from s3unzip.model import SourceAction
 from s3unzip.operate.doctor.asking import ask, error_code
+from s3unzip.operate.doctor.deployment import FUNCTION
 from s3unzip.operate.doctor.results import CheckResult
 from s3unzip.settings import Variable
 
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 VERSIONING = "versioning"
 KMS = "kms key"
+PAYER = "requester pays"
+TAGGING = "tagging"
+# Functions by the beginning of their logical names: those that write members, and those that end
+# runs.
+WRITERS = ("FunctionsExtract", "FunctionsPlan", "FunctionsReport")
+ENDERS = ("FunctionsPlan", "FunctionsReport")
 
 
 def check_bucket(deployment: Deployment, role: str) -> CheckResult:
@@ -100,6 +108,88 @@ def check_key(deployment: Deployment) -> CheckResult:
         advice = "set kms_key to a symmetric key for encryption"
         return CheckResult.failure(KMS, f"{key} is a key for {usage}", advice)
     return CheckResult.ok(KMS, f"{key} is enabled; the canary tries the functions' rights to it")
+
+
+def check_payer(deployment: Deployment) -> CheckResult:
+    """Does ``ingest.request_payer`` say who pays for reading the ingest bucket?
+
+    The owner of a Requester Pays bucket needs no header.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/RequesterPaysBuckets.html
+    """
+    bucket, s3 = bucket_of(deployment, "ingest"), deployment.client("s3")
+    declared = bool(deployment.variables.get(Variable.REQUEST_PAYER))
+    call = partial(s3.get_bucket_request_payment, Bucket=bucket)
+    pays = ask("s3:GetBucketRequestPayment", call).get("Payer") == "Requester"
+    if pays and not declared:
+        if ask("s3:ListBucket", partial(_is_owner, s3, bucket, deployment.account)):
+            return CheckResult.ok(PAYER, f"{bucket} is Requester Pays; its owner reads it as ever")
+        return CheckResult.failure(
+            PAYER,
+            f"{bucket} is Requester Pays: S3 refuses requests that do not accept to pay",
+            "set ingest.request_payer = true in the environment's file and deploy",
+        )
+    if declared and not pays:
+        return CheckResult.warning(
+            PAYER,
+            f"{bucket} is not Requester Pays, but ingest.request_payer is true",
+            "remove ingest.request_payer: it has no effect",
+        )
+    if declared:
+        return CheckResult.ok(PAYER, f"{bucket} is Requester Pays, and its requests accept to pay")
+    return CheckResult.ok(PAYER, f"the owner of {bucket} pays for its requests")
+
+
+def check_tagging(deployment: Deployment) -> CheckResult:
+    """May the functions write the tags that the environment sets on objects and archives?
+
+    The policies of the roles are simulated; a bucket's policy may still deny it.
+    https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
+    """
+    orders, wanted = deployment.orders, []
+    if orders.options.objects is not None and orders.options.objects.tags:
+        target = orders.destination
+        arn = f"arn:aws:s3:::{target.bucket}/{target.key}*"
+        wanted += [(name, "s3:PutObjectTagging", arn) for name in WRITERS]
+    rule, trigger = orders.after_success, orders.trigger
+    if rule is not None and rule.action is SourceAction.TAG:
+        arn = f"arn:aws:s3:::{trigger.bucket}/{trigger.prefix}*"
+        wanted += [(name, "s3:PutObjectVersionTagging", arn) for name in ENDERS]
+    if not wanted:
+        return CheckResult.ok(TAGGING, "no tags are set: the right to write them is not needed")
+    for name, action, arn in wanted:
+        role = _role_of(deployment, name)
+        if role is not None and not _may(deployment, role, action, arn):
+            return CheckResult.failure(
+                TAGGING,
+                f"{role} may not {action} on {arn}: each write with tags is refused",
+                "deploy again; else a permissions boundary or a policy of the organization denies "
+                "it",
+            )
+    actions = sorted({action for _, action, _ in wanted})
+    return CheckResult.ok(TAGGING, f"the policies of the functions' roles allow {actions}")
+
+
+def _role_of(deployment: Deployment, logical: str) -> str | None:
+    """Return the ARN of a function's role, None if the stack has no such function."""
+    client = deployment.client("lambda")
+    for one in deployment.resources:
+        if one.kind == FUNCTION and one.logical.startswith(logical):
+            call = partial(client.get_function_configuration, FunctionName=one.physical)
+            role: str = ask("lambda:GetFunctionConfiguration", call)["Role"]
+            return role
+    return None
+
+
+def _may(deployment: Deployment, role: str, action: str, arn: str) -> bool:
+    client = deployment.client("iam")
+    call = partial(
+        client.simulate_principal_policy,
+        PolicySourceArn=role,
+        ActionNames=[action],
+        ResourceArns=[arn],
+    )
+    found = ask("iam:SimulatePrincipalPolicy", call)["EvaluationResults"]
+    return all(one["EvalDecision"] == "allowed" for one in found)
 
 
 def bucket_of(deployment: Deployment, role: str) -> str:

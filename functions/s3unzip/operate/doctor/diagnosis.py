@@ -26,6 +26,8 @@ CHECKS: Mapping[str, Callable[[Deployment], CheckResult]] = {
     "destination bucket": partial(buckets.check_bucket, role="destination"),
     "work bucket": partial(buckets.check_bucket, role="work"),
     buckets.VERSIONING: buckets.check_versioning,
+    buckets.PAYER: buckets.check_payer,
+    buckets.TAGGING: buckets.check_tagging,
     buckets.KMS: buckets.check_key,
     secret.NAME: secret.check_secret,
     intake.EVENTS: intake.check_events,

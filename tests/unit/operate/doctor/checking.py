@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 OK, WARNING, FAILURE = CheckStatus
 SERVICES = (
     *("cloudformation", "cloudwatch", "events", "kms"),
-    *("lambda", "s3", "secretsmanager", "sns", "sqs"),
+    *("iam", "lambda", "s3", "secretsmanager", "sns", "sqs"),
 )
 RESOURCES = (
     Resource("FunctionsExtract1", FUNCTION, "extract"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
 
 from s3unzip.fingerprint import package_version, source_fingerprint
+from s3unzip.operate.doctor.deployment import FUNCTION, Resource
 from s3unzip.settings import Variable
 from tests.servers import Asked, Reply
 from tests.unit.operate.doctor.checking import FAILURE, OK, RESOURCES, WARNING, check
@@ -247,3 +249,79 @@ def test_secret(
             client.delete_secret(SecretId=arn, ForceDeleteWithoutRecovery=True)
         deployment.variables = {**deployment.variables, Variable.PASSWORD_SECRET: arn + field}
     check(deployment, "password secret", expected, word)
+
+
+@pytest.mark.parametrize(
+    ("payer", "declared", "owner", "expected", "word"),
+    [
+        ("BucketOwner", "", True, OK, "the owner of arrivals pays"),
+        ("BucketOwner", "requester", True, WARNING, "it has no effect"),
+        ("Requester", "requester", False, OK, "its requests accept to pay"),
+        ("Requester", "", True, OK, "its owner reads it as ever"),
+        ("Requester", "", False, FAILURE, "set ingest.request_payer = true"),
+    ],
+)
+def test_who_pays(
+    deployment: Deployment,
+    payer: str,
+    declared: str,
+    owner: bool,  # noqa: FBT001 - likewise
+    expected: CheckStatus,
+    word: str,
+) -> None:
+    """What the file says must be what the bucket wants, unless the account owns it."""
+
+    def answer(asked: Asked) -> Reply:
+        if "requestPayment" in asked.path:
+            body = f"<RequestPaymentConfiguration><Payer>{payer}</Payer>"
+            return Reply(200, f"{body}</RequestPaymentConfiguration>".encode())
+        return Reply(200 if owner else 403)
+
+    deployment.variables = {**deployment.variables, Variable.REQUEST_PAYER: declared}
+    with answering(deployment, answer, "s3"):
+        check(deployment, "requester pays", expected, word)
+
+
+TAGS: dict[str, str] = {Variable.OPTIONS: '{"objects":{"tags":{"team":"data"}}}'}
+TAGGED: dict[str, str] = {Variable.AFTER_SUCCESS: '{"action":"tag","tags":{"state":"done"}}'}
+ENDER = Resource("FunctionsReport1", FUNCTION, "report")
+
+
+def test_no_tags(deployment: Deployment) -> None:
+    """Without tags nothing is asked."""
+    check(deployment, "tagging", OK, "no tags are set")
+
+
+@pytest.mark.parametrize(
+    ("variables", "action", "arn"),
+    [
+        (TAGS, "s3:PutObjectTagging", "arn:aws:s3:::members/"),
+        (TAGGED, "s3:PutObjectVersionTagging", "arn:aws:s3:::arrivals/"),
+    ],
+)
+@pytest.mark.parametrize("decision", ["allowed", "implicitDeny", "explicitDeny"])
+def test_the_right_to_tag(
+    deployment: Deployment, variables: dict[str, str], action: str, arn: str, decision: str
+) -> None:
+    """The role of each function that writes tags is simulated."""
+    asked_of: list[str] = []
+
+    def answer(asked: Asked) -> Reply:
+        if b"Action=" not in asked.body:  # Lambda
+            return Reply(200, b'{"Role": "arn:aws:iam::123456789012:role/one"}')
+        asked_of.append(unquote(asked.body.decode()))
+        result = f"<member><EvalActionName>x</EvalActionName><EvalDecision>{decision}"
+        return Reply(
+            200,
+            b"<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult><EvaluationResults>"
+            + f"{result}</EvalDecision></member></EvaluationResults>".encode()
+            + b"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
+        )
+
+    deployment.resources = (*RESOURCES, ENDER)
+    deployment.variables = {**deployment.variables, **variables}
+    expected = OK if decision == "allowed" else FAILURE
+    with answering(deployment, answer, "iam", "lambda"):
+        check(deployment, "tagging", expected, action)
+    assert all(action in asked and arn in asked for asked in asked_of)
+    assert len(asked_of) == (1 if expected is FAILURE else 3 if variables is TAGS else 2)

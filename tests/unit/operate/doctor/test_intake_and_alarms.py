@@ -175,6 +175,7 @@ def test_a_right_that_is_missing(deployment: Deployment, account: Account, name:
     deployment.resources = (*RESOURCES, Resource("Dead", QUEUE, "https://sqs/1/dead"))
     deployment.variables = {
         **deployment.variables,
+        Variable.OPTIONS: '{"objects":{"tags":{"team":"data"}}}',
         Variable.DESTINATION_KMS_KEY: "arn:aws:kms:us-east-1:123456789012:key/k",
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
     }
