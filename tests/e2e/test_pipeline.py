@@ -20,6 +20,7 @@ from s3unzip.settings import MIB, Variable
 from tests.e2e.functions import with_handler, with_variables, without_workers
 from tests.functional.large.huge import check, write_archive
 from tests.patience import HANG_SECONDS
+from tests.split_zips import build_split
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -154,6 +155,30 @@ def test_rejected_archive(
     assert announced(report.run)["detail"]["reason"] == report.reason
     assert pipeline.members("rejected/") == {}
     assert executions(pipeline) == before
+    wait_until_idle(pipeline)
+
+
+def test_split_archive_whose_parts_come_late(pipeline: DeployedPipeline) -> None:
+    """Without its parts the last one is refused; put once more after them, it is extracted."""
+    entries = members_of(12)
+    *parts, last = build_split(*entries, sizes=[1_500, 1_500])
+    assert len(parts) == 2
+    pipeline.put("set/photos.zip", last)
+    refused = pipeline.wait("set/photos.zip")
+    assert (refused.verdict, refused.reason) == (Verdict.REJECTED, "part-missing")
+    assert "photos.z01" in str(refused.message)
+    before = executions(pipeline)
+    for number, part in enumerate(parts, 1):
+        pipeline.put(f"set/photos.z{number:02}", part)
+    wait_until_idle(pipeline)
+    assert executions(pipeline) == before
+    pipeline.put("set/photos.zip", last)
+    deadline = time.monotonic() + HANG_SECONDS
+    while len(pipeline.members("photos/")) < len(entries) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    report = pipeline.wait("set/photos.zip")
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, len(entries)), pipeline.logs()
+    assert pipeline.members("photos/") == {f"photos/{name_of(e)}": e.content for e in entries}
     wait_until_idle(pipeline)
 
 
