@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         "failures-forgotten",
         "reporting/settle.py",
-        "    if tally.counts[Status.FAILED]:\n",
-        "    if not tally.counts:\n",
+        "    if failed:\n        return Verdict.COMPLETED_WITH_ERRORS",
+        "    if not tally.counts:\n        return Verdict.COMPLETED_WITH_ERRORS",
     ),
     Mutant(
         "double-event",
