@@ -80,7 +80,7 @@ def test_a_missing_part_is_named(program: Program) -> None:
     ended = program.run("run", "a.zip", "out", "-w", "1")
     assert ended.code == 3
     assert "A part of the split archive is missing: a.z02, part 2 of 3 (part-missing" in ended.err
-    assert "Put all parts beside the last one" in ended.err
+    assert "Put all parts into one place" in ended.err
     assert not (program.folder / "out").exists()
 
 
