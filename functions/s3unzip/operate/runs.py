@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from s3unzip.stores.s3.access import S3Access
 
-RUNNING = "RUNNING"
+RUNNING, STOPPED = "RUNNING", "ABORTED"
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
 
 
@@ -250,9 +250,7 @@ class DeployedRuns:
         return tasks
 
     def stop(self, run: str) -> bool:
-        """Stop the run's execution and wait for its end; return False if none was active.
-
-        A run that waits for workers waits no more.
+        """Stop the run's execution, or its wait for workers; return False if it had ended.
 
         Raises:
             ServiceFaultError: it did not end in a minute.
@@ -265,13 +263,14 @@ class DeployedRuns:
         try:
             self._states.stop_execution(executionArn=execution, cause="s3unzip abort")
         except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "states:StopExecution") from None
+            if self._describe(execution) == RUNNING:  # else it ended at that moment
+                raise read_fault(error, "states:StopExecution") from None
         until = time.monotonic() + STOP_SECONDS
-        while self._describe(execution) == RUNNING:
+        while (state := self._describe(execution)) == RUNNING:
             if time.monotonic() > until:
                 raise ServiceFaultError(f"{run}: still running after {STOP_SECONDS:.0f} s")
             time.sleep(1.0)
-        return True
+        return state == STOPPED
 
     def _last(self, run: str) -> tuple[str, str | None]:
         """Return ARN and state of the run's last execution: its latest retry, or its own."""

@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from botocore.exceptions import ClientError
+from moto.backends import get_backend
 
 from s3unzip.cli.main import main
-from s3unzip.errors import NotFoundError, StorageError, UsageError
+from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
@@ -84,6 +86,32 @@ def test_state_and_stop(functions: Functions, open_runs: Callable[[], DeployedRu
     assert runs.stop(run) is True
     assert runs.state(run) == "ABORTED"
     assert runs.stop(run) is False
+
+
+def test_a_stop_that_comes_too_late(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """A run that ends just before its stop was not stopped; a refusal of any other is an error."""
+    run, runs = put(functions, "a.zip"), open_runs()
+    backend = get_backend("stepfunctions")["123456789012"]["us-east-1"]
+    (execution,) = backend.state_machines[0].executions
+    refusal = ClientError({"Error": {"Code": "ValidationException"}}, "StopExecution")
+
+    def refuse(**_: object) -> None:
+        raise refusal
+
+    def end_and_refuse(**_: object) -> None:
+        execution.status = "SUCCEEDED"
+        raise refusal
+
+    events = runs._states.meta.events
+    events.register_first("before-call.sfn.StopExecution", refuse)
+    with pytest.raises(S3UnzipError, match="states:StopExecution"):
+        runs.stop(run)
+    events.unregister("before-call.sfn.StopExecution", refuse)
+    events.register_first("before-call.sfn.StopExecution", end_and_refuse)
+    assert runs.stop(run) is False
+    assert runs.state(run) == "SUCCEEDED"
 
 
 def test_a_retry_is_an_execution_of_its_own(
