@@ -65,6 +65,8 @@ def test_an_execution_is_started_once(worker: LambdaConfig, account: Account) ->
     bid = planned_bid(PLAN, worker, 5.0)
     assert door.start(bid, planned_input(worker.work, PLAN, {})) is Start.STARTED
     assert door.start(bid, {}) is Start.KNOWN
+    execution = door.machine.replace(":stateMachine:", ":execution:")
+    account.client("stepfunctions").stop_execution(executionArn=f"{execution}:{RUN.id}")
     door.release(RUN.id)
     assert (
         door.start(bid, planned_input(worker.work, replace(PLAN, split_members=1), {}))
