@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FOUND = (
     59, 148, 156, 172, 301, 307, 398, 418, 544, 645, 797, 871, 889, 994, 1144, 1217, 1294, 1365,
     1388, 1485, 2284, 2632, 2684, 3004, 4667,
+    1795379632911,
 )  # fmt: skip
 SHORT = 120  # schedules of the short form: bounded work, not time
 DIGEST = """

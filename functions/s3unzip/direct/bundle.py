@@ -30,6 +30,7 @@ class Claim(Struct, frozen=True):
     until: float  # Unix seconds: by then its function has ended, whatever happened to it
     attempt: int = 1  # the delivery of the holder's message; the message of a first one comes again
     unannounced: bool = False  # the run has ended, but its event could not be sent
+    token: str = ""  # of one invocation: a message and its copy may be at work at the same moment
 
 
 Bundle = dict[str, bytes]  # by the names of `s3unzip.run_files`

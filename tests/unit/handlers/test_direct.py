@@ -13,6 +13,7 @@ from s3unzip import run_files
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.events import NESTED
 from s3unzip.aws_lambda.intake.archive import take_archive
+from s3unzip.aws_lambda.intake.claims import take_claim
 from s3unzip.aws_lambda.intake.messages import KEPT_ID, Message
 from s3unzip.direct.bundle import Claim, pack, unpack
 from s3unzip.errors import ClaimedError
@@ -221,6 +222,19 @@ def test_a_copy_is_the_message_that_it_replaces(
     assert functions.plan(copy) == []
     assert len(account.receive(heard)) == 1
     assert puts(account) == 20
+
+
+@pytest.mark.usefixtures("extracted")
+def test_a_message_and_its_copy_at_the_same_moment() -> None:
+    """One of them has the run; an attempt whose answer was lost still knows its own claim."""
+    config = open_worker()
+    store = config.stores.run_store(CLAIMS, config.context(Invocation()).calls())
+    first, second = (Claim("run", "message", 5.0, token=token) for token in ("a", "b"))
+    assert take_claim(store, "other.zip", first) is None
+    assert take_claim(store, "other.zip", first) is None
+    taken = take_claim(store, "other.zip", second)
+    assert taken is not None
+    assert taken.claim == first
 
 
 def test_archives_inside_are_queued_by_whoever_announces_the_run(

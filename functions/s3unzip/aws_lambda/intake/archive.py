@@ -7,6 +7,7 @@ state of its execution.
 
 from __future__ import annotations
 
+import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,8 @@ def _take_version(intake: Intake) -> None:
             _plan_execution(intake)
         return
     until = context.clock.now() + context.clock.remaining()
-    claim = Claim(intake.run, intake.message.id, until, intake.message.attempts)
+    message = intake.message
+    claim = Claim(intake.run, message.id, until, message.attempts, token=uuid.uuid4().hex)
     _take_claimed(intake, Hold(claim_name(intake.run, tail.modified), claim))
 
 
