@@ -104,7 +104,7 @@ def run_command(
     kind: type[OneArchive | SeveralArchives] = SeveralArchives if several else OneArchive
     archives = kind(
         *(sources, dest, options, reading, connection, extra, power),
-        *(max_cost, after_success, quiet, json),
+        *(max_cost, after_success, quiet, json, dry_run),
     )
-    archives.check(dry_run=dry_run)
+    archives.check()
     return archives.list_decisions() if dry_run else archives.extract()

@@ -35,12 +35,13 @@ class Extraction:
     after_success: str | None
     quiet: bool
     json: bool
+    dry_run: bool
 
 
 class OneArchive(Extraction):
     """The extraction of one archive."""
 
-    def check(self, *, dry_run: bool) -> None:
+    def check(self) -> None:
         """Refuse options that do not fit the places.
 
         Raises:
@@ -48,7 +49,7 @@ class OneArchive(Extraction):
         """
         self.connection.check_places(parse_source(self.words[0]), parse_destination(self.dest))
         self.connection.check_change(self.after_success)
-        self.extra.check(dry_run=dry_run)
+        self.extra.check(dry_run=self.dry_run)
 
     def list_decisions(self) -> int:
         """Print what would be done with each member; return the exit code."""
@@ -85,7 +86,7 @@ class OneArchive(Extraction):
 class SeveralArchives(Extraction):
     """The extraction of several archives: each its own run, one progress, one table."""
 
-    def check(self, *, dry_run: bool) -> None:  # noqa: ARG002 - of `OneArchive`
+    def check(self) -> None:
         """Refuse options that do not go with several archives.
 
         Raises:
