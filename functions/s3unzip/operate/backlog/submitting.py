@@ -232,12 +232,14 @@ def write_backlog(
         max_cost: dollars of all together.
 
     Raises:
+        UsageError: no archive is left to extract.
         AccessDeniedError: s3:PutObject on the work bucket is missing.
         StorageError, ServiceFaultError: it cannot be written.
     """
+    if submission.forecast is None:
+        raise UsageError("a backlog needs at least one archive to extract")
     records, backlog = open_records(runs), make_id(now)
     lists = 0
-    assert submission.forecast is not None  # noqa: S101 - of at least one archive
     while lines := list(islice(spool, LIST_LENGTH)):
         records.write_list(backlog, lists, [decode(line, BacklogArchive) for line in lines])
         lists += 1

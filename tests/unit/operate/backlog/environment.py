@@ -73,11 +73,15 @@ class Site:
     ) -> Backlog:
         """Queue all that `words` name."""
         runs = runs or self.runs
-        with submitting.open_spool() as spool:
-            found = submitting.find_archives(words, runs, spool, sample=5)
-            backlog = submitting.write_backlog(found, spool, words, runs, now)
+        backlog = self.record(*words, now=now, runs=runs)
         submitting.queue_backlog(backlog, runs)
         return backlog
+
+    def record(self, *words: str, now: float, runs: DeployedRuns) -> Backlog:
+        """Write the record of a backlog, and queue nothing."""
+        with submitting.open_spool() as spool:
+            found = submitting.find_archives(words, runs, spool, sample=5)
+            return submitting.write_backlog(found, spool, words, runs, now)
 
     def messages(self) -> list[dict[str, Any]]:
         """Take all messages out of the queue."""

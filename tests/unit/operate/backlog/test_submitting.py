@@ -78,14 +78,19 @@ def test_lists_are_of_many_archives(site: Site, monkeypatch: pytest.MonkeyPatch)
     assert len(queued_keys(site)) == 9
 
 
+def test_a_backlog_of_no_archive_is_refused(site: Site) -> None:
+    """Nothing is written of it."""
+    with pytest.raises(UsageError, match="at least one archive"):
+        site.submit(BUCKET)
+    assert site.functions.account.objects("work", f"runs/{BACKLOGS}") == {}
+
+
 def test_an_interrupted_submission_is_resumed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists that are queued are not queued again; the rest is, once."""
     monkeypatch.setattr(submitting, "LIST_LENGTH", 2)
     site.put(*(f"{n}.zip" for n in range(6)))
     runs = site.runs
-    with submitting.open_spool() as spool:
-        found = submitting.find_archives([BUCKET], runs, spool, sample=1)
-        backlog = submitting.write_backlog(found, spool, [BUCKET], runs, 1.0)
+    backlog = site.record(BUCKET, now=1.0, runs=runs)
 
     def stop(count: int) -> None:
         if count == 4:

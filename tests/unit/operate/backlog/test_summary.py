@@ -125,9 +125,7 @@ def test_a_submission_that_was_interrupted(site: Site, monkeypatch: pytest.Monke
     monkeypatch.setattr(submitting, "LIST_LENGTH", 2)
     site.put(*(f"{n}.zip" for n in range(5)))
     runs = site.runs
-    with submitting.open_spool() as spool:
-        found = submitting.find_archives([BUCKET], runs, spool, sample=0)
-        backlog = submitting.write_backlog(found, spool, [BUCKET], runs, 1.0)
+    backlog = site.record(BUCKET, now=1.0, runs=runs)
     assert look(site, backlog).not_queued == 5
 
     def stop(_: int) -> None:
