@@ -6,9 +6,7 @@ it; it and its workers may die at any call. The user then does what the document
 
 from __future__ import annotations
 
-import gc
 import json
-import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,25 +22,18 @@ from s3unzip.settings import Tuning
 from s3unzip.stores.ports import ObjectFacts
 from tests.model.facts import OVERWRITE, SKIP_UNCHANGED, TITLES, ViolationError
 from tests.model.nested import right_nested
-from tests.model.run import Model
-from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive, older_objects
-from tests.simulation.faults import FaultPlan
-from tests.simulation.schedule import (
-    Ended,
-    FailedScheduleError,
-    check_end,
-    describe,
-    put_older,
-    quiet,
-)
-from tests.simulation.scheduler import Scheduler, StuckError
+from tests.simulation.archives import KEY, TUNING, make_archive
+from tests.simulation.schedule import Ended, drawn, quiet
 from tests.simulation.stores import SimulatedStores
 from tests.simulation.substitution import substituted
 from tests.simulation.workers import MAX_ORPHAN_SECONDS, Forks, simulated_pipes
 from tests.simulation.world import Function, World
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from s3unzip.model import Report, Run
+    from tests.simulation.archives import Recipe
 
 PROGRAMS = 5  # with faults; then one without for each run
 LAST_PROGRAMS = 3  # without faults, for one run
@@ -162,16 +153,17 @@ def run_local(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     Raises:
         FailedScheduleError: the model was violated, or the schedule never ended.
     """
-    gc.disable()  # a generator that is closed at a random moment would take a step
-    rng = random.Random(seed)
-    scheduler = Scheduler(rng)
-    faults = FaultPlan.choose(rng, skipped)
-    rule = rng.choice((OVERWRITE, OVERWRITE, SKIP_UNCHANGED))
     depth = seed // 10 % 2
-    versions = [choose_recipe(rng, version, depth) for version in range(3)]
-    older = older_objects(rng, make_archive(versions[0])[1]) if rng.random() < 0.3 else {}
-    world = World(scheduler, faults, Model(rule, older))
-    put_older(world, older, versions)
+    with drawn(seed, skipped, (OVERWRITE, OVERWRITE, SKIP_UNCHANGED), depth) as schedule:
+        world = schedule.world
+        _put_versions(world, schedule.versions)
+        with substituted(schedule.scheduler), simulated_pipes(world), quiet():
+            Machine(world, schedule.rule, depth).work()
+    return schedule.end()
+
+
+def _put_versions(world: World, versions: Iterable[Recipe]) -> None:
+    """Put the first version of the archive; the others come when a fault overwrites it."""
     coming = list(versions)
 
     def put() -> None:
@@ -185,14 +177,3 @@ def run_local(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
         "members": world.members,
     }
     put()
-    try:
-        with substituted(scheduler), simulated_pipes(world), quiet():
-            Machine(world, rule, depth).work()
-        check_end(world)
-    except (ViolationError, StuckError) as error:
-        told = describe(seed, error, world, rule, versions)
-        raise FailedScheduleError(told, str(error).split(" -- ", 1)[0], faults.number) from error
-    finally:
-        scheduler.close()
-        gc.enable()
-    return Ended(seed, scheduler.steps, tuple(faults.injected), tuple(world.trace))

@@ -31,7 +31,7 @@ from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tests.simulation.archives import Recipe
 
@@ -59,8 +59,30 @@ class Ended:
     trace: tuple[str, ...]
 
 
-def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
-    """Run the schedule of `seed`, without the faults of these numbers.
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What is drawn from a seed."""
+
+    seed: int
+    rule: str
+    versions: list[Recipe]  # of the archive
+    scheduler: Scheduler
+    faults: FaultPlan
+    world: World
+
+    def end(self) -> Ended:
+        """Return what it was."""
+        world = self.world
+        return Ended(
+            self.seed, self.scheduler.steps, tuple(self.faults.injected), tuple(world.trace)
+        )
+
+
+@contextmanager
+def drawn(
+    seed: int, skipped: frozenset[int], rules: Sequence[str], depth: int
+) -> Iterator[Schedule]:
+    """Draw the schedule of `seed`; compare what is there at its end with the model.
 
     Raises:
         FailedScheduleError: the model was violated, or the schedule never ended.
@@ -69,28 +91,42 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     rng = random.Random(seed)
     scheduler = Scheduler(rng)
     faults = FaultPlan.choose(rng, skipped)
-    rule = rng.choice((OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER))
-    depth = int(seed % 10 == NESTED)
+    rule = rng.choice(rules)
     versions = [choose_recipe(rng, version, depth) for version in range(3)]
     older = older_objects(rng, make_archive(versions[0])[1]) if rng.random() < 0.3 else {}
     world = World(scheduler, faults, Model(rule, older))
     put_older(world, older, versions)
-    services = Services(world)
     try:
-        with substituted(scheduler), deployed(world, services, rule, depth=depth):
-            _put_archives(world, services, versions)
-            operator = Operator(world, services, MACHINE)
-            world.abort = operator.abort
-            _run_to_the_end(world, operator)
+        yield Schedule(seed, rule, versions, scheduler, faults, world)
         check_end(world)
     except (ViolationError, StuckError) as error:
         told = describe(seed, error, world, rule, versions)
-        sentence = str(error).split(" -- ", 1)[0]
-        raise FailedScheduleError(told, sentence, faults.number) from error
+        raise FailedScheduleError(told, str(error).split(" -- ", 1)[0], faults.number) from error
     finally:
         scheduler.close()
         gc.enable()
-    return Ended(seed, scheduler.steps, tuple(faults.injected), tuple(world.trace))
+
+
+def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
+    """Run the schedule of `seed`, without the faults of these numbers.
+
+    Raises:
+        FailedScheduleError: the model was violated, or the schedule never ended.
+    """
+    depth = int(seed % 10 == NESTED)
+    rules = (OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER)
+    with drawn(seed, skipped, rules, depth) as schedule:
+        world = schedule.world
+        services = Services(world)
+        with (
+            substituted(schedule.scheduler),
+            deployed(world, services, schedule.rule, depth=depth),
+        ):
+            _put_archives(world, services, schedule.versions)
+            operator = Operator(world, services, MACHINE)
+            world.abort = operator.abort
+            _run_to_the_end(world, operator)
+    return schedule.end()
 
 
 def check_end(world: World) -> None:
