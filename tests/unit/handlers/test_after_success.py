@@ -141,14 +141,19 @@ def test_an_archive_with_failed_members_stays(
     assert account.objects("arrivals") == {"in/t/a.zip": PARTLY}
 
 
+def extract_in_the_way(functions: Functions, account: Account) -> Report:
+    """Extract an archive that cannot be moved: another object is there."""
+    account.put("in/t/a.zip", ARCHIVE)
+    account.put("done/t/a.zip", b"in the way", "work")
+    return extract(functions, account)
+
+
 def test_a_failure_changes_no_verdict_and_is_done_again(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
     """The report says why; after a redrive the same event does it, and extracts nothing."""
     functions = deploy(MOVE)
-    account.put("in/t/a.zip", ARCHIVE)
-    account.put("done/t/a.zip", b"in the way", "work")
-    report = extract(functions, account)
+    report = extract_in_the_way(functions, account)
     assert (report.verdict, state(report)) == (Verdict.COMPLETED, SourceState.FAILED)
     assert report.after_success is not None
     assert "exists already" in str(report.after_success.message)
@@ -216,9 +221,7 @@ def test_an_action_that_failed_is_found_at_once(
 ) -> None:
     """Nobody is at work on it, so nobody waits; an archive that is kept on purpose is not told."""
     functions = deploy(MOVE)
-    account.put("in/t/a.zip", ARCHIVE)
-    account.put("done/t/a.zip", b"in the way", "work")
-    report = extract(functions, account)
+    report = extract_in_the_way(functions, account)
     runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
     (left,) = reconcile(runs, 0.0).unsettled
     assert (left.run, left.state) == (report.run, "archive left")
