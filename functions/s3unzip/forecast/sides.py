@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 
+# Requests of the link step, one after the other. For the run: the list of scans and the plan, both
+# with a HEAD, the scans that are done, and the requests of earlier attempts, which it writes again.
+LINK_READS = 6
+# For each split member: its row, its link, its local header, and what follows its data; the record
+# of its upload, twice, the upload, and the link.
+LINK_MEMBER_READS = 4
+LINK_MEMBER_WRITES = 4
+
+
 class MapRun(Struct, frozen=True):
     """One simulated Map, or the part of a pool's work that takes its place."""
 
@@ -73,6 +82,7 @@ class Sides:
         inline = platform.inline_at_once > 0
         self._inline = choose_inline(workload.tasks, shares, bound) if inline else {}
         demand = Demand(platform, tuning, at_once)
+        self._split = [task for task in slices if task.part == 0]
         self._whole = [demand.job_of(task) for task in whole]
         self._slices = [demand.job_of(task) for task in slices]
         segments = [task for task in slices if task.kind is TaskKind.SEGMENT]
@@ -131,10 +141,24 @@ class Sides:
         )
 
     def _link(self) -> Step:
-        segments, platform = len(self._slices), self._platform
-        calls = math.ceil(2 * segments / rates.SMALL_CALLS_AT_ONCE) * platform.get.mean
-        seconds = segments * rates.LINK_SEGMENT_SECONDS + calls + 4 * platform.put.mean
-        return Step("link", seconds + draw_cold_start(platform, self._rng))
+        """Return the link step; its requests are those of `extraction.split.link`.
+
+        The segments are read and written several at once, so the slowest requests of each kind
+        come on top of the mean. Several members are linked at once.
+        """
+        get, put = self._platform.get, self._platform.put
+        segments, members = len(self._scans), len(self._split)
+        at_once = min(members, rates.LINKED_MEMBERS_AT_ONCE)
+        lanes = min(segments, at_once * rates.SMALL_CALLS_AT_ONCE)
+        one = LINK_MEMBER_READS * get.mean + LINK_MEMBER_WRITES * put.mean
+        cpu = segments * rates.LINK_SEGMENT_SECONDS
+        if lanes:
+            slowest = 0.5 ** (1 / lanes)
+            one += get.quantile(slowest) + put.quantile(slowest)
+            calls = (segments - lanes) * max(get.mean, put.mean) / lanes
+            cpu = max(cpu, calls)
+        around = LINK_READS * get.mean + put.mean + math.ceil(members / at_once) * one + cpu
+        return Step("link", around + draw_cold_start(self._platform, self._rng))
 
 
 def _joined(*sides: Side) -> Side:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from s3unzip import rates
 from s3unzip.model import ScanTask, Task, TaskKind
+from s3unzip.settings import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 STORED, DEFLATED = 0, 8
 ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
 MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
+FEW_SEGMENTS = 16  # scans and slices of so many fit into inline Maps, beside 40 other tasks
+MIN_SEGMENT = 16 * MIB  # of a short list: below, the search for boundaries takes the longest
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
 INLINE_SPARE = 1.05  # batches end at whole members, so some stay below the share
 
@@ -59,6 +62,15 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     return share if fits and share <= tuning.batch_min_seconds + around else 0.0
 
 
+def _segment_length(work: Totals, tuning: Tuning) -> int:
+    """Return the compressed bytes of a segment; it is shorter if the archive has few of them.
+
+    Each worker begins with the search for boundaries, so with few workers it stays long.
+    """
+    share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
+    return min(tuning.segment_bytes, max(MIN_SEGMENT, share))
+
+
 def large_seconds(bytes_in: int, bytes_out: int, tuning: Tuning) -> float:
     """Forecast the seconds that one worker needs to move one large member."""
     return TASK_OVERHEAD + max(bytes_in, bytes_out) / tuning.worker_bandwidth
@@ -87,6 +99,7 @@ class TaskCutter:
         self._inflates = inflates
         whole = small_seconds(work.members, work.bytes_in, work.bytes_out, tuning)
         share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
+        self._segment = _segment_length(work, tuning)
         self._seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
         # One member adds to each of the four sums; each sum has its own bound.
         self._max_members = max(
@@ -217,7 +230,7 @@ class TaskCutter:
         ):
             return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
         if plain and method == DEFLATED and compressed >= tuning.split_from:
-            max_length = max(tuning.segment_bytes, math.ceil(compressed / MAX_SEGMENTS))
+            max_length = max(self._segment, math.ceil(compressed / MAX_SEGMENTS))
             slices = _slices(compressed, max_length)
             if len(slices) > 1:
                 return TaskKind.SEGMENT, slices

@@ -1,21 +1,23 @@
-"""Read a long range in pieces, some of them before they are needed."""
+"""Do calls before their results are needed: read a long range in pieces, or several objects."""
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
     from s3unzip.settings import Tuning
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Archive, Buffer
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -47,23 +49,33 @@ def read_ahead(
         if whole.length:
             yield read(whole)
         return
-    cuts = iter(range(whole.start, whole.stop, piece))
-    with ThreadPoolExecutor(max_workers=ahead, thread_name_prefix="read-ahead") as pool:
+    cuts = range(whole.start, whole.stop, piece)
+    pieces = (ByteRange(start, min(start + piece, whole.stop)) for start in cuts)
+    yield from map_ahead(read, pieces, ahead)
+
+
+def map_ahead(
+    call: Callable[[S], T], values: Iterable[S], at_once: int, ahead: int | None = None
+) -> Iterator[T]:
+    """Yield what `call` returns for each value, in order.
+
+    Args:
+        call: runs in a thread.
+        values: are taken in the consumer's thread.
+        at_once: calls that run at the same time.
+        ahead: values that are in progress or wait for the consumer, so that one slow call does not
+            stop the others; None: as many as `at_once`. This bounds the memory.
+    """
+    coming = iter(values)
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="ahead") as pool:
         pending: deque[Future[T]] = deque()
-
-        def start_next() -> None:
-            start = next(cuts, None)
-            if start is not None:
-                stop = min(start + piece, whole.stop)
-                pending.append(pool.submit(read, ByteRange(start, stop)))
-
         try:
-            for _ in range(ahead):
-                start_next()
+            first = islice(coming, ahead or at_once)
+            pending.extend(pool.submit(call, value) for value in first)
             while pending:
-                data = pending.popleft().result()
-                start_next()
-                yield data
+                result = pending.popleft().result()
+                pending.extend(pool.submit(call, value) for value in islice(coming, 1))
+                yield result
         finally:
             for future in pending:
                 future.cancel()

@@ -15,9 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import DeadlineError
-from s3unzip.extraction.split.link import link_members
+from s3unzip.extraction.split.link import link_members, list_unscanned
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
+from s3unzip.forecast.sides import LINK_MEMBER_READS, LINK_MEMBER_WRITES, LINK_READS
 from s3unzip.local.runner import work_off
 from s3unzip.model import (
     OnConflict,
@@ -29,6 +30,7 @@ from s3unzip.model import (
     decode,
 )
 from s3unzip.planning.archive import make_plan
+from s3unzip.runs.records import RunRecords
 from tests import zips
 from tests.functional.large.dying import FailsAfter, KilledError, Lifetime
 from tests.functional.large.encoders import log_lines
@@ -134,6 +136,24 @@ def steps(world: World, summary: PlanSummary) -> list[partial[Any]]:
         found.append(partial(link_members, run, context))
     tasks = [decode(line, Task) for line in work.read("plan.jsonl").splitlines()]
     return found + [partial(run_task, run, task, context) for task in tasks]
+
+
+def test_the_forecast_counts_the_requests_of_the_link_step() -> None:
+    """Beside the segments, the link step makes as many requests as its forecast has waits for."""
+    world, summary = planned(CASES["segments"], Options())
+    for step in steps(world, summary):
+        if step.func is run_scan:
+            step()
+    life = Lifetime()
+    world.stores = FailsAfter(world.buckets, life)
+    records = RunRecords.open(world.stores, summary.run.id)
+    assert list_unscanned(records) == 0
+    link_members(summary.run, world.context)
+    work = world.buckets.run_store(summary.run.id)
+    written = [name for name in work.names("links/") if name.endswith(".bin")]
+    heads = 2  # of the list of scans and of the plan; memory makes none
+    around = LINK_READS - heads + 1 + LINK_MEMBER_READS + LINK_MEMBER_WRITES
+    assert life.calls == around + summary.scans + len(written)
 
 
 class DwindlingClock(ManualClock):

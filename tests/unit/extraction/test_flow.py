@@ -16,9 +16,10 @@ from s3unzip.errors import AccessDeniedError, ServiceFaultError, ThrottledError
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.window import Window
 from s3unzip.stores.calls import AimdLimiter, Calls
-from s3unzip.stores.readahead import read_ahead
+from s3unzip.stores.readahead import map_ahead, read_ahead
 from s3unzip.zipformat.ranges import ByteRange
 from tests.memory import ManualClock
+from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +91,22 @@ def test_an_error_of_a_read_ahead_reaches_the_consumer() -> None:
     assert b"".join(next(reading) for _ in range(3)) == DATA[:300]
     with pytest.raises(ServiceFaultError):
         next(reading)
+
+
+def test_calls_ahead_run_at_once_and_give_their_results_in_order() -> None:
+    """Three calls wait for each other; while the first one lasts, at most five are begun."""
+    met, begun = threading.Barrier(3, timeout=HANG_SECONDS), []
+
+    def call(number: int) -> int:
+        begun.append(number)
+        met.wait()
+        return -number
+
+    results = map_ahead(call, iter(range(9)), 3, 5)
+    for number, result in enumerate(results):
+        assert result == -number
+        assert max(begun) <= number + 5
+    assert sorted(begun) == list(range(9))
 
 
 class Slow:

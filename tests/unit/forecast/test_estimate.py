@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.forecast import (
     FIXTURES,
@@ -28,7 +29,7 @@ from s3unzip.forecast import (
 )
 from s3unzip.model import TaskKind, encode
 from s3unzip.settings import GIB, MIB, Tuning
-from tests.unit.forecast.plans import batch, large
+from tests.unit.forecast.plans import MB, STEADY, batch, large, steady
 
 TUNING = Tuning()
 SMALL = Fixture("small", "2,000 members of 10 KB", 2_000, 10_000, 4_000)
@@ -81,6 +82,20 @@ def test_a_split_member_is_scanned_linked_and_seen_last() -> None:
     assert names.index("start scans") < names.index("link") < names.index("start slices")
     assert forecast.kinds == {"segment": 1}
     assert forecast.first_object.expected == forecast.duration.expected
+
+
+@pytest.mark.parametrize(("members", "parts", "waits"), [(1, 3, 17), (4, 3, 17), (5, 3, 27)])
+def test_the_link_step_waits_for_requests_in_a_row(members: int, parts: int, waits: int) -> None:
+    """7 requests for the run; for up to 4 members at once 8, and a read and a write of segments."""
+    slices = [
+        large(TaskKind.SEGMENT, member, 64 * MB, part, parts)
+        for member in range(members)
+        for part in range(parts)
+    ]
+    forecast = make_forecast(make_workload(slices, TUNING, title="split"), steady(), TUNING)
+    (link,) = (step for step in forecast.steps if step.name == "link")
+    cpu = members * parts * rates.LINK_SEGMENT_SECONDS
+    assert link.seconds == pytest.approx(waits * STEADY.mean + cpu)
 
 
 def test_small_members_do_not_wait_for_the_scan_of_a_huge_one() -> None:

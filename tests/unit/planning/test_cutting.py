@@ -19,7 +19,7 @@ from s3unzip.planning.cutting import (
     order_tasks,
     small_seconds,
 )
-from s3unzip.settings import Tuning
+from s3unzip.settings import MIB, Tuning
 from s3unzip.zipformat import Member
 
 SMALL = replace(
@@ -135,6 +135,23 @@ def test_members_are_done_by_what_they_are() -> None:
     assert kinds([(6_000, 9_000, 8)]) == [TaskKind.SEGMENT] * 3
     assert kinds([(6_000, 9_000, 12)]) == [TaskKind.STREAM]
     assert kinds([(9_000, 9_000, 0)]) == [TaskKind.COPY] * 3
+
+
+@pytest.mark.parametrize(
+    ("members", "workers", "segments"),
+    [
+        ([400 * MIB], 80, 16),  # as many as are worth a Map of their own
+        ([400 * MIB, 400 * MIB], 80, 16),
+        ([257 * MIB], 4, 5),  # each worker begins with a search, so few workers get long segments
+        ([2_000 * MIB], 80, 32),  # 64 MiB at most
+    ],
+)
+def test_few_segments_are_shorter(members: list[int], workers: int, segments: int) -> None:
+    """An archive with little to split is cut into more segments, so that it ends sooner."""
+    tuning = replace(Tuning(), max_workers=workers)
+    tasks = cut([(size, 3 * size, 8) for size in members], tuning).tasks
+    assert len(tasks) == segments
+    assert {task.kind for task in tasks} == {TaskKind.SEGMENT}
 
 
 def test_a_small_archive_is_spread_over_the_workers() -> None:

@@ -9,6 +9,7 @@ the tasks need not talk. Where the slices do not fit, the member is streamed.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip import deflate
@@ -22,6 +23,7 @@ from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.planning.cutting import slice_id
 from s3unzip.runs.step import Step
 from s3unzip.runs.stop import stops_run
+from s3unzip.stores.readahead import map_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from s3unzip.model import PlannedMember, Run, Task
     from s3unzip.runs.records import RunRecords
     from s3unzip.stores.calls import Calls
+
+MEMBERS_AT_ONCE = 4
+SEGMENTS_AT_ONCE = 32  # of a member: so many are read, and as many are written
+SEGMENTS_AHEAD = 128  # each has 65 KiB at most
 
 
 class LinkReport(NamedTuple):
@@ -84,7 +90,8 @@ def link_members(run: Run, context: Context, calls: Calls | None = None) -> Link
     step = Step(run, "link", context, calls or context.calls())
     try:
         with stops_run(step.records, step.name):
-            links = [_link_once(step, task) for task in step.records.split_tasks()]
+            tasks = step.records.split_tasks()
+            links = list(map_ahead(partial(_link_once, step), tasks, MEMBERS_AT_ONCE))
     except SourceChangedError:
         links = []
     except RunStoppedError:
@@ -143,11 +150,7 @@ def _link_segments(step: Step, row: PlannedMember, task: Task) -> list[SlicePart
     slices: list[SliceParts] = []
     group: list[int] = []
     start = size = number = 0
-    part_of: dict[int, int] = {}
-    scans = _scans(step, row, task, part_of)
-    for segment in deflate.link_segments(scans, row.member.compressed_size):
-        part = part_of[segment.start_bit]
-        step.records.write_linked(row.member.index, part, segment)
+    for part, segment in _write_linked(step, row, task):
         group.append(part)
         size += segment.length
         # A part below the store's least size can only be the last of an upload.
@@ -163,11 +166,33 @@ def _link_segments(step: Step, row: PlannedMember, task: Task) -> list[SlicePart
     return slices
 
 
+def _write_linked(
+    step: Step, row: PlannedMember, task: Task
+) -> Iterator[tuple[int, deflate.LinkedSegment]]:
+    """Write the linked segments, several at once; yield each with its part when it is written."""
+    index, part_of = row.member.index, dict[int, int]()
+
+    def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
+        part = part_of[segment.start_bit]
+        step.records.write_linked(index, part, segment)
+        return part, segment
+
+    scans = _scans(step, row, task, part_of)
+    linked = deflate.link_segments(scans, row.member.compressed_size)
+    yield from map_ahead(write, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
+
+
 def _scans(
     step: Step, row: PlannedMember, task: Task, part_of: dict[int, int]
 ) -> Iterator[deflate.ScannedSegment]:
-    for part in range(task.parts):
-        scanned = step.records.find_scanned(row.member.index, part)
+    """Yield the scanned segments in order, several read at once; note the part of each."""
+    found = map_ahead(
+        lambda part: step.records.find_scanned(row.member.index, part),
+        range(task.parts),
+        SEGMENTS_AT_ONCE,
+        SEGMENTS_AHEAD,
+    )
+    for part, scanned in enumerate(found):
         if scanned is not None:  # a scan that is lost breaks the chain
             part_of[scanned.start_bit] = part
             yield scanned
