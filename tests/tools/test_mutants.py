@@ -164,10 +164,11 @@ def test_mutants_are_killed_or_survive(root: Path) -> None:
         source = (root / "functions/s3unzip/clamp.py").read_text()
         copied = CopiedPackage(root / "functions", root / "copy" / "package")
 
-        def verdict(cpu=60.0, wall=300.0, tests=("tests/test_clamp.py",)):
+        def verdict(cpu=60.0, wall=300.0, idle=300.0, tests=("tests/test_clamp.py",)):
             tests = [str(root / test) for test in tests]
-            limits = Limits(wall, cpu)
-            return run_tests(tests, copied.folder, root, limits, root / "log").verdict.value
+            limits = Limits(wall, cpu, idle)
+            trial = run_tests(tests, copied.folder, root, limits, root / "log")
+            return trial.verdict.value + " late" * (trial.wall > limits.wall)
 
         print(verdict())
         for mutant in make_mutants(source):
@@ -176,6 +177,9 @@ def test_mutants_are_killed_or_survive(root: Path) -> None:
         copied.write("clamp.py", b"def clamp(value):\\n    while True: pass\\n")
         print(verdict(cpu=1.0))
         print(verdict(wall=2.0))
+        waits = "import threading\\n\\ndef clamp(value):\\n    threading.Event().wait()\\n"
+        copied.write("clamp.py", waits.encode())
+        print(verdict(idle=1.0))
         copied.write("clamp.py", source.encode())
         print(verdict(tests=["tests/none.py"]))
         """,
@@ -186,6 +190,7 @@ def test_mutants_are_killed_or_survive(root: Path) -> None:
         "survived clamp: 0 -> 1",
         "killed clamp: 0 -> 1 (2)",
         "killed",
+        "killed late",
         "killed",
         "no tests",
     ]

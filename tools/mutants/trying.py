@@ -18,6 +18,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -25,7 +26,6 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 PACKAGE = "s3unzip"
 PRELOADED = (
@@ -39,6 +39,8 @@ MAX_DATA = 6 << 30  # bytes that a child may allocate
 MAX_SLOWER = 3.0  # times the CPU seconds of the tests without a mutant
 SPARE_CPU_SECONDS = 5.0
 MAX_WAITS = 10.0  # times their seconds on the clock, for the machine may be busy
+MAX_IDLE_SECONDS = 30.0  # without CPU: the tests wait for what never comes
+PROCESSES = Path("/proc")
 
 
 class TestsError(Exception):
@@ -57,10 +59,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many seconds the tests may take: on the clock, and of CPU in one process."""
+    """How many seconds the tests may take: on the clock, of CPU in one process, and without CPU."""
 
     wall: float
     cpu: float
+    idle: float = MAX_IDLE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +137,13 @@ def preload() -> None:
 def run_tests(tests: Sequence[str], copied: Path, root: Path, limits: Limits, log: Path) -> Trial:
     """Run `tests` (arguments of pytest) on the package in `copied` until the first failure.
 
-    Tests that take longer than `limits` are a failure: a mutant may loop for ever.
+    Tests that take longer than `limits` are a failure: a mutant may loop or wait for ever.
     """
     began = time.monotonic()
     child = os.fork()
     if child == 0:
         _be_child(tests, copied, root, limits, log)
-    status, cpu = _wait(child, began + limits.wall)
+    status, cpu = _wait(child, began + limits.wall, limits.idle)
     took = time.monotonic() - began
     if status == pytest.ExitCode.OK:
         return Trial(Verdict.SURVIVED, took, cpu)
@@ -174,15 +177,20 @@ def _be_child(tests: Sequence[str], copied: Path, root: Path, limits: Limits, lo
         os._exit(status)
 
 
-def _wait(child: int, until: float) -> tuple[int | None, float]:
+def _wait(child: int, until: float, max_idle: float) -> tuple[int | None, float]:
     """Return the child's exit code and CPU seconds; end all that it started.
 
-    The code is None where the time was over.
+    The code is None where the time was over, or where nothing has worked for `max_idle` seconds.
     """
     pause = 0.01
+    used, active = 0, time.monotonic()
     while True:
         done, status, usage = os.wait4(child, os.WNOHANG)
-        if done or time.monotonic() > until:
+        now = time.monotonic()
+        before, used = used, _count_ticks(child)
+        if used != before or used == 0:  # 0: this system does not say
+            active = now
+        if done or now > until or now - active > max_idle:
             break
         time.sleep(pause)
         pause = min(0.1, pause * 1.5)
@@ -192,3 +200,20 @@ def _wait(child: int, until: float) -> tuple[int | None, float]:
         os.wait4(child, 0)
         return None, usage.ru_utime + usage.ru_stime
     return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+
+
+def _count_ticks(session: int) -> int:
+    """Return the clock ticks of CPU that the processes of a session have used; 0 without Linux.
+
+    A process that is ready to run counts as one that used some: the machine may be busy.
+    """
+    ticks = 0
+    for stat in PROCESSES.glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(fields[3]) == session:  # proc_pid_stat(5): field 6; state is 3, utime 14, stime 15
+            ticks += int(fields[11]) + int(fields[12])
+            ticks += time.monotonic_ns() if fields[0] == "R" else 0
+    return ticks
