@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import (
+    BotoCoreError,
     ClientError,
     CredentialRetrievalError,
     NoCredentialsError,
@@ -22,11 +24,28 @@ from s3unzip.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from s3unzip.errors import S3UnzipError
 
 _CREDENTIALS = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
 )
+
+
+@contextmanager
+def asking(action: str) -> Iterator[None]:
+    """Translate the errors of a request that needs the IAM action `action`.
+
+    Raises:
+        AccessDeniedError: the action is not allowed, or there are no credentials.
+        ServiceFaultError: the service fails, or does not answer.
+        S3UnzipError: AWS returns any other error.
+    """
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise read_fault(error, action) from None
 
 
 def read_fault(error: Exception, action: str) -> S3UnzipError:

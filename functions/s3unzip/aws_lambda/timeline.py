@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 from s3unzip.run_files import LAST_MILLISECOND, entry_name, run_of_entry
 
 if TYPE_CHECKING:
@@ -42,12 +40,10 @@ def list_entries(client: S3Client, work: Location, folder: str, limit: int) -> l
         AccessDeniedError: a right is missing.
     """
     prefix = f"{work.key}runs/{folder}/"
-    try:
+    with asking("s3:ListBucket"):
         answer = client.list_objects_v2(
             Bucket=work.bucket, Prefix=prefix, MaxKeys=min(limit, MAX_LISTED)
         )
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, "s3:ListBucket") from None
     entries = []
     for found in answer.get("Contents", ()):
         left = int(found["Key"].removeprefix(prefix).partition("-")[0])

@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import ServiceFaultError
 
 if TYPE_CHECKING:
@@ -111,10 +110,8 @@ def _send(
     for attempt in range(ATTEMPTS):
         if attempt:
             sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311 - jitter
-        try:
+        with asking("sqs:SendMessage"):
             answer = client.send_message_batch(QueueUrl=queue, Entries=entries)
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "sqs:SendMessage") from None
         failed = answer.get("Failed", [])
         if not failed:
             return

@@ -12,11 +12,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal
 
-from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from s3unzip.aws_lambda.environment import read_orders
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import NotFoundError
 from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, Request, SourceState, run_id
@@ -148,11 +147,9 @@ def _archives(runs: DeployedRuns, orders: RunDefaults, since: float) -> Iterator
     trigger = orders.trigger
     # A separate client, because the stores' client does not parse times.
     pages = runs.client("s3").get_paginator("list_objects_v2")
-    try:
+    with asking("s3:ListBucket"):
         for page in pages.paginate(Bucket=trigger.bucket, Prefix=trigger.prefix):
             for found in page.get("Contents", ()):
                 recent = found["LastModified"].timestamp() >= since
                 if recent and trigger.covers(trigger.bucket, found["Key"]):
                     yield found
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, "s3:ListBucket") from None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -23,12 +21,10 @@ def list_run_ids(client: S3Client, work: Location, name: str) -> list[str]:
         AccessDeniedError: a right is missing.
     """
     prefix = f"{work.key}runs/"
-    try:
+    with asking("s3:ListBucket"):
         answer = client.list_objects_v2(
             Bucket=work.bucket, Prefix=prefix + name, Delimiter="/", MaxKeys=MAX_RUNS
         )
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, "s3:ListBucket") from None
     found = [one["Prefix"] for one in answer.get("CommonPrefixes", ())]
     names = [one.removeprefix(prefix).rstrip("/") for one in found]
     return [one for one in names if not one.startswith("-")]

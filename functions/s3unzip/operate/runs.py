@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip.aws_lambda.admission.ledger import FOLDER
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking, read_fault
 from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.intake.claims import list_direct_runs
 from s3unzip.aws_lambda.refusals import list_refusals
@@ -91,10 +91,8 @@ class DeployedRuns:
             raise UsageError(
                 f"environment {self.environment}: its stack is too old, deploy it again"
             )
-        try:
+        with asking("lambda:GetFunctionConfiguration"):
             configuration = self.client("lambda").get_function_configuration(FunctionName=name)
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "lambda:GetFunctionConfiguration") from None
         variables: dict[str, str] = configuration.get("Environment", {}).get("Variables", {})
         return variables
 
@@ -142,12 +140,10 @@ class DeployedRuns:
         pages = self._states.get_paginator("list_executions").paginate(
             stateMachineArn=self._machine, PaginationConfig={"MaxItems": limit}
         )
-        try:
+        with asking("states:ListExecutions"):
             for page in pages:
                 for one in page["executions"]:
                     yield RunEntry(one["name"], one["status"], one["startDate"].timestamp())
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "states:ListExecutions") from None
 
     def find(self, name: str) -> str:
         """Return the full id of the latest run, or of the run whose id begins with `name`.
@@ -187,14 +183,12 @@ class DeployedRuns:
         execution, state = self._last(run)
         if state is None:
             return None
-        try:
+        with asking("states:DescribeMapRun"):
             maps = self._states.list_map_runs(executionArn=execution)["mapRuns"]
             if not maps:
                 return None
             latest = max(maps, key=lambda one: one["startDate"])
             counts = self._states.describe_map_run(mapRunArn=latest["mapRunArn"])["itemCounts"]
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "states:DescribeMapRun") from None
         lost = counts["failed"] + counts["timedOut"] + counts["aborted"]
         waiting = counts["pending"] + counts.get("pendingRedrive", 0)
         return Items(waiting, counts["running"], counts["succeeded"], lost)
@@ -210,12 +204,11 @@ class DeployedRuns:
             advice = "put the archive again, or try failed members again with s3unzip retry"
             raise NotFoundError(f"{run}: has no execution; {advice}")
         RunRecords.open(self._stores, run).delete_stop()  # while stop.json exists, no task begins
-        try:
-            self._states.redrive_execution(executionArn=execution)
-        except self._states.exceptions.ExecutionNotRedrivable as error:
-            raise UsageError(why_not_redriven(run, state, error)) from None
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "states:RedriveExecution") from None
+        with asking("states:RedriveExecution"):
+            try:
+                self._states.redrive_execution(executionArn=execution)
+            except self._states.exceptions.ExecutionNotRedrivable as error:
+                raise UsageError(why_not_redriven(run, state, error)) from None
 
     def retry(self, run: str) -> int:
         """Start an execution for the failed members only; return how many tasks it has.
@@ -239,14 +232,12 @@ class DeployedRuns:
         payload["work"]["whole"] = payload["work"]["redo"]
         payload |= {"inline": {}, "split_members": 0}
         payload["whole_at_once"] = max(1, min(tasks, payload["concurrency"]))
-        try:
+        with asking("states:StartExecution"):
             self._states.start_execution(
                 stateMachineArn=self._machine,
                 name=f"{run}-{name}",
                 input=json.dumps(payload),
             )
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "states:StartExecution") from None
         return tasks
 
     def stop(self, run: str) -> bool:
@@ -283,12 +274,11 @@ class DeployedRuns:
         return "", None
 
     def _describe(self, execution: str) -> str | None:
-        try:
-            return self._states.describe_execution(executionArn=execution)["status"]
-        except self._states.exceptions.ExecutionDoesNotExist:
-            return None
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "states:DescribeExecution") from None
+        with asking("states:DescribeExecution"):
+            try:
+                return self._states.describe_execution(executionArn=execution)["status"]
+            except self._states.exceptions.ExecutionDoesNotExist:
+                return None
 
     def _recorded_ids(self, name: str) -> list[str]:
         return list_run_ids(self._stores.session.control, self.work_location, name)

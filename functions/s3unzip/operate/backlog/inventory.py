@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import ServiceFaultError, StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -185,13 +184,12 @@ def _pieces(
     action = f"s3:GetObject of s3://{bucket}/{key}"
     came = 0
     try:
-        body: Any = client.get_object(Bucket=bucket, Key=key)["Body"]
-        for piece in body.iter_chunks(PIECE):
-            came += len(piece)
-            if max_bytes is not None and came > max_bytes:
-                raise UsageError(f"s3://{bucket}/{key}: has more than {max_bytes:,} bytes")
-            yield piece
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, action) from None
+        with asking(action):
+            body: Any = client.get_object(Bucket=bucket, Key=key)["Body"]
+            for piece in body.iter_chunks(PIECE):
+                came += len(piece)
+                if max_bytes is not None and came > max_bytes:
+                    raise UsageError(f"s3://{bucket}/{key}: has more than {max_bytes:,} bytes")
+                yield piece
     except OSError as error:  # the connection was lost
         raise ServiceFaultError(f"{action}: {error}") from None

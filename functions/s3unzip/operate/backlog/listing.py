@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from s3unzip.api.several import SUFFIX
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import UsageError
 from s3unzip.objects.globs import compile_glob
 from s3unzip.operate.backlog.inventory import list_keys, read_manifest
@@ -63,11 +61,9 @@ class Listing:
     def _list(self, word: Word) -> Iterator[str]:
         fits = compile_glob(word.key).match if word.is_glob else None
         pages = self._client.get_paginator("list_objects_v2")
-        try:
+        with asking(f"s3:ListBucket of {word.bucket}"):
             for page in pages.paginate(Bucket=word.bucket, Prefix=word.prefix):
                 for found in page.get("Contents", ()):
                     key = found["Key"]
                     if not key.endswith("/") and (fits is None or fits(key)):
                         yield key
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, f"s3:ListBucket of {word.bucket}") from None

@@ -10,11 +10,10 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from s3unzip import run_files
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import decode, encode
 from s3unzip.model.values import decode_lines
@@ -107,12 +106,10 @@ def find_backlog(client: S3Client, work: Location, name: str) -> str:
     begins = "" if name == "latest" else name
     pages = client.get_paginator("list_objects_v2")
     found: list[str] = []
-    try:
+    with asking("s3:ListBucket"):
         for page in pages.paginate(Bucket=work.bucket, Prefix=prefix + begins, Delimiter="/"):
             prefixes = (one["Prefix"] for one in page.get("CommonPrefixes", ()))
             found += [one.removeprefix(prefix).rstrip("/") for one in prefixes]
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, "s3:ListBucket") from None
     if not found:
         if name == "latest":
             raise NotFoundError("no backlog was submitted yet: see s3unzip submit --help")

@@ -15,11 +15,9 @@ from functools import partial
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from s3unzip import rates, run_files
 from s3unzip.aws_lambda.environment import read_orders, read_scale, read_tenants
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.forecast.backlog import QueueCapacity, forecast_backlog
 from s3unzip.forecast.census import Census
@@ -184,10 +182,8 @@ def read_invocations(runs: DeployedRuns) -> int:
     """
     client = runs.client("lambda")
     function = runs.outputs["PlanFunction"]
-    try:
+    with asking("lambda:ListEventSourceMappings"):
         answer: Any = client.list_event_source_mappings(FunctionName=function)
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, "lambda:ListEventSourceMappings") from None
     limits = (
         (one.get("ScalingConfig") or {}).get("MaximumConcurrency")
         for one in answer["EventSourceMappings"]

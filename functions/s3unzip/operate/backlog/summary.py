@@ -10,10 +10,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from s3unzip.aws_lambda.admission.ledger import FOLDER, read_ledger
-from s3unzip.aws_lambda.errors import read_fault
+from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import AccessDeniedError
 from s3unzip.model import Location, Verdict
 from s3unzip.operate.backlog.look import Looker
@@ -152,11 +150,9 @@ class _Active(NamedTuple):
     def read(cls, runs: DeployedRuns) -> _Active:
         """Read the queue first: what leaves it meanwhile is in the ledger."""
         client, url = runs.client("sqs"), runs.outputs["QueueUrl"]
-        try:
+        with asking("sqs:GetQueueAttributes"):
             names = [VISIBLE, IN_FLIGHT]
             told = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-        except (BotoCoreError, ClientError) as error:
-            raise read_fault(error, "sqs:GetQueueAttributes") from None
         ledger = read_ledger(runs.stores.run_store(FOLDER))
         held = ledger.held.keys() | ledger.begun.keys()
         idle = not any(int(told.get(name, "0")) for name in names)
