@@ -48,26 +48,10 @@ class TaskAttempt(Step):
             size: bytes of the object, where it is not the member's own size.
             etag: as the store answered, without quotes; None if it did not say.
         """
-        member = row.member
-        written = member.size if size is None else size
         self.put_seconds.append(seconds)
         if self.first_object is None:
             self.first_object = self.context.clock.now()
-        self.outcomes.append(
-            Outcome(member.index, row.key, Status.EXTRACTED, written, member.crc32, etag=etag)
-        )
-
-    def unchanged(self, row: PlannedMember, size: int, etag: str | None = None) -> None:
-        """Note that the destination already has exactly this member.
-
-        Args:
-            row: the member.
-            size: bytes of the object.
-            etag: of the object, where an earlier run is known to have written it.
-        """
-        self.outcomes.append(
-            Outcome(row.member.index, row.key, Status.UNCHANGED, size, row.member.crc32, etag=etag)
-        )
+        self.outcomes.append(row.outcome(Status.EXTRACTED, size, etag))
 
     def note(self, outcome: Outcome) -> None:
         """Note what became of a member."""

@@ -14,11 +14,12 @@ from s3unzip.errors import (
     ConflictError,
     Finding,
     MemberError,
+    ServiceFaultError,
     StorageError,
 )
 from s3unzip.extraction.member import header_bound
 from s3unzip.extraction.put_pool import PutPool
-from s3unzip.extraction.window import Window
+from s3unzip.model import Status
 from s3unzip.objects.conflict import explain_refusal, must_be_absent
 from s3unzip.objects.existing import find_unchanged
 from s3unzip.objects.metadata import object_metadata
@@ -88,7 +89,8 @@ def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[
         return rows
     for row in rows:
         if row.member.index in unchanged:
-            attempt.unchanged(row, stored_size(row.member, options), unchanged[row.member.index])
+            size = stored_size(row.member, options)
+            attempt.note(row.outcome(Status.UNCHANGED, size, unchanged[row.member.index]))
     attempt.show_progress()
     return [row for row in rows if row.member.index not in unchanged]
 
@@ -121,7 +123,7 @@ def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPo
 
 def _overlapped(row: PlannedMember, reach: int) -> Finding:
     message = f"it begins inside of the member before it, which ends at {reach}"
-    return Finding("overlap", message, row.member.offset, row.key)
+    return row.finding("overlap", message)
 
 
 def extract_small(
@@ -156,6 +158,51 @@ def extract_small(
     if warnings:
         attempt.warned(warnings)
     return content, crc, start + stop
+
+
+class Window:
+    """Bytes of an archive that arrive in order and are asked for in order, not copied if possible.
+
+    Holds what lies between the last `take`'s start and what has arrived: one
+    member and one piece of the stream at most.
+    """
+
+    def __init__(self, pieces: Iterator[Buffer], start: int) -> None:
+        self._pieces = pieces
+        self._held = memoryview(b"")
+        self._start = start  # offset in the archive of the first byte held
+        self.bytes_read = 0
+
+    def take(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop) of the archive; bytes before `start` are dropped.
+
+        Raises:
+            ServiceFaultError: the stream ended before `stop`.
+        """
+        held_stop = self._start + len(self._held)
+        if stop > held_stop:
+            self._fill(start, stop)
+        elif start > self._start:
+            self._held = self._held[start - self._start :]
+            self._start = start
+        begin = start - self._start
+        return self._held[begin : begin + stop - start]
+
+    def _fill(self, start: int, stop: int) -> None:
+        position = self._start + len(self._held)
+        kept: list[Buffer] = []
+        if start < position:
+            kept.append(self._held[start - self._start :])
+        while position < stop:
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise ServiceFaultError(f"the archive's stream ended at {position}, not at {stop}")
+            self.bytes_read += len(piece)
+            if position + len(piece) > start:
+                kept.append(memoryview(piece)[max(0, start - position) :])
+            position += len(piece)
+        self._held = memoryview(kept[0] if len(kept) == 1 else b"".join(kept))
+        self._start = start
 
 
 class _Writer:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from isal.isal_zlib import crc32
 
-from s3unzip.errors import Finding, MemberError, NotFoundError, StorageError
+from s3unzip.errors import MemberError, NotFoundError, StorageError
 from s3unzip.extraction.member import open_data
 from s3unzip.extraction.split.slices import find_slice
 from s3unzip.extraction.stream import stream_whole
@@ -125,7 +125,7 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     try:
         parts = _copy_parts(upload, data, sizes=sizes, first=first)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
-        attempt.failed(row, Finding("slice-refused", str(refusal), row.member.offset, row.key))
+        attempt.failed(row, row.finding("slice-refused", str(refusal)))
         return
     attempt.uploaded = _with_crcs(parts, data, piece.offset)
     attempt.upload_id = link.upload_id

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import (
-    Finding,
     S3UnzipError,
     ServiceFaultError,
     SourceChangedError,
@@ -88,6 +87,5 @@ def _refuse(attempt: TaskAttempt, rows: list[PlannedMember], refusal: StorageErr
     known = {outcome.index for outcome in attempt.outcomes}
     for row in rows:
         if row.member.index not in known:
-            finding = Finding("store-refused", str(refusal), row.member.offset, row.key)
-            attempt.failed(row, finding)
+            attempt.failed(row, row.finding("store-refused", str(refusal)))
     attempt.slice_done = attempt.task.parts > 1

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from s3unzip.errors import Finding  # noqa: TC001 - msgspec reads it
+from s3unzip.errors import Finding
 from s3unzip.model.request import Run  # noqa: TC001 - likewise
 from s3unzip.zipformat.member import Member  # noqa: TC001 - likewise
 
@@ -73,6 +73,22 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
     member: Member
     key: str = ""  # in the file empty where it is the run's key prefix and the member's path
     written: bytes | None = None  # digest of the ETag of the object that an earlier run wrote
+
+    def finding(self, code: str, message: str) -> Finding:
+        """Return what is wrong with the member, with its place in the archive."""
+        return Finding(code, message, self.member.offset, self.key)
+
+    def outcome(self, status: Status, size: int | None = None, etag: str | None = None) -> Outcome:
+        """Return the outcome of the member if its object is right.
+
+        Args:
+            status: extracted or unchanged.
+            size: bytes of the object, if it is not the member's own size.
+            etag: of the object, without quotes; None: not known.
+        """
+        member = self.member
+        written = member.size if size is None else size
+        return Outcome(member.index, self.key, status, written, member.crc32, etag=etag)
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True):

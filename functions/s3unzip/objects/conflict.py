@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import Finding
 from s3unzip.model import OnConflict, Outcome, Status
 from s3unzip.objects.existing import find_existing, recorded_etag
 
@@ -41,7 +40,7 @@ def resolve_conflict(row: PlannedMember, step: Step) -> Outcome | None:
     if found is None:
         return None
     if same:
-        return _unchanged(row, found.size, recorded_etag(row, found))
+        return row.outcome(Status.UNCHANGED, found.size, recorded_etag(row, found))
     return _exists(row) if rule is OnConflict.NEVER else None
 
 
@@ -53,15 +52,10 @@ def explain_refusal(row: PlannedMember, step: Step) -> Outcome:
     """
     found, same = find_existing(row, step.run.options, step.destination, step.calls)
     if found is not None and same:
-        return _unchanged(row, found.size, recorded_etag(row, found))
+        return row.outcome(Status.UNCHANGED, found.size, recorded_etag(row, found))
     return _exists(row)
-
-
-def _unchanged(row: PlannedMember, size: int, etag: str | None) -> Outcome:
-    return Outcome(row.member.index, row.key, Status.UNCHANGED, size, row.member.crc32, etag=etag)
 
 
 def _exists(row: PlannedMember) -> Outcome:
     message = "the key exists with other content; --on-conflict never keeps it"
-    finding = Finding("exists", message, row.member.offset, row.key)
-    return Outcome.failed(row.member.index, row.key, finding)
+    return Outcome.failed(row.member.index, row.key, row.finding("exists", message))

@@ -5,18 +5,16 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.errors import NotFoundError
 from s3unzip.model import OnConflict
-from s3unzip.objects.stored import GzipCrc, PlainCrc, stored_as, stored_size
+from s3unzip.objects.stored import read_stored, stored_as, stored_size
 from s3unzip.runs.written import is_written
-from s3unzip.stores.ports import StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s3unzip.model import Options, Outcome, PlannedMember
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination, ListedObject
+    from s3unzip.stores.ports import Destination, ListedObject, StoredObject
 
 PAGE = 1000  # keys of one LIST answer
 LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
@@ -46,7 +44,9 @@ def find_existing(
         return found, True
     if options.on_conflict is not OnConflict.NEVER:
         return found, False
-    return found, calls.paced("get", lambda: _reads_as(row, options, destination))
+    is_gzip = options.as_gzip is not None
+    read = calls.paced("get", lambda: read_stored(destination, row.key, is_gzip=is_gzip))
+    return found, stored_as(row.member, options).is_same(read)
 
 
 def _has_crc(row: PlannedMember, options: Options, found: StoredObject | None) -> bool:
@@ -54,19 +54,6 @@ def _has_crc(row: PlannedMember, options: Options, found: StoredObject | None) -
     if found is not None and found.checksum is not None and options.as_gzip is None:
         found = found._replace(crc32=found.checksum)
     return stored_as(row.member, options).is_same(found)
-
-
-def _reads_as(row: PlannedMember, options: Options, destination: Destination) -> bool:
-    """Read the object, and compare its content."""
-    content = PlainCrc() if options.as_gzip is None else GzipCrc()
-    size = 0
-    try:
-        for piece in destination.read(row.key):
-            size += len(piece)
-            content.feed(piece)
-    except NotFoundError:
-        return False
-    return stored_as(row.member, options).is_same(StoredObject(row.key, size, content.crc32))
 
 
 def recorded_etag(row: PlannedMember, found: StoredObject | ListedObject) -> str | None:

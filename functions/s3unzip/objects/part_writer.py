@@ -70,7 +70,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> None:
             f"the parts have {size} bytes with CRC-32 {crc:08x}, "
             f"the directory says {row.member.size} and {row.member.crc32:08x}"
         )
-        raise MemberError(Finding("crc-mismatch", message, row.member.offset, row.key))
+        raise MemberError(row.finding("crc-mismatch", message))
 
 
 def check_size(parts: Iterable[Part], row: PlannedMember, size: int) -> None:
@@ -82,7 +82,7 @@ def check_size(parts: Iterable[Part], row: PlannedMember, size: int) -> None:
     found = sum(part.size for part in parts)
     if found != size:
         message = f"the parts have {found} bytes, not {size}"
-        raise MemberError(Finding("size-mismatch", message, row.member.offset, row.key))
+        raise MemberError(row.finding("size-mismatch", message))
 
 
 def upload_gone(error: NotFoundError) -> UploadGoneError:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from isal.isal_zlib import crc32
 from msgspec.structs import replace
 
-from s3unzip.errors import UsageError
+from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import GzipForm
 from s3unzip.object_properties import ARCHIVED_CLASSES
+from s3unzip.stores.ports import StoredObject
 from s3unzip.zipformat import (
     PIECE_LENGTH,
     GzipMember,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from s3unzip.errors import Finding
     from s3unzip.model import Options, PlannedMember, Request
     from s3unzip.object_properties import ObjectProperties
-    from s3unzip.stores.ports import Buffer, StoredObject
+    from s3unzip.stores.ports import Buffer, Destination
     from s3unzip.zipformat import Member, OpenedMember, Policy
     from s3unzip.zipformat.local import Buffer as Data
 
@@ -151,18 +152,26 @@ def decode_small(
     return body, content.crc32
 
 
-class PlainCrc:
-    """The CRC-32 of an object that is the content."""
+def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredObject | None:
+    """Read an object; return it with the CRC-32 of its content, None if it does not exist.
 
-    def __init__(self) -> None:
-        self.crc32: int | None = 0
+    The CRC-32 is None if the object should be a gzip file and is none.
+    """
+    size = crc = 0
+    content = _GzipCrc() if is_gzip else None
+    try:
+        for piece in destination.read(key):
+            size += len(piece)
+            if content is None:
+                crc = crc32(piece, crc)
+            else:
+                content.feed(piece)
+    except NotFoundError:
+        return None
+    return StoredObject(key, size, crc if content is None else content.crc32)
 
-    def feed(self, piece: Buffer) -> None:
-        """Take the next bytes of the object."""
-        self.crc32 = crc32(piece, self.crc32 or 0)
 
-
-class GzipCrc:
+class _GzipCrc:
     """The CRC-32 of what a gzip file holds, None if it is none; memory is bounded."""
 
     def __init__(self) -> None:

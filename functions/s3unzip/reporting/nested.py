@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from s3unzip.extraction.split.slices import right_outcome
 from s3unzip.model import Budget, Location, NestedRun, Options, Request, Status, Verdict
 from s3unzip.objects.existing import is_same_object
 from s3unzip.runs.records import RunRecords
@@ -154,7 +153,7 @@ def every_outcome(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
     for _, outcome in records.each_outcome():
         yield outcome
     for task in records.split_tasks():
-        yield right_outcome(records.read_rows(task.rows, key_prefix)[0])
+        yield records.read_rows(task.rows, key_prefix)[0].outcome(Status.EXTRACTED)
 
 
 def _taken(records: RunRecords, key_prefix: str, prefixes: Iterable[str]) -> set[str]:

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from s3unzip.errors import NotFoundError, S3UnzipError
-from s3unzip.objects.stored import GzipCrc, PlainCrc
-from s3unzip.stores.ports import AsksMany, StoredObject
+from s3unzip.errors import S3UnzipError
+from s3unzip.objects.stored import read_stored
+from s3unzip.stores.ports import AsksMany
 from s3unzip.verification.findings import Equal
 from s3unzip.verification.listing import size_difference
 from s3unzip.verification.results import Difference, Kind, Witness
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination
+    from s3unzip.stores.ports import Destination, StoredObject
     from s3unzip.verification.findings import Expected, Findings
 
 HANDFUL = 16  # objects that a thread takes at a time
@@ -93,16 +93,11 @@ class ByteLooker:
 
     def look(self, key: str) -> Look | None:
         """Return the size and the CRC-32 of an object's bytes, None if it does not exist."""
-        size = 0
-        content = GzipCrc() if self._is_gzip else PlainCrc()
-        try:
-            for piece in self._destination.read(key):
-                size += len(piece)
-                content.feed(piece)
-        except NotFoundError:
+        stored = read_stored(self._destination, key, is_gzip=self._is_gzip)
+        if stored is None:
             return None
-        self._found.add_bytes(size)
-        return Look(StoredObject(key, size, content.crc32), Witness.READ)
+        self._found.add_bytes(stored.size)
+        return Look(stored, Witness.READ)
 
     def look_many(self, keys: Sequence[str], at_once: int) -> Sequence[Look | None]:  # noqa: ARG002 - the protocol's
         """Return nothing: each object has a request of its own."""

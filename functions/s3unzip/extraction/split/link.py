@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip import deflate
-from s3unzip.errors import ArchiveError, Finding, MemberError, RunStoppedError, SourceChangedError
+from s3unzip.errors import ArchiveError, MemberError, RunStoppedError, SourceChangedError
 from s3unzip.extraction.member import open_data
 from s3unzip.model import Link, Outcome, SliceParts, TaskKind, Verdict
 from s3unzip.objects.conflict import resolve_conflict
@@ -162,7 +162,7 @@ def _link_segments(step: Step, row: PlannedMember, task: Task) -> list[SlicePart
             group, size = [], 0
     if start != row.member.size:
         message = f"the segments have {start} bytes, the directory says {row.member.size}"
-        raise MemberError(Finding("size-mismatch", message, row.member.offset, row.key))
+        raise MemberError(row.finding("size-mismatch", message))
     return slices
 
 

@@ -10,7 +10,6 @@ from s3unzip import deflate
 from s3unzip.errors import (
     ArchiveError,
     ConflictError,
-    Finding,
     MemberError,
     NotFoundError,
     StorageError,
@@ -73,7 +72,7 @@ def extract_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             except ArchiveError as error:
                 attempt.failed(row, error.finding)
             except UploadGoneError as gone:
-                attempt.failed(row, Finding("slice-refused", str(gone), row.member.offset, row.key))
+                attempt.failed(row, row.finding("slice-refused", str(gone)))
         attempt.slice_done = True
 
 
@@ -169,21 +168,15 @@ def _complete_slices(
         if not any(found.outcomes for found in slices):  # a slice has one only where it failed
             check_whole(parts, row)
             etag = complete_once(step, row, upload, parts)
-            return right_outcome(row, etag)
+            return row.outcome(Status.EXTRACTED, etag=etag)
     except ConflictError:
         outcome = explain_refusal(row, step)
     except NotFoundError:  # an earlier settling completed it, or somebody aborted it
         same = is_member(row, step.run.options, step.destination, step.calls)
-        return right_outcome(row) if same else None
+        return row.outcome(Status.EXTRACTED) if same else None
     except RUN_FAULTS:
         raise
     except (MemberError, StorageError):  # the store refuses these parts; a stream may work
         pass
     step.calls.run("abort", lambda: step.destination.abort_upload(upload))
     return outcome
-
-
-def right_outcome(row: PlannedMember, etag: str | None = None) -> Outcome:
-    """Return the outcome of a member that is whole and right."""
-    member = row.member
-    return Outcome(member.index, row.key, Status.EXTRACTED, member.size, member.crc32, etag=etag)
