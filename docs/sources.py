@@ -29,7 +29,10 @@ def finding_codes() -> set[str]:
     for file in (ROOT / "functions" / "s3unzip").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
-                case ast.Call(func=ast.Name(id="Finding"), args=[ast.Constant(value=code), *_]):
+                case ast.Call(
+                    func=ast.Name(id="Finding") | ast.Attribute(attr="finding"),
+                    args=[ast.Constant(value=code), *_],
+                ):
                     codes.add(str(code))
                 case ast.Call(func=ast.Attribute(attr="get"), args=[_, ast.Constant(value=code)]):
                     codes |= {"storage"} & {code}
