@@ -22,7 +22,11 @@ class Progress(Protocol):
     """Receives progress while a run works; every method may be called from any thread."""
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Take increments: extracted, unchanged, failed, and bytes read, copied and written."""
+        """Take increments: extracted, unchanged, failed, and bytes read, copied, written and done.
+
+        `bytes_done` goes up to `PlanSummary.work`. An increment is negative where a worker
+        was lost, because its work is done again.
+        """
         ...
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:

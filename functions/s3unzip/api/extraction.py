@@ -55,7 +55,11 @@ class Progress:
         """Learn what there is to do, before the first task begins."""
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Take increments: extracted, unchanged, failed, and bytes read, copied and written."""
+        """Take increments: extracted, unchanged, failed, and bytes read, copied, written and done.
+
+        `bytes_done` goes up to `PlanSummary.work`. An increment is negative where a worker
+        was lost, because its work is done again.
+        """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
         """Learn of members that failed, as they fail."""

@@ -9,6 +9,8 @@ from s3unzip.model import Outcome, Status, TaskReport
 from s3unzip.runs.step import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from s3unzip.context import Context
     from s3unzip.errors import Finding
     from s3unzip.model import Part, PlannedMember, Requests, Run, Task
@@ -35,6 +37,9 @@ class TaskAttempt(Step):
         self._shown_read = 0
         self.bytes_copied = 0  # of the archive, inside the store
         self._shown_copied = 0
+        self._works: list[int] = []  # `PlannedMember.work` of the members with an outcome
+        self._passed = 0  # bytes of the one large member that is being done
+        self._shown_done = 0
         self._next_update = 0.0
 
     def extracted(
@@ -51,15 +56,18 @@ class TaskAttempt(Step):
         self.put_seconds.append(seconds)
         if self.first_object is None:
             self.first_object = self.context.clock.now()
-        self.outcomes.append(row.outcome(Status.EXTRACTED, size, etag))
+        self.note(row, row.outcome(Status.EXTRACTED, size, etag))
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, row: PlannedMember, outcome: Outcome) -> None:
         """Note what became of a member."""
         self.outcomes.append(outcome)
+        if self.task.parts == 1:  # a slice is as much of its member as it passed
+            self._works.append(row.work)
+            self._passed = 0
 
     def failed(self, row: PlannedMember, finding: Finding) -> None:
         """Note why a member is not in the destination."""
-        self.outcomes.append(Outcome.failed(row.member.index, row.key, finding))
+        self.note(row, Outcome.failed(row.member.index, row.key, finding))
 
     def resume(self, earlier: TaskOutcomes) -> None:
         """Take over what an earlier attempt of the task finished, and what it cost."""
@@ -74,6 +82,21 @@ class TaskAttempt(Step):
         self.bytes_read += count
         self.show_progress()
 
+    def passed(self, size: int) -> None:
+        """Count bytes of a large member that are on their way to the destination."""
+        self._passed += size
+        self.show_progress()
+
+    def passing(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield `pieces` of a large member and count them as passed."""
+        for piece in pieces:
+            self.passed(len(piece))
+            yield piece
+
+    def begin_again(self) -> None:
+        """Forget what passed of a large member, which begins at its first byte again."""
+        self._passed = 0
+
     def show_progress(self, *, now: bool = False) -> None:
         """Tell the progress display what is new, a few times a second."""
         progress = self.context.progress
@@ -85,7 +108,12 @@ class TaskAttempt(Step):
         self._next_update = time + PROGRESS_SECONDS
         new = self.outcomes[self._shown :]
         self._shown += len(new)
+        if self.task.parts > 1:
+            new = []  # settling gives the member its outcome
         counts: Counter[str] = Counter(outcome.status.value for outcome in new)
+        done = sum(self._works) + self._passed
+        counts["bytes_done"] = done - self._shown_done
+        self._shown_done = done
         counts["bytes_written"] = sum(o.size for o in new if o.status is Status.EXTRACTED)
         counts["bytes_read"] = self.bytes_read - self._shown_read
         self._shown_read = self.bytes_read
@@ -114,6 +142,7 @@ class TaskAttempt(Step):
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
             bytes_read=before.bytes_read + self.bytes_read,
+            bytes_done=before.bytes_done + sum(self._works) + self._passed,
             bytes_written=self._written(),
             requests=before.requests + requests,
             started=before.started,
@@ -130,6 +159,8 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
+        if not self.slice_done:
+            self.begin_again()
         self.show_progress(now=True)
         return self.records.write_outcomes(self.report, self.outcomes)
 

@@ -89,8 +89,8 @@ def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[
         return rows
     for row in rows:
         if row.member.index in unchanged:
-            size = stored_size(row.member, options)
-            attempt.note(row.outcome(Status.UNCHANGED, size, unchanged[row.member.index]))
+            size, etag = stored_size(row.member, options), unchanged[row.member.index]
+            attempt.note(row, row.outcome(Status.UNCHANGED, size, etag))
     attempt.show_progress()
     return [row for row in rows if row.member.index not in unchanged]
 
@@ -235,7 +235,7 @@ class _Writer:
             put = partial(attempt.destination.put, row.key, body, facts, if_absent=self._if_absent)
             etag = calls.paced("put", put)
         except ConflictError:
-            attempt.note(explain_refusal(row, attempt))
+            attempt.note(row, explain_refusal(row, attempt))
         except RUN_FAULTS:
             raise
         except StorageError as refusal:

@@ -88,7 +88,7 @@ def _copy_whole(target: MemberUpload) -> None:
     sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
     upload = target.begin()
     try:
-        parts = _copy_parts(upload, data, sizes=sizes)
+        parts = _copy_parts(target, upload, data, sizes=sizes)
         _verify(parts, data, row)
     except MemberError as error:
         target.abort(upload)
@@ -123,7 +123,7 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     sizes = copy_sizes(piece.size, math.ceil(piece.size / piece.count), limits)
     upload, first = Upload(row.key, link.upload_id), PartPlace(piece.first_number, piece.offset)
     try:
-        parts = _copy_parts(upload, data, sizes=sizes, first=first)
+        parts = _copy_parts(MemberUpload(attempt, row), upload, data, sizes=sizes, first=first)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
         attempt.failed(row, row.finding("slice-refused", str(refusal)))
         return
@@ -132,18 +132,26 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 
 
 def _copy_parts(
-    upload: Upload, data: MemberData, *, sizes: list[int], first: PartPlace | None = None
+    target: MemberUpload,
+    upload: Upload,
+    data: MemberData,
+    *,
+    sizes: list[int],
+    first: PartPlace | None = None,
 ) -> tuple[Part, ...]:
-    step, run = data.step, data.step.run
+    attempt, row = target.attempt, target.row
+    run = attempt.run
     first_number, offset = first or PartPlace()
 
     def copy(number: int, at: int, size: int) -> Part:
         start = data.span.start + at
         span = ByteRange(start, start + size)
         try:
-            part = step.calls.paced(
+            part = attempt.calls.paced(
                 "copy",
-                lambda: step.destination.copy_part(upload, number, at, run.source, run.pin, span),
+                lambda: attempt.destination.copy_part(
+                    upload, number, at, run.source, run.pin, span
+                ),
             )
         except NotFoundError as gone:
             raise upload_gone(gone) from gone
@@ -160,9 +168,13 @@ def _copy_parts(
 
     starts = [offset + sum(sizes[:n]) for n in range(len(sizes))]
     numbers = range(first_number, first_number + len(sizes))
-    threads = step.context.tuning.parts_in_flight
+    threads = attempt.context.tuning.parts_in_flight
+    parts = []
     with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
-        return tuple(pool.map(copy, numbers, starts, sizes))
+        for part, at in zip(pool.map(copy, numbers, starts, sizes), starts, strict=True):
+            parts.append(part)
+            attempt.passed(row.share_of_work(at, at + part.size))
+    return tuple(parts)
 
 
 def _verify(parts: tuple[Part, ...], data: MemberData, row: PlannedMember) -> None:

@@ -43,6 +43,7 @@ def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 def stream_whole(target: MemberUpload) -> None:
     """Upload one member from its first byte to its last."""
     attempt, row = target.attempt, target.row
+    attempt.begin_again()
     size = stored_size(row.member, attempt.run.options)
     try:
         limits = attempt.destination.part_limits
@@ -82,7 +83,7 @@ def _upload(
         at_once=parts_at_once(part_size, attempt.context.tuning),
     )
     try:
-        for output in content.decode(data.pieces()):
+        for output in content.decode(attempt.passing(data.pieces())):
             writer.write(output)
         data.check_after()
         parts = writer.close()

@@ -46,7 +46,7 @@ class MemberUpload(Struct, frozen=True):
         """Say whether the member is to be written at all; note its outcome if not."""
         outcome = resolve_conflict(self.row, self.attempt)
         if outcome is not None:
-            self.attempt.note(outcome)
+            self.attempt.note(self.row, outcome)
         return outcome is None
 
     def begin(self) -> Upload:
@@ -66,7 +66,7 @@ class MemberUpload(Struct, frozen=True):
             raise upload_gone(gone) from gone
         except ConflictError:
             self.abort(upload)
-            attempt.note(explain_refusal(self.row, attempt))
+            attempt.note(self.row, explain_refusal(self.row, attempt))
             return
         size = stored_size(self.row.member, options)
         attempt.extracted(self.row, clock.now() - started, size, etag)

@@ -55,6 +55,7 @@ class _Worker:
     processor: int | None
     job: Job | None = None
     done: int = 0  # jobs
+    told: Counter[str] = field(default_factory=Counter)  # of its job; void if it dies
 
 
 @dataclass(slots=True)
@@ -98,6 +99,7 @@ class WorkerPool:
         self._workers: list[_Worker] = []
         self._ended: deque[Done | Failed] = deque()  # jobs that nobody was told of
         self._retry_delay = retry_delay
+        self._taken: dict[str, Counter[str]] = {}  # of jobs whose worker died
         self._random = random.Random()  # noqa: S311 - jitter
 
     @property
@@ -164,6 +166,7 @@ class WorkerPool:
         while waiting.ready and (idle or len(self._workers) < self._processes):
             worker = idle.pop() if idle else self._start()
             worker.job = waiting.take()
+            worker.told.clear()
             try:
                 worker.child.connection.send(worker.job)
             except ConnectionError:  # it died while idle; `_receive` notices
@@ -216,9 +219,11 @@ class WorkerPool:
         self, worker: _Worker, message: Message | None, waiting: Waiting, result: PoolResult
     ) -> None:
         if isinstance(message, Counts | FailedMembers):
-            self._show(message)
+            self._show(worker, message)
             return
         job, worker.job = worker.job, None
+        if job is not None and (message is None or (isinstance(message, Failed) and message.lost)):
+            self._take_back(worker, job.id)
         if message is None:
             self._retire(worker)
             result.lost_workers += 1
@@ -226,6 +231,7 @@ class WorkerPool:
                 lost = ServiceFaultError(f"{job.id}: its worker process died")
                 self._retry(job, Failed(job.id, lost), waiting, result, LOST_ATTEMPTS)
         elif isinstance(message, Done):
+            self._give_back(worker, message.job)
             _log.info("%s ended", message.job)
             result.done.append(message)
             self._ended.append(message)
@@ -238,13 +244,26 @@ class WorkerPool:
             result.failed.append(message)
             waiting.drop()
 
-    def _show(self, message: Counts | FailedMembers) -> None:
+    def _show(self, worker: _Worker, message: Counts | FailedMembers) -> None:
         if self._progress is None:
             return
         if isinstance(message, Counts):
+            worker.told.update(message.counts)
             self._progress.finished(message.counts)
         else:
             self._progress.failed(message.outcomes)
+
+    def _take_back(self, worker: _Worker, job: str) -> None:
+        """Tell the progress that what a job did is not on record, so that it is done again."""
+        if self._progress is not None:
+            self._taken[job] = Counter(worker.told)
+            self._progress.finished({name: -count for name, count in worker.told.items()})
+
+    def _give_back(self, worker: _Worker, job: str) -> None:
+        """Tell what was taken back if it was on record after all: then the job did nothing."""
+        taken = self._taken.pop(job, None)
+        if self._progress is not None and taken is not None and not worker.told["bytes_done"]:
+            self._progress.finished(taken)
 
     def _retire(self, worker: _Worker) -> None:
         """Let an idle worker exit; the next job starts another."""

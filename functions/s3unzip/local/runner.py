@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from s3unzip.errors import InterruptedRunError
 from s3unzip.extraction.split.link import linked_sizes
+from s3unzip.local.done import summary_of, tell_done, tell_dropped
 from s3unzip.local.folders import make_folders
 from s3unzip.local.worker import LINK, Done, LinkJob, nothing_follows
 from s3unzip.model import Report, Stop, Verdict
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.archive import make_plan
-from s3unzip.planning.lists import divide_tasks, mix
+from s3unzip.planning.lists import divide_tasks, longest_first, mix
 from s3unzip.reporting.after_success import finish_source
 from s3unzip.reporting.next_step import resume_command
 from s3unzip.reporting.page_writer import write_refusal
@@ -104,6 +105,7 @@ def work_off(
         records.forget()
     else:
         records.delete_stop()
+        tell_done(records, context)
     pool = make_pool(run)
     try:
         tasks = records.tasks() if fresh else records.undone(records.tasks())
@@ -132,6 +134,8 @@ def _do_redo(summary: PlanSummary, context: Context, pool: Pool) -> Settled:
     run, calls = summary.run, context.calls()
     records = RunRecords.open(context.stores, run.id, calls)
     scans = () if summary.split_members else None
+    if scans is not None:
+        tell_dropped(records, context)
     result = _do_tasks(context, pool, records, records.redo(), scans)
     _record_cause(records, result)
     return settle(run, context, calls)
@@ -144,19 +148,34 @@ def _record_cause(records: RunRecords, result: PoolResult) -> None:
         records.write_stop(Stop(Verdict.FAILED, TASKS_FAILED, cause))
 
 
-def redrive(summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]) -> Report:
-    """Do the unfinished tasks of a run.
+def _ignore(_: PlanSummary) -> None:
+    """Show nothing."""
+
+
+def redrive(
+    summary: PlanSummary,
+    context: Context,
+    make_pool: Callable[[Run], Pool],
+    planned: Callable[[PlanSummary], None] = _ignore,
+) -> Report:
+    """Do the unfinished tasks of a run; `planned` is called with the plan of the whole run.
 
     Raises:
         InterruptedRunError: Ctrl-C; what is done is on record.
     """
+    planned(summary)
     return work_off(summary, context, make_pool, fresh=False)
 
 
 def retry_failed(
-    summary: PlanSummary, context: Context, make_pool: Callable[[Run], Pool]
+    summary: PlanSummary,
+    context: Context,
+    make_pool: Callable[[Run], Pool],
+    planned: Callable[[PlanSummary], None] = _ignore,
 ) -> Report:
     """Retry the failed members; the others are not touched.
+
+    `planned` is called with the plan of the retry: only its members are in it.
 
     Raises:
         InterruptedRunError: Ctrl-C; what is done is on record.
@@ -165,11 +184,13 @@ def retry_failed(
     calls = context.calls()
     records = RunRecords.open(context.stores, run.id, calls)
     records.delete_stop()
-    planned = plan_retry(records)
-    if planned is not None:
+    retry = plan_retry(records)
+    if retry is not None:
+        planned(summary_of(summary, retry[1], records))
         pool = make_pool(run)
         try:
-            _record_cause(records, pool.work(planned[1], nothing_follows))
+            _begin("extract", context)
+            _record_cause(records, pool.work(retry[1], nothing_follows))
         except KeyboardInterrupt as interrupt:
             settle(run, context, calls)
             message = f"stopped: continue with: {resume_command(run)}"
@@ -266,17 +287,6 @@ class _SplitMembers:
     def _show(self, phase: str) -> None:
         if self._shown:
             _begin(phase, self._context)
-
-
-def longest_first(tasks: Iterable[Task], sizes: Mapping[str, int]) -> list[Task]:
-    """Return segments by uncompressed size, the largest first, then the other tasks in their order.
-
-    The uncompressed size of a segment is known only after its scan, and differs by a factor of ten
-    within one member. The longest task must not begin last (Graham, 1969).
-    """
-    ordered = list(tasks)
-    ordered.sort(key=lambda task: -sizes.get(task.id, 0))
-    return ordered
 
 
 def _worth_another_pass(settled: Settled) -> bool:

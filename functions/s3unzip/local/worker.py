@@ -72,6 +72,7 @@ class Failed:
 
     job: str
     error: S3UnzipError
+    lost: bool = False  # what the progress was told of the job is not on record
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ def serve(
         except (MemoryError, RuntimeError) as error:
             if not _is_short_of_memory(error):
                 raise
-            progress.send(Failed(job.id, ServiceFaultError(f"{job.id}: {NO_MEMORY}")))
+            fault = ServiceFaultError(f"{job.id}: {NO_MEMORY}")
+            progress.send(Failed(job.id, fault, lost=True))
 
 
 def _is_short_of_memory(error: Exception) -> bool:

@@ -67,6 +67,9 @@ class Task(Struct, frozen=True, omit_defaults=True):
     parts: int = 1  # and the number of slices
 
 
+HEADER_BYTES = 128  # around a member's data: its local header, its descriptor
+
+
 class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
     """A member that a task extracts: a line of ``members.jsonl``, a JSON array."""
 
@@ -89,6 +92,16 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
         member = self.member
         written = member.size if size is None else size
         return Outcome(member.index, self.key, status, written, member.crc32, etag=etag)
+
+    @property
+    def work(self) -> int:
+        """Bytes of the archive that the member counts for in the progress of a run."""
+        return self.member.compressed_size + HEADER_BYTES
+
+    def share_of_work(self, start: int, stop: int) -> int:
+        """Return what bytes [start, stop) of the content count for; all together are `work`."""
+        size = max(1, self.member.size)
+        return self.work * stop // size - self.work * start // size
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True):
@@ -117,6 +130,11 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     plan_seconds: float = 0.0
     requests: Requests = Requests()
     bytes_read: int = 0
+
+    @property
+    def work(self) -> int:
+        """Bytes of the archive that all selected members count for in the progress."""
+        return self.bytes_in + HEADER_BYTES * self.selected
 
 
 class ScanTask(Struct, frozen=True):
@@ -184,6 +202,7 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
     unchanged: int = 0
     failed: int = 0
     bytes_read: int = 0
+    bytes_done: int = 0  # of the archive, of members with an outcome: `PlannedMember.work`
     bytes_written: int = 0
     requests: Requests = Requests()
     started: float = 0.0  # Unix seconds

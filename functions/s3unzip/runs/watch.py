@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from s3unzip import run_files
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Outcome, PlanSummary, Status, TaskKind, TaskReport
 from s3unzip.runs.object_records import READERS
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from s3unzip.runs.records import RunRecords
+
+
+def counts_of(report: TaskReport) -> Counter[str]:
+    """Return what the progress is told of a task on record.
+
+    A slice has no members of its own: settling gives the split member its outcome. The members
+    of a retry failed before, so they are done already.
+    """
+    if report.parts > 1:
+        return Counter(bytes_done=report.bytes_done)
+    if report.task.startswith(run_files.RETRIES):
+        right = report.extracted + report.unchanged
+        return Counter(extracted=report.extracted, unchanged=report.unchanged, failed=-right)
+    return Counter(
+        extracted=report.extracted,
+        unchanged=report.unchanged,
+        failed=report.failed,
+        bytes_done=report.bytes_done,
+    )
 
 
 class RunEntry(NamedTuple):
@@ -98,11 +118,8 @@ class RunWatcher:
     def _add_up(self, seen: RunSnapshot) -> None:
         seen.tasks = len(self._done)
         for report in self._done.values():
-            whole = report.parts == 1
+            seen.counts.update(counts_of(report))
             seen.counts.update(
-                extracted=report.extracted if whole else 0,
-                unchanged=report.unchanged,
-                failed=report.failed,
                 bytes_read=report.bytes_read,
                 bytes_copied=report.bytes_written if report.kind is TaskKind.COPY else 0,
                 bytes_written=report.bytes_written,

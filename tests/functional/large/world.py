@@ -48,6 +48,7 @@ class World:
     buckets: MemoryStores = field(default_factory=MemoryStores)
     clock: Clock = field(default_factory=ManualClock)
     stores: Stores | None = None
+    progress: Progress | None = None
 
     @property
     def out(self) -> MemoryBucket:
@@ -57,7 +58,9 @@ class World:
     @property
     def context(self) -> Context:
         """The context of a worker."""
-        return Context(stores=self.stores or self.buckets, clock=self.clock, tuning=self.tuning)
+        return Context(
+            self.stores or self.buckets, self.clock, tuning=self.tuning, progress=self.progress
+        )
 
     def request(self, archive: bytes, options: Options | None = None) -> Request:
         """Store the archive and return the request to extract it."""

@@ -10,20 +10,21 @@ from rich.console import Console
 
 from s3unzip.cli.terminal import progress
 from s3unzip.cli.terminal.progress import RunDisplay
-from s3unzip.model import OnConflict, Options, Outcome, Pin, PlanSummary, Run, Status
+from s3unzip.model import Options, Outcome, Pin, PlanSummary, Run, Status
+from s3unzip.model.tasks import HEADER_BYTES
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SELECTED, BYTES = 1_000, 100_000_000
+WORK = BYTES + SELECTED * HEADER_BYTES
 
 
-def plan(conflict: OnConflict = OnConflict.OVERWRITE) -> PlanSummary:
+def plan() -> PlanSummary:
     """Return the plan of a run of a thousand members."""
-    options = Options(on_conflict=conflict)
     source, destination = parse_source("/a.zip"), parse_destination("/out")
-    run = Run("r", source, Pin(1), destination, options, "", created=0.0)
+    run = Run("r", source, Pin(1), destination, Options(), "", created=0.0)
     return PlanSummary(run, SELECTED, selected=SELECTED, bytes_in=BYTES, bytes_out=2 * BYTES)
 
 
@@ -47,26 +48,30 @@ def test_other_phases_are_named_and_have_no_share(phase: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conflict", "counts", "share"),
+    ("counts", "percent"),
     [
-        (OnConflict.OVERWRITE, {"bytes_read": BYTES // 2}, 0.5),
-        (OnConflict.OVERWRITE, {"bytes_copied": BYTES // 2, "extracted": 1}, 0.5),
-        (OnConflict.OVERWRITE, {"extracted": 999}, 0.0),
-        (OnConflict.OVERWRITE, {"bytes_read": 2 * BYTES}, 0.99),
-        (OnConflict.OVERWRITE, {"bytes_read": BYTES // 2, "extracted": 1_000}, 1.0),
-        (OnConflict.SKIP_UNCHANGED, {"unchanged": 250, "bytes_read": BYTES}, 0.25),
+        ({"bytes_done": WORK // 2, "bytes_read": 3 * BYTES}, "50%"),
+        ({"bytes_read": BYTES, "bytes_copied": BYTES, "extracted": 999}, "0%"),
+        ({"bytes_done": WORK - 1, "extracted": SELECTED}, "99%"),
+        ({"bytes_done": WORK}, "100%"),
+        ({"bytes_done": -1}, "0%"),
     ],
 )
-def test_the_share_has_one_basis(
-    conflict: OnConflict, counts: Mapping[str, int], share: float
-) -> None:
-    """Bytes of the archive, or members where these may be skipped; never a mix of both."""
+def test_the_share_has_one_basis(counts: Mapping[str, int], percent: str) -> None:
+    """Work done of all work; 100 % is all of it, and what was only read counts nothing."""
     shown, _ = display(quiet=True)
-    shown.planned(plan(conflict))
+    shown.planned(plan())
     shown.finished(counts)
-    found = shown.figures().share
-    assert found is not None
-    assert abs(found - share) < 0.01
+    assert shown.figures().percent == percent
+
+
+def test_a_plan_begins_at_nothing() -> None:
+    """What was told before the plan of a retry is of another plan."""
+    shown, _ = display(quiet=True)
+    shown.finished({"bytes_done": WORK, "extracted": SELECTED})
+    shown.planned(plan())
+    now = shown.figures()
+    assert (now.percent, now.members) == ("0%", f"0/{SELECTED:,} members")
 
 
 def test_the_time_left_is_told_when_it_means_something() -> None:
@@ -74,14 +79,14 @@ def test_the_time_left_is_told_when_it_means_something() -> None:
     shown, _ = display(quiet=True)
     shown.planned(plan(), gone=0.0)
     shown.figures()
-    shown.finished({"bytes_read": BYTES // 2})
+    shown.finished({"bytes_done": WORK // 2})
     assert shown.figures().left == ""
     late, _ = display(quiet=True)
     late.planned(plan(), gone=3_600.0)
     late.figures()
-    late.finished({"bytes_read": BYTES // 100})
+    late.finished({"bytes_done": WORK // 100})
     assert late.figures().left == ""
-    late.finished({"bytes_read": BYTES // 2})
+    late.finished({"bytes_done": WORK // 2})
     assert late.figures().left.endswith(" left")
 
 
@@ -92,7 +97,7 @@ def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     with shown:
         shown.phase("plan")
         shown.planned(plan())
-        shown.finished({"bytes_read": BYTES // 2, "extracted": 10, "failed": 1})
+        shown.finished({"bytes_done": WORK // 2, "extracted": 10, "failed": 1})
         while "members" not in out.getvalue():
             shown.note("")
     lines = out.getvalue().splitlines()
@@ -137,7 +142,7 @@ def test_a_terminal_of_any_width_is_enough(columns: int) -> None:
     shown = RunDisplay(console)
     with shown:
         shown.planned(plan())
-        shown.finished({"bytes_read": BYTES // 2, "extracted": 500})
+        shown.finished({"bytes_done": WORK // 2, "extracted": 500})
         drawn = "\n".join(
             "".join(segment.text for segment in line) for line in console.render_lines(shown.draw())
         )

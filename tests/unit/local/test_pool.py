@@ -7,7 +7,9 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -19,6 +21,7 @@ from s3unzip.local.pool import LOST_ATTEMPTS, WorkerPool
 from s3unzip.local.processes.processors import available_processors
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.model import Request, Task, TaskKind, Verdict
+from s3unzip.runs.records import RunRecords
 from s3unzip.settings import make_tuning
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -26,8 +29,7 @@ from s3unzip.zipformat import Policy
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from s3unzip.context import Context
     from s3unzip.local.worker import PipeProgress
@@ -54,12 +56,14 @@ class Setup:
         self.pids: set[int] = set()  # of all workers that there ever were
         self.places: dict[int, set[int]] = {}  # the processors where each may run
         self.summary: PlanSummary | None = None
+        self.counts: Counter[str] = Counter()
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Note that members are being done."""
         self.pids.update(self.pools[0].jobs)
         if LINUX:
             self.places |= {pid: os.sched_getaffinity(pid) for pid in self.pools[0].jobs}
+        self.counts.update(counts)
         if counts.get("extracted"):
             self.seen.set()
 
@@ -152,6 +156,26 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     killer.join()
     assert report.verdict is Verdict.COMPLETED
     assert setup.written() == MEMBERS
+    assert setup.summary is not None
+    done = setup.counts["extracted"], setup.counts["bytes_done"]
+    assert done == (MEMBERS, setup.summary.work)  # each member counts once, done twice or not
+
+
+def test_a_job_found_done_counts_though_its_worker_died(tmp_path: Path) -> None:
+    """A worker may die after its outcomes are on record, before it says so."""
+    setup = Setup(tmp_path, workers=1)
+    report = setup.run()
+    assert setup.summary is not None
+    setup.counts.clear()
+    flag = tmp_path / "died"
+    target = partial(tell_and_die_once, str(flag), setup.make)
+    pool = WorkerPool(setup.summary.run, 1, target, setup, retry_delay=0.01)
+    setup.pools.insert(0, pool)
+    records = RunRecords.open(setup.context().stores, report.run)
+    pool.work(list(records.tasks())[:1])
+    pool.close()
+    assert flag.exists()
+    assert (setup.counts["extracted"], setup.counts["bytes_done"]) == (7, 700)
 
 
 def test_a_job_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
@@ -166,6 +190,20 @@ def test_a_job_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
     assert result.lost_workers == LOST_ATTEMPTS
     assert [failed.job for failed in result.failed] == ["batch-0"]
     assert "its worker process died" in str(result.failed[0].error)
+
+
+def tell_and_die_once(
+    flag: str,
+    make: Callable[[LocalClock, PipeProgress], Context],
+    clock: LocalClock,
+    progress: PipeProgress,
+) -> Context:
+    """Be a worker that tells of members and dies; the next one is as any other."""
+    if not Path(flag).exists():
+        Path(flag).touch()
+        progress.finished({"extracted": 7, "bytes_done": 700})
+        os._exit(137)
+    return make(clock, progress)
 
 
 def die(clock: LocalClock, progress: PipeProgress) -> NoReturn:

@@ -11,6 +11,7 @@ from s3unzip.planning.lists import (
     WorkList,
     choose_inline,
     divide_tasks,
+    longest_first,
     mix,
     share_workers,
 )
@@ -107,3 +108,19 @@ def test_inline_maps_can_be_switched_off() -> None:
 def test_long_and_short_work_begins_by_turns(at_once: int, expected: list[object]) -> None:
     """One worker does short work while the others do the long one."""
     assert mix([1, 2, 3, 4, 5], ["a", "b", "c"], at_once) == expected
+
+
+def test_long_slices_begin_first_and_others_keep_their_order() -> None:
+    """Of what is known only after linking, the longest may not begin last."""
+    tasks = [
+        Task(name, TaskKind.BATCH, (0, 0), 1, (0, 0), 0, 1.0)
+        for name in ("batch-1", "segment-a", "batch-0", "segment-b", "segment-c")
+    ]
+    ordered = longest_first(tasks, {"segment-a": 5, "segment-b": 70, "segment-c": 6})
+    assert [one.id for one in ordered] == [
+        "segment-b",
+        "segment-c",
+        "segment-a",
+        "batch-1",
+        "batch-0",
+    ]

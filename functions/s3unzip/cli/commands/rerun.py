@@ -67,8 +67,7 @@ class LocalRerun:
             setup = Setup(stores, policy, self._tuning, self._processes)
             with Machine(setup, run.source, run.destination, display) as machine, display:
                 machine.lock(run.id, record_of(stores))
-                display.planned(summary)  # starts a thread: the fork server must be there before
-                report = act(summary, machine.context, machine.make_pool)
+                report = act(summary, machine.context, machine.make_pool, display.planned)
         if json:
             print_json(report)
         print_report(report, rates=False)  # it was not at work all the time since its start

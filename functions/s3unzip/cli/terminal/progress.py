@@ -1,19 +1,20 @@
 """The progress of a run on stderr: live on a terminal, else a line every few seconds.
 
-The share has one basis, the bytes of the archive that extraction has read or copied. Where
-members may be skipped it is the members. Nothing starts a thread before the first phase: a
+The share has one basis: of the compressed bytes of the selected members, those of members that
+have an outcome, and of a large member what has passed. Each byte counts once, however often it is
+read. Nothing starts a thread before the first phase: a
 program that has threads cannot be forked safely, and its workers are forked before that.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
-from s3unzip.model import OnConflict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Outcome, PlanSummary
 
-HEADER_BYTES = 128  # read around a member's data: its local header, its descriptor
 RATE_SECONDS = 10.0  # the rates shown are means of so long
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 MIN_SECONDS, MIN_SHARE = 5.0, 0.05  # of a phase, before the time left means anything
@@ -53,10 +53,22 @@ class Figures(NamedTuple):
     left: str = ""
     note: str = ""
 
+    @property
+    def percent(self) -> str:
+        """The share, rounded down: 100 % is all; empty where there is none."""
+        return "" if self.share is None else f"{math.floor(100 * self.share)}%"
+
     def line(self) -> str:
         """Return one line for a log."""
-        share = "" if self.share is None else f"{self.share:.0%}"
-        parts = (share, self.members, self.failed, self.size, self.rate, self.left, self.note)
+        parts = (
+            self.percent,
+            self.members,
+            self.failed,
+            self.size,
+            self.rate,
+            self.left,
+            self.note,
+        )
         return f"{self.phase}: {', '.join(part for part in parts if part) or '...'}"
 
 
@@ -105,6 +117,7 @@ class RunDisplay:
     def planned(self, summary: PlanSummary, gone: float = 0.0) -> None:
         """Show the work ahead of a run that began `gone` seconds ago."""
         with self._lock:
+            self._counts.clear()
             self._summary = summary
             self._phase = EXTRACTING
             self._since = time.monotonic() - gone
@@ -147,7 +160,7 @@ class RunDisplay:
             if summary is None or phase != EXTRACTING:
                 return Figures(WORDS.get(phase, phase), None, note=self._note)
             done = counts["extracted"] + counts["unchanged"] + counts["failed"]
-            share = _share(summary, done, counts["bytes_read"] + counts["bytes_copied"])
+            share = min(1.0, max(0.0, counts["bytes_done"] / max(1, summary.work)))
             self._history.append((now, share, done, counts["bytes_written"]))
             while len(self._history) > 2 and now - self._history[1][0] > RATE_SECONDS:
                 self._history.pop(0)
@@ -207,10 +220,9 @@ class RunDisplay:
         bar = ProgressBar(
             total=1.0, completed=now.share or 0.0, width=24 if wide else 10, pulse=now.share is None
         )
-        share = "" if now.share is None else f"{now.share:4.0%}"
         failed = Text(now.failed, style="red" if self._counts["failed"] else "dim")
         first = Table.grid(padding=(0, 1))
-        first.add_row(Text(now.phase), bar, share, Text(now.left))
+        first.add_row(Text(now.phase), bar, now.percent.rjust(4), Text(now.left))
         whole = Table.grid()
         whole.add_row(first)
         second = Table.grid(padding=(0, 2))
@@ -219,13 +231,3 @@ class RunDisplay:
         if now.note:
             whole.add_row(Text(now.note, style="dim"))
         return whole
-
-
-def _share(summary: PlanSummary, done: int, archive_bytes: int) -> float:
-    """Return how much is done, 0 to 1."""
-    if done >= summary.selected:
-        return 1.0
-    if summary.run.options.on_conflict is not OnConflict.OVERWRITE:
-        return done / summary.selected  # members that are skipped are not read
-    whole = summary.bytes_in + HEADER_BYTES * summary.selected
-    return min(0.99, archive_bytes / max(1, whole))

@@ -86,6 +86,7 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember, link: Link, piece: S
         at_once=parts_at_once(max(sizes), attempt.context.tuning),
         first=PartPlace(piece.first_number, piece.offset),
     )
+    written = piece.offset
     try:
         for part in piece.segments:
             segment = attempt.records.read_linked(row.member.index, part)
@@ -95,6 +96,8 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember, link: Link, piece: S
                 segment, read_pieces(attempt, ByteRange(start, stop))
             ):
                 writer.write(output)
+                attempt.passed(row.share_of_work(written, written + len(output)))
+                written += len(output)
         parts = writer.close()
     except BaseException:
         writer.abandon()
