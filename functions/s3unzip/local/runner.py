@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from s3unzip.errors import InterruptedRunError
 from s3unzip.extraction.split.link import linked_sizes
-from s3unzip.local.done import summary_of, tell_done, tell_dropped
 from s3unzip.local.folders import make_folders
 from s3unzip.local.worker import LINK, Done, LinkJob, nothing_follows
 from s3unzip.model import Report, Stop, Verdict
@@ -18,11 +17,12 @@ from s3unzip.reporting.next_step import resume_command
 from s3unzip.reporting.page_writer import write_refusal
 from s3unzip.reporting.retry import plan_retry
 from s3unzip.reporting.settle import TASKS_FAILED, settle
+from s3unzip.runs.done import summary_of, tell_done, tell_dropped
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.stop import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from s3unzip.context import Context
     from s3unzip.local.pool import PoolResult
