@@ -13,10 +13,16 @@ import urllib.request
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import make_server
 
 from s3unzip.settings import Variable
 
@@ -187,11 +193,22 @@ class Account:
 
 @contextmanager
 def run_account() -> Iterator[Account]:
-    """Run moto's server in this process; yield the account behind it."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    """Run moto's server in this process; yield the account behind it.
+
+    It answers one request at a time. A conditional PUT of moto is a check and then a write, so two
+    at the same moment would both succeed.
+    """
+    app, turn = DomainDispatcherApplication(create_backend_app), Lock()
+
+    def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        with turn:
+            return list(app(environ, start_response))
+
+    server = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=MotoRequestHandler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
-        host, port = server.get_host_and_port()
-        yield Account(f"http://{host}:{port}")
+        yield Account(f"http://127.0.0.1:{server.server_port}")
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()

@@ -63,6 +63,7 @@ class RunState:
     written: Counter[str] = field(default_factory=Counter)  # how often each key became visible
     reports: list[Json] = field(default_factory=list)
     announced: list[str] = field(default_factory=list)  # verdicts
+    right: str = ""  # the verdict that its archive deserved when its last report was written
     idle_rounds: int = 0  # reports in a row with as many missing members as the one before
     retried: bool = False  # an operator tried failed members again
     stops: int = 0  # how often stop.json was deleted

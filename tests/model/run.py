@@ -161,6 +161,7 @@ class Model:
             self.must(self.replaced, "SOURCE_CHANGED: the archive is overwritten", run)
         self._check_progress(state, report)
         state.reports.append(report)
+        state.right = self._right_verdict(state)
 
     def announced(self, title: str, detail: Json) -> None:
         """The event of a run that ended was sent."""
@@ -208,7 +209,7 @@ class Model:
             return  # reliability.md 27: a planner that goes on may announce it, too
         told = state.announced
         self.must(told[-1:] == [verdict], "events.md: one event a run", (run, told))
-        right = {self._right_verdict(state)} | (set() if is_current else {CHANGED})
+        right = {state.right} | (set() if is_current else {CHANGED})
         self.must(
             verdict in right, "a run that is redriven ends as its archive says", (run, verdict)
         )

@@ -30,6 +30,8 @@ class Claim(Struct, frozen=True):
     until: float  # Unix seconds: by then its function has ended, whatever happened to it
     attempt: int = 1  # the delivery of the holder's message; the message of a first one comes again
     unannounced: bool = False  # the run has ended, but its event could not be sent
+    announced: bool = False  # the event is known to be sent; noted where the queue may repeat it
+    copied: bool = False  # the holder's message is a copy, of which the queue may have two
     token: str = ""  # of one invocation: a message and its copy may be at work at the same moment
 
 

@@ -224,6 +224,21 @@ def test_a_copy_is_the_message_that_it_replaces(
     assert puts(account) == 20
 
 
+def test_two_copies_of_a_message(deploy: Callable[..., Functions], account: Account) -> None:
+    """The first one notes that it sent the event, so that the second one sends none."""
+    functions = deploy()
+    heard = account.listen()
+    account.put("a.zip", archive())
+    copy = json.dumps({**object_created("a.zip"), KEPT_ID: "message"})
+    assert functions.plan(copy) == []
+    assert unpack(records(account)[1])[0].announced
+    before = account.objects("work")
+    assert functions.plan(copy) == []
+    assert account.objects("work") == before
+    assert len(account.receive(heard)) == 1
+    assert puts(account) == 20
+
+
 @pytest.mark.usefixtures("extracted")
 def test_a_message_and_its_copy_at_the_same_moment() -> None:
     """One of them has the run; an attempt whose answer was lost still knows its own claim."""
@@ -369,17 +384,19 @@ def test_a_killed_function_is_followed_by_the_state_machine(
 def test_a_function_that_was_killed_after_its_records(
     extracted: Functions, account: Account, *, redriven: bool
 ) -> None:
-    """The next delivery writes the report and announces the run; no member is written again."""
+    """The next delivery writes the report and announces the run, once, and no member again."""
     claim = replace_records(account, until=time.time() - 1)
     name, body = records(account)
     files = unpack(body)[1]
     account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
     heard = account.listen()
-    take("a.zip", Message("redriven", 1) if redriven else Message(claim.holder, 2))
+    for _ in range(2):
+        take("a.zip", Message("redriven", 1) if redriven else Message(claim.holder, 2))
     assert extracted.run_store(claim.run).read(run_files.REPORT) == files[run_files.REPORT]
     assert len(account.receive(heard)) == 1
     assert puts(account) == 20
-    assert account.objects("work", name) == {name: pack(files, claim)}
+    told = Claim(claim.run, claim.holder, claim.until, announced=True, token=claim.token)
+    assert account.objects("work", name) == {name: pack(files, told)}
 
 
 def test_handing_over_can_be_repeated(deploy: Callable[..., Functions], account: Account) -> None:

@@ -160,6 +160,26 @@ def test_a_change_met_by_a_scan_ends_the_run(stores: MemoryStores, context: Cont
     assert settle(summary.run, context).report.verdict is Verdict.SOURCE_CHANGED
 
 
+def test_a_change_that_is_undone_before_a_redrive(stores: MemoryStores, context: Context) -> None:
+    """An execution that goes on after the link step needs no scan: the member is streamed."""
+    summary = plan(context)
+    records = RunRecords.open(stores, summary.run.id)
+    put_archive(stores, make_archive(small=30, seed=2))
+    scan = next(records.scans())
+    assert not run_scan(summary.run, scan, context).found
+    assert link_members(summary.run, context).streamed == 1
+    put_archive(stores, make_archive(small=30))
+    records.delete_stop()  # the report of the failed execution does so
+    for task in records.tasks():
+        run_task(summary.run, task, context)
+    assert settle(summary.run, context).left == 1
+    (stream,) = records.redo()
+    assert stream.kind is TaskKind.STREAM
+    run_task(summary.run, stream, context)
+    report = settle(summary.run, context).report
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, summary.selected)
+
+
 class RefusingBucket(MemoryBucket):
     """A bucket that takes nothing, and says so in a way that is nobody's right."""
 

@@ -105,7 +105,14 @@ def _take_version(intake: Intake) -> None:
         return
     until = context.clock.now() + context.clock.remaining()
     message = intake.message
-    claim = Claim(intake.run, message.id, until, message.attempts, token=uuid.uuid4().hex)
+    claim = Claim(
+        intake.run,
+        message.id,
+        until,
+        message.attempts,
+        copied=message.is_copy,
+        token=uuid.uuid4().hex,
+    )
     _take_claimed(intake, Hold(claim_name(intake.run, tail.modified), claim))
 
 
@@ -139,7 +146,7 @@ def _is_held(intake: Intake, claim: Claim) -> bool:
             holder's may have had its last delivery.
     """
     left = claim.until - intake.context.clock.now()
-    if left < 0 or claim.unannounced:
+    if left < 0 or claim.unannounced or claim.announced:
         return False
     if claim.holder == intake.message.id or claim.attempt > 1:
         raise ClaimedError(f"{claim.run}: another invocation may be at work", left)
@@ -162,14 +169,15 @@ def _tell_again(intake: Intake, name: str, taken: Taken) -> None:
     moved back is a new message.
     """
     config, claim = open_worker(), taken.claim
+    if claim.announced:
+        return
     records = RunRecords.open(config.stores, claim.run, intake.calls)
     may_be_silent = claim.holder == intake.message.id or claim.attempt > 1 or claim.unannounced
     if may_be_silent or records.find_report() is None:
         report = decode(taken.files[REPORT], Report)
         publish(report, _requests_inside(intake, report, taken), config, intake.context)
-        if claim.unannounced:
-            body = pack(taken.files, replace(claim, unannounced=False))
-            config.stores.run_store(CLAIMS, intake.calls).write(name, [body])
+        body = pack(taken.files, replace(claim, unannounced=False, announced=True))
+        config.stores.run_store(CLAIMS, intake.calls).write(name, [body])
 
 
 def _requests_inside(intake: Intake, report: Report, taken: Taken) -> list[Request]:

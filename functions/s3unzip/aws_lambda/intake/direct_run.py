@@ -78,6 +78,8 @@ def _finish(
     finally:
         if not announced:  # a message of an operator shall send the event
             _keep(plan, hold.name, replace(hold.claim, unannounced=True), config, context)
+    if hold.claim.copied:  # the other copy shall not send the event again
+        _keep(plan, hold.name, replace(hold.claim, announced=True), config, context)
     end_source(run, report, context)
     record_archive(report)
 

@@ -74,8 +74,9 @@ def linked_sizes(records: RunRecords) -> dict[str, int]:
 def link_members(run: Run, context: Context, calls: Calls | None = None) -> LinkReport:
     """Write the links of all split members of the run; those that exist are kept.
 
-    An archive that changed is a verdict: it is written down, and nothing more
-    is linked.
+    An archive that changed is a verdict: it is written down, and the members
+    that are left are to be streamed. A redrive of such a run goes on after
+    this step, so each split member needs a link.
 
     Args:
         run: the run.
@@ -93,18 +94,31 @@ def link_members(run: Run, context: Context, calls: Calls | None = None) -> Link
             tasks = step.records.split_tasks()
             links = list(map_ahead(partial(_link_once, step), tasks, MEMBERS_AT_ONCE))
     except SourceChangedError:
-        links = []
+        links = _stream_all(step)
     except RunStoppedError:
         stop = step.records.find_stop()
         if stop is None or stop.verdict is not Verdict.SOURCE_CHANGED:
             raise
-        links = []
+        links = _stream_all(step)
     step.records.add_link_cost()
     return LinkReport(
         linked=sum(link.upload_id is not None for link in links),
         streamed=sum(link.stream for link in links),
         settled=sum(link.outcome is not None for link in links),
     )
+
+
+def _stream_all(step: Step) -> list[Link]:
+    """Return the links of all split members; a member that has none is to be streamed."""
+    links: list[Link] = []
+    for task in step.records.split_tasks():
+        row = step.read_rows(task.rows)[0]
+        link = step.records.find_link(row.member.index)
+        if link is None:
+            link = Link(row.member.index, row.key, None, stream=True)
+            step.records.write_link(link)
+        links.append(link)
+    return links
 
 
 def _link_once(step: Step, task: Task) -> Link:
