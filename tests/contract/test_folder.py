@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import os
@@ -28,7 +29,7 @@ from s3unzip.model import Location
 from s3unzip.stores.folder.descriptors import Directories
 from s3unzip.stores.folder.destination import FolderDestination
 from s3unzip.stores.folder.files import OWN
-from s3unzip.stores.folder.placing import Folder, write_file
+from s3unzip.stores.folder.placing import Folder, write_file, write_place
 from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
 from s3unzip.stores.ports import ListedObject, ObjectFacts, Upload
@@ -288,7 +289,7 @@ def test_a_killed_writer_leaves_nothing(tmp_path: Path) -> None:
     """A file that is being written has no name."""
     script = f"""
 import os
-from s3unzip.stores.folder.placing import Folder, write_file
+from s3unzip.stores.folder.placing import Folder, write_file, write_place
 def pieces():
     yield b"half"
     os._exit(9)
@@ -361,3 +362,44 @@ def test_runs_are_private(tmp_path: Path) -> None:
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "home").rglob("*")}
     assert modes == {0o700, 0o600}
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+
+
+def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
+    """Everybody may read and write what no umask forbids, and nobody may execute it."""
+    before = os.umask(0)
+    try:
+        write_file(Folder(str(tmp_path)), f"{tmp_path}/open", [b"1"])
+        write_file(Folder(str(tmp_path), private=True), f"{tmp_path}/closed", [b"1"])
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("open", "closed")]
+    assert modes == [0o666, 0o600]
+
+
+def test_a_file_system_without_unnamed_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are written under a name of our own there; any other fault is told."""
+    plain, faults = os.open, iter([errno.EOPNOTSUPP, errno.EACCES])
+
+    def refuse(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(next(faults), "no unnamed file")
+        return plain(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    folder = Folder(str(tmp_path))
+    for _ in range(2):
+        write_file(folder, f"{tmp_path}/a", [b"12", b"3"])
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"123"
+    with pytest.raises(AccessDeniedError):
+        write_file(Folder(str(tmp_path)), f"{tmp_path}/b", [b"1"])
+
+
+def test_an_own_file_is_written_again(tmp_path: Path) -> None:
+    """Without a condition the new content replaces the old."""
+    folder = Folder(str(tmp_path))
+    for content in (b"old", b"new"):
+        write_place(folder, folder.own_place("record"), [content])
+    assert (tmp_path / f"{OWN}record").read_bytes() == b"new"

@@ -174,6 +174,34 @@ def test_a_put_pool_wakes_the_one_who_waits_when_half_is_done() -> None:
     pool.close()
 
 
+def test_a_put_pool_takes_bytes_again_when_half_of_them_are_written() -> None:
+    """What waits counts too: a body goes in once it and the rest are half of what may be there."""
+    places = threading.Semaphore(0)
+    written = threading.Semaphore(0)
+
+    def put(_number: int, _body: Buffer) -> None:
+        assert places.acquire(timeout=60)
+        written.release()
+
+    pool = PutPool(put, 4, 1000)
+    for number in range(4):
+        pool.submit(number, b"x" * 250)
+    fifth = threading.Thread(target=pool.submit, args=(4, b"x" * 200))
+    fifth.start()
+    fifth.join(0.2)
+    assert fifth.is_alive()  # 1,200 bytes are too many
+    for left in (950, 700):
+        places.release()
+        assert written.acquire(timeout=60)
+        fifth.join(0.2)
+        assert fifth.is_alive(), left
+    places.release()
+    fifth.join(60)
+    assert not fifth.is_alive()  # 450 are not
+    places.release(2)
+    pool.close()
+
+
 def test_the_first_error_of_a_put_ends_the_pool() -> None:
     """What is queued behind it is dropped, and the submitting thread learns of it."""
     done: list[int] = []

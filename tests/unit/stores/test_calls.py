@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from typing import TYPE_CHECKING
+
 import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
 from s3unzip.stores.calls import CUT, FIRST_DELAY, LONGEST_DELAY, AimdLimiter, Calls
+from s3unzip.zipformat.ranges import ByteRange
 from tests.memory import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def succeed(pace: AimdLimiter, times: int) -> int:
@@ -148,3 +155,48 @@ def test_only_refusals_to_hurry_are_counted_as_such() -> None:
     calls.paced("put", refuse)
     assert (calls.requests.throttled, calls.requests.retries) == (1, 3)
     assert calls.pace.limit == int(4 * CUT)
+
+
+class Broken:
+    """An archive whose bodies break off after three bytes, some times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.wanted: list[ByteRange] = []
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return a range."""
+        return bytes(range(want.start, want.stop))
+
+    def stream(self, want: ByteRange) -> Iterator[bytes]:
+        """Yield a range, or its beginning."""
+        self.wanted.append(want)
+        if len(self.wanted) <= self.times:
+            yield self.read(want)[:3]
+            raise ServiceFaultError("the body broke off")
+        yield self.read(want)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
+    """No byte comes twice, and nothing is asked for once the last one has come."""
+    archive, calls = Broken(times), Calls(ManualClock(), 60.0, 4)
+    assert b"".join(calls.stream(archive, ByteRange(10, 20))) == bytes(range(10, 20))
+    assert archive.wanted == [ByteRange(10 + 3 * n, 20) for n in range(times + 1)]
+    assert (calls.requests.get, calls.requests.retries) == (times + 1, times)
+
+
+class SetClock(ManualClock):
+    """A clock that only its sleeps move."""
+
+    def now(self) -> float:
+        """Return the seconds slept."""
+        return self.slept
+
+
+def test_the_log_tells_how_long_a_call_took(caplog: pytest.LogCaptureFixture) -> None:
+    """At DEBUG, in milliseconds."""
+    clock = SetClock()
+    with caplog.at_level(logging.DEBUG, "s3unzip.calls"):
+        Calls(clock, 60.0, 4).run("put", lambda: clock.sleep(0.25))
+    assert [record.getMessage() for record in caplog.records] == ["put took 250 ms"]

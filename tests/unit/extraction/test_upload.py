@@ -1,0 +1,142 @@
+"""The upload of a large member: what an earlier attempt did, conflicts, and lost answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.errors import NotFoundError, ServiceFaultError
+from s3unzip.extraction.attempt import TaskAttempt
+from s3unzip.extraction.stream import stream_member
+from s3unzip.extraction.upload import MemberUpload, complete_once
+from s3unzip.model import OnConflict, Options, PlanSummary, Status
+from s3unzip.objects.part_writer import UploadGoneError
+from s3unzip.planning.archive import make_plan
+from s3unzip.runs.records import RunRecords
+from tests import zips
+from tests.functional.large.encoders import log_lines
+from tests.functional.large.world import KEY, WHOLE, World
+from tests.memory import MemoryBucket, MemoryStores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s3unzip.model import Part
+    from s3unzip.stores.ports import Upload
+
+CONTENT = log_lines(60_000)
+BIG = zips.Entry("big", CONTENT, zips.DEFLATE)
+
+
+def begin(world: World, entry: zips.Entry = BIG, options: Options | None = None) -> TaskAttempt:
+    """Plan an archive of one large member; return an attempt of its task."""
+    summary = make_plan(world.request(zips.build(entry), options), world.context)
+    assert isinstance(summary, PlanSummary)
+    (task,) = RunRecords(world.buckets.run_store(summary.run.id)).tasks()
+    return TaskAttempt(summary.run, task, world.context)
+
+
+def target_of(attempt: TaskAttempt) -> MemberUpload:
+    """Return the upload of the task's member."""
+    (row,) = attempt.read_rows(attempt.task.rows)
+    return MemberUpload(attempt, row)
+
+
+def stream(attempt: TaskAttempt) -> list[Status]:
+    """Do the task; return the outcomes' statuses."""
+    stream_member(attempt, attempt.read_rows(attempt.task.rows))
+    return [outcome.status for outcome in attempt.outcomes]
+
+
+def test_what_an_earlier_attempt_completed_is_not_written_again() -> None:
+    """Its upload is on record and the object is the member: it is noted as extracted."""
+    world = World(WHOLE)
+    attempt = begin(world)
+    assert stream(attempt) == [Status.EXTRACTED]
+    again = TaskAttempt(attempt.run, attempt.task, world.context)
+    assert stream(again) == [Status.EXTRACTED]
+    assert again.calls.requests.create == 0
+
+
+def test_without_an_upload_on_record_the_destination_is_not_asked() -> None:
+    """Nobody has begun the member, so an object that is like it is not the work of this task."""
+    world = World(WHOLE)
+    attempt = begin(world)
+    assert stream(attempt) == [Status.EXTRACTED]
+    records = world.buckets.run_store(attempt.run.id)
+    records.delete(list(records.names("uploads/")))
+    again = TaskAttempt(attempt.run, attempt.task, world.context)
+    assert not target_of(again).resume()
+    assert (again.calls.requests.head, again.outcomes) == (0, [])
+
+
+def test_an_upload_that_made_no_object_is_begun_again() -> None:
+    """It is on record, but the key has nothing or something else."""
+    world = World(WHOLE)
+    attempt = begin(world)
+    target_of(attempt).begin()
+    assert not target_of(attempt).resume()
+    assert stream(attempt) == [Status.EXTRACTED]
+    assert world.content("big") == CONTENT
+
+
+def test_a_member_that_is_there_is_noted_and_not_written() -> None:
+    """With skip-unchanged a task of a large member begins no upload for it."""
+    world = World(WHOLE)
+    assert stream(begin(world)) == [Status.EXTRACTED]
+    kept = begin(world, options=Options(on_conflict=OnConflict.SKIP_UNCHANGED))
+    assert stream(kept) == [Status.UNCHANGED]
+    assert kept.calls.requests.create == 0
+
+
+def test_a_descriptor_that_disagrees_fails_a_streamed_member() -> None:
+    """What follows the data is checked before the upload is completed."""
+    world = World(WHOLE)
+    entry = zips.Entry("big", CONTENT, zips.DEFLATE, descriptor="signed32", described={"crc32": 1})
+    attempt = begin(world, entry)
+    assert stream(attempt) == [Status.FAILED]
+    assert world.content("big") is None
+
+
+def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
+    """Nothing is noted of the member, so that the task is tried again."""
+    world = World(WHOLE)
+    attempt = begin(world)
+    target = target_of(attempt)
+    upload = target.begin()
+    world.out.abort_upload(upload)
+    with pytest.raises(UploadGoneError):
+        target.complete(upload, ())
+    assert attempt.outcomes == []
+
+
+class LosingBucket(MemoryBucket):
+    """Completes an upload, and loses the answer."""
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
+        """Complete it; fail the first time."""
+        etag = super().complete_upload(upload, parts, if_absent=if_absent)
+        raise ServiceFaultError(f"connection lost before {etag} came")
+
+
+def test_a_completion_whose_answer_was_lost_is_found_by_the_object() -> None:
+    """The second attempt is told that there is no such upload; the member is there."""
+    world = World(WHOLE, MemoryStores(out=LosingBucket()))
+    attempt = begin(world)
+    assert stream(attempt) == [Status.EXTRACTED]
+    assert attempt.outcomes[0].etag is None
+    assert attempt.calls.requests.complete == 2
+
+
+def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
+    """The first attempt is told so: what is under the key is not of this upload."""
+    world = World(WHOLE)
+    attempt = begin(world)
+    target = target_of(attempt)
+    assert stream(attempt) == [Status.EXTRACTED]
+    upload = target.begin()
+    world.out.abort_upload(upload)
+    with pytest.raises(NotFoundError):
+        complete_once(attempt, target.row, upload, ())
+    assert world.out.head(KEY + "big") is not None
