@@ -39,13 +39,15 @@ def planned(world: World) -> tuple[Run, RunRecords]:
     return summary.run, RunRecords(world.buckets.run_store(summary.run.id))
 
 
-def test_nothing_is_linked_once_the_archive_has_changed() -> None:
-    """That is a verdict, and the report says it."""
+def test_nothing_is_uploaded_once_the_archive_has_changed() -> None:
+    """Each split member has a link that says so: a redrive goes on after this step."""
     world = World()
     run, records = planned(world)
     records.write_stop(stop_for(SourceChangedError("another version")))
-    assert link_members(run, world.context) == LinkReport(0, 0, 0)
-    assert list(records.links()) == []
+    assert link_members(run, world.context) == LinkReport(linked=0, streamed=1, settled=0)
+    (link,) = records.links()
+    assert link.upload_id is None
+    assert world.out.pending == {}
 
 
 def test_what_a_scan_met_stops_the_link() -> None:
