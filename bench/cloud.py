@@ -34,7 +34,7 @@ TASKS = int(os.environ.get("S3UNZIP_BENCH_TASKS", "10000"))  # in one Distribute
 RUN_SECONDS = 1_800.0
 # One task for each member, and few workers, because each worker is a cold start on this machine.
 ONE_EACH = {"batch_members": 1, "max_workers": 8}
-HANDLERS = ("plan", "planner", "scan", "link", "extract", "report")
+HANDLERS = ("plan", "planner", "link", "extract", "report")
 
 
 def make_archive(members: int) -> bytes:

@@ -1,6 +1,6 @@
 """Forecast against measured for the state machine: inline Maps and both branches of `Work`.
 
-The strict embedded AWS runs the deployed state machine. The functions extract, scan and link reach
+The strict embedded AWS runs the deployed state machine. The functions extract and link reach
 S3 through a proxy that adds a known latency to each request, so that their time is waiting and not
 this machine's CPU. The forecast gets the measured latency of a few requests through the proxy, and
 the seconds that the embedded AWS needs around a task, measured with an archive of one member. It
@@ -47,7 +47,7 @@ TUNING: Mapping[str, float] = {
     "split_from": MIB,
     "segment_bytes": MIB,
 }
-SLOWED = ("extract", "scan", "link")
+SLOWED = ("extract", "link")
 BESIDE_WORK = ("event", "plan", "report")  # steps of the forecast
 PATIENCE = 120.0
 

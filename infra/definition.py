@@ -166,8 +166,8 @@ class Definition:
         return Items(lines, "task", self._functions.extract, timeout, concurrency, tolerated)
 
     def _scanning(self, lines: str, *, tolerated: int = 100) -> Items:
-        timeout = self._timeouts.scan.timeout
-        return Items(lines, "scan", self._functions.scan, timeout, "$.scans_at_once", tolerated)
+        timeout = self._timeouts.extract.timeout
+        return Items(lines, "scan", self._functions.extract, timeout, "$.scans_at_once", tolerated)
 
     def _step(
         self, name: str, function: lambda_.Function, result: str, more: dict[str, object]

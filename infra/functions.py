@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 PURPOSES = {
     "plan": "Takes archives: does small ones, plans others and starts their runs",
     "planner": "Plans an archive whose directory is too large for the plan function",
-    "scan": "Looks for places where one huge deflated member can be cut",
     "link": "Fits the scanned segments of huge members together",
-    "extract": "Does one task: ranged reads, inflate, verify, put",
+    "extract": "Does one task, or scans one segment of a huge deflated member",
     "report": "Settles a run and writes its report",
 }
 READERS = ("plan", "planner", "extract")  # of encrypted members; the others need no password
@@ -45,7 +44,7 @@ class Role:
 
 
 class Functions(Construct):
-    """The functions by name: plan, planner, scan, link, extract, report."""
+    """The functions by name: plan, planner, link, extract, report."""
 
     def __init__(
         self, scope: Construct, *, environment: Environment, storage: Storage, code: lambda_.Code
@@ -64,7 +63,6 @@ class Functions(Construct):
         }
         self.plan = self.by_name["plan"]
         self.planner = self.by_name["planner"]
-        self.scan = self.by_name["scan"]
         self.link = self.by_name["link"]
         self.extract = self.by_name["extract"]
         self.report = self.by_name["report"]

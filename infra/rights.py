@@ -75,7 +75,6 @@ class _Statements:
                 self.members("PutObject", "AbortMultipartUpload"),
                 self.list_uploads,  # of a planner that was killed while it tried the destination
             ],
-            "scan": [self.read_archive, *records],
             "link": [self.read_archive, *records, *link],
             "extract": [self.read_archive, *records, *extract],
             "report": [*records, *extract, self.list_uploads, self.drop_records, self.announce],
@@ -90,7 +89,7 @@ def function_rights(
     rights = statements.by_function()
     if environment.options.nested_depth:  # nested archives are read from the destination
         nested = statements.members("GetObject", "GetObjectVersion")
-        for name in ("plan", "planner", "scan", "link", "extract"):
+        for name in ("plan", "planner", "link", "extract"):
             rights[name].append(nested)
         rights["planner"].append(statements.list_members)
     if environment.options.objects.tags:  # asked for with the PUT that sets them (API_PutObject)

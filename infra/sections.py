@@ -168,7 +168,6 @@ class FunctionsSection(Section):
 
     plan: FunctionSection
     planner: FunctionSection
-    scan: WorkerSection
     link: FunctionSection
     extract: WorkerSection
     report: FunctionSection

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from infra.functions import Functions
     from infra.workflow import Workflow
 
-CHILDREN = ("scan", "extract")  # functions that an Express child workflow calls
+CHILDREN = ("extract",)  # functions that an Express child workflow calls
 
 
 def spending_lines(

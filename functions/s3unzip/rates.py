@@ -164,8 +164,10 @@ REPORT_SECONDS = 0.3
 DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
-SMALL_CALLS_AT_ONCE = 32  # of the report, and of the link step for each member
+SMALL_CALLS_AT_ONCE = 32  # of the link step for each member
 LINKED_MEMBERS_AT_ONCE = 4
+RECORDS_AT_ONCE = 128  # small records that the report reads
+OUTCOMES_AT_ONCE = 64  # records of tasks that it reads; one may have a MB
 FIRST_PUTS = 4  # concurrent calls when a task begins; doubled until a call is throttled
 DIRECT_FIRST_PUTS = 16  # likewise, when a direct run begins
 

@@ -71,7 +71,7 @@ def test_tracebacks_name_the_path_on_lambda(asset: Asset) -> None:
     assert str(asset.folder).encode() not in compiled.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["plan", "planner", "scan", "link", "extract", "report"])
+@pytest.mark.parametrize("name", ["plan", "planner", "link", "extract", "report"])
 def test_a_handler_imports_nothing_large_that_it_does_not_use(asset: Asset, name: str) -> None:
     """A cold start pays for each module; a scan imports numpy beside its first reads."""
     names = ("aws_xray_sdk", "wrapt", "numpy")

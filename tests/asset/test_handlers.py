@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.asset.conftest import Asset
 
 MIB = 1024**2
-HANDLERS = ("plan", "planner", "scan", "link", "extract", "report")
+HANDLERS = ("plan", "planner", "link", "extract", "report")
 # So that a member of 1.5 MiB is scanned and linked.
 TUNING = {"small_member": MIB // 4, "split_from": MIB, "segment_bytes": MIB // 2}
 TUNING["max_direct_members"] = 0

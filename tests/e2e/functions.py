@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def find_function(pipeline: DeployedPipeline, name: str) -> dict[str, Any]:
-    """Return the configuration of the function `name`: plan, scan, link, extract or report."""
+    """Return the configuration of the function `name`: plan, planner, link, extract or report."""
     handler = f"s3unzip.handlers.{name}.handler"
     listed = pipeline.client("lambda").list_functions()["Functions"]
     (found,) = (one for one in listed if one["Handler"] == handler)

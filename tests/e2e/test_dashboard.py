@@ -55,12 +55,12 @@ def test_its_resources_exist(pipeline: DeployedPipeline, body: dict[str, Any]) -
         for name, value in metric.dimensions
         if name in {"FunctionName", "QueueName", "StateMachineArn"}
     }
-    assert len(named) == 12  # six functions, five queues, one state machine
+    assert len(named) == 11  # five functions, five queues, one state machine
     assert named <= there
     asked = [
         group
         for log in widgets_of(body, "log")
         for group in re.findall(r"SOURCE '([^']+)'", log["query"])
     ]
-    assert len(asked) == 6
+    assert len(asked) == 5
     assert set(asked) <= {one["logGroupName"] for one in groups}

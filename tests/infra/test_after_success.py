@@ -60,7 +60,7 @@ def test_rights_follow_the_setting(
     wanted = {(action, f"{INGEST}/in/*") for action in actions | {"s3:GetObjectVersion"}}
     for name in ("plan", "report"):
         assert wanted | {("s3:ListBucket", INGEST)} <= made.rights(name)
-    for name in ("planner", "scan", "link", "extract"):
+    for name in ("planner", "link", "extract"):
         assert not {right for right in wanted if right[0][3:] != "GetObjectVersion"} & made.rights(
             name
         )

@@ -43,8 +43,7 @@ class Run:
         """Return a walker whose functions are this run's."""
         self.lines |= {KEYS[name]: numbers for name, numbers in self._lists.items()}
         functions: dict[str, Callable[[Payload], Payload]] = {
-            "FunctionsScan.Arn": lambda event: self._work(event["scan"], self.scanned),
-            "FunctionsExtract.Arn": lambda event: self._work(event["task"], self.done),
+            "FunctionsExtract.Arn": self._extract,
             "FunctionsLink.Arn": self._link,
             "FunctionsReport.Arn": self._report,
         }
@@ -67,6 +66,11 @@ class Run:
             "scan": list(range(-self.scans, 0)),
             "slices": list(range(self.tasks, self.tasks + self.scans)),
         }
+
+    def _extract(self, event: Payload) -> Payload:
+        if "scan" in event:
+            return self._work(event["scan"], self.scanned)
+        return self._work(event["task"], self.done)
 
     def _work(self, number: int, done: set[int]) -> Payload:
         if self.dice.random() > self.chance:

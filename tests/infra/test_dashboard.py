@@ -18,7 +18,7 @@ from tests.infra.dashboards import dashboard_faults, metrics_of, read_dashboard,
 if TYPE_CHECKING:
     from tests.infra.templates import Synthesized
 
-FUNCTIONS = {"plan", "planner", "scan", "link", "extract", "report"}
+FUNCTIONS = {"plan", "planner", "link", "extract", "report"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
 
 

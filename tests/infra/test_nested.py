@@ -29,7 +29,7 @@ def test_rights_follow_the_option(
     send, read = ("sqs:SendMessage", "<IntakeQueue.Arn>"), ("s3:GetObjectVersion", MEMBERS)
     assert send in made.rights("report")
     assert send not in dev.rights("report")
-    for name in ("plan", "scan", "link", "extract"):
+    for name in ("plan", "link", "extract"):
         assert {read, ("s3:GetObject", MEMBERS)} <= made.rights(name)
         assert read not in dev.rights(name)
     report = made.properties("AWS::Lambda::Function", "FunctionsReport")

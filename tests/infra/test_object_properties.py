@@ -31,7 +31,7 @@ def test_runs_are_told_and_writers_may_tag(
     options = decode(variables["Variables"][Variable.OPTIONS], Options)
     assert options.objects == ObjectProperties(storage_class="GLACIER_IR", tags={"team": "data"})
     writers = {"plan", "planner", "link", "extract", "report"}
-    for name in ("plan", "planner", "scan", "link", "extract", "report"):
+    for name in ("plan", "planner", "link", "extract", "report"):
         assert (TAGGING in made.rights(name)) == (name in writers)
         assert TAGGING not in dev.rights(name)
     told = dev.properties("AWS::Lambda::Function", "FunctionsPlan")["Environment"]["Variables"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.infra.templates import Synthesized
 
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:archives/zip-AbCdEf"
-FUNCTIONS = ("plan", "planner", "scan", "link", "extract", "report")
+FUNCTIONS = ("plan", "planner", "link", "extract", "report")
 
 
 def with_secret(secret: str) -> Environment:

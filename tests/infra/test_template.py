@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.infra.templates import Synthesized
 
-FUNCTIONS = ("plan", "planner", "scan", "link", "extract", "report")
+FUNCTIONS = ("plan", "planner", "link", "extract", "report")
 ARCHIVES = "<StorageIngest.Arn>/*"
 MEMBERS = "<StorageDestination.Arn>/*"
 RUNS = "<StorageWork.Arn>/runs/*"
@@ -66,14 +66,6 @@ RIGHTS = {
         ("s3:DeleteObject", ENTRIES),
         ("events:PutEvents", BUS),
         ("s3:ListBucketMultipartUploads", HOUSED),
-    },
-    "scan": {
-        ("s3:GetObject", ARCHIVES),
-        ("s3:GetObjectVersion", ARCHIVES),
-        ("s3:GetObject", RUNS),
-        ("s3:PutObject", RUNS),
-        ("s3:AbortMultipartUpload", RUNS),
-        ("s3:ListBucket", WORK),
     },
     "link": {
         ("s3:GetObject", ARCHIVES),

@@ -29,8 +29,8 @@ SNAPSHOT = Path(__file__).with_name("workflow.json")
 THROTTLED = "Lambda.TooManyRequestsException"
 SERVICE_ERRORS = {"States.TaskFailed", "States.ALL", THROTTLED}
 WORKERS = {
-    "Scan": "scan",
-    "Rescan": "scan",
+    "Scan": "extract",
+    "Rescan": "extract",
     "Extract": "extract",
     "Extract slices": "extract",
     "Redo": "extract",
@@ -270,9 +270,8 @@ def test_rounds_fit_into_the_history(dev: Synthesized) -> None:
 
 def test_children_outlive_their_function(dev: Synthesized) -> None:
     """An Express child has five minutes: a worker's timeout leaves it time for its end."""
-    for name in ("Extract", "Scan"):
-        made = dev.properties("AWS::Lambda::Function", f"Functions{name}")
-        assert made["Timeout"] < 300
+    made = dev.properties("AWS::Lambda::Function", "FunctionsExtract")
+    assert made["Timeout"] < 300
 
 
 def test_state_machine_has_exact_rights_in_the_work_bucket(dev: Synthesized) -> None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.handlers import extract, link, plan, planner, report, scan
+from s3unzip.handlers import extract, link, plan, planner, report
 from tests.model.facts import ViolationError
 from tests.simulation.faults import Fault
 from tests.simulation.threads import Event
@@ -33,7 +33,6 @@ class Deployed:
 FUNCTIONS = {
     "plan": Deployed(plan.handler, 60.0),
     "planner": Deployed(planner.handler, 300.0),
-    "scan": Deployed(scan.handler, 180.0),
     "link": Deployed(link.handler, 300.0),
     "extract": Deployed(extract.handler, 180.0),
     "report": Deployed(report.handler, 300.0),

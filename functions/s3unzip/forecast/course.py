@@ -15,7 +15,7 @@ from s3unzip import rates
 from s3unzip.forecast.cost import Usage, express_seconds
 from s3unzip.forecast.demand import requests_of
 from s3unzip.forecast.sides import Sides
-from s3unzip.forecast.steps import Step, draw_cold_start
+from s3unzip.forecast.steps import Step, calls_seconds, draw_cold_start
 from s3unzip.model import Requests, TaskKind
 
 if TYPE_CHECKING:
@@ -110,7 +110,15 @@ def _plan_step(workload: Workload, platform: Platform, tuning: Tuning, rng: rand
 
 
 def _report_step(workload: Workload, platform: Platform, rng: random.Random) -> Step:
-    calls = math.ceil(len(workload.tasks) / rates.SMALL_CALLS_AT_ONCE) * platform.get.mean
+    scans = sum(task.kind is TaskKind.SEGMENT for task in workload.tasks)
+    # The outcomes of all tasks, and the reports of the scans.
+    calls = sum(
+        calls_seconds(platform.get, count, at_once)
+        for count, at_once in (
+            (len(workload.tasks), rates.OUTCOMES_AT_ONCE),
+            (scans, rates.RECORDS_AT_ONCE),
+        )
+    )
     cpu = workload.members * rates.REPORT_MEMBER_SECONDS
     seconds = rates.REPORT_SECONDS + max(calls, cpu) + 3 * platform.put.mean
     return Step("report", seconds + draw_cold_start(platform, rng))

@@ -114,12 +114,16 @@ class Sides:
     def _extract_split(self) -> Side:
         if not self._slices:
             return Side()
-        slices = self._run(self._slices, WorkList.SLICES, "slices")
         scans = self._run(self._scans, WorkList.SCAN, "scans")
+        warm = sum(one.timeline.environments for one in scans.maps)  # the same function
+        slices = self._run(self._slices, WorkList.SLICES, "slices", warm)
         return _joined(scans, Side((self._link(),)), slices)
 
-    def _run(self, jobs: Sequence[Job], name: WorkList, told: str) -> Side:
-        """Return a Map over `jobs`, with its start and its end; no time without jobs."""
+    def _run(self, jobs: Sequence[Job], name: WorkList, told: str, warm: int = 0) -> Side:
+        """Return a Map over `jobs`, with its start and its end; no time without jobs.
+
+        `warm` environments of the function are idle when it starts.
+        """
         if not jobs:
             return Side()
         platform, inline = self._platform, name in self._inline
@@ -131,7 +135,7 @@ class Sides:
             start, end = platform.inline_start_seconds, platform.inline_end_seconds
             at_once = min(at_once, platform.inline_at_once)
             platform = replace(platform, dispatch_rate=platform.inline_rate)
-        line = simulate(jobs, platform, at_once, self._rng)
+        line = simulate(jobs, platform, at_once, self._rng, warm)
         path, chain = _last_chain(jobs, line)
         return Side(
             steps=(Step(f"start {told}", start), *path, Step(f"end {told}", end)),

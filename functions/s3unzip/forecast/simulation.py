@@ -41,6 +41,7 @@ class Timeline(Struct):
     alone: list[float]  # seconds of work without throttling
     throttled_seconds: float = 0.0  # seconds in which the demand exceeds the prefix's rate
     events: int = 0
+    environments: int = 0  # that the Map leaves idle
 
     @property
     def end(self) -> float:
@@ -70,7 +71,12 @@ class Simulation:
     """One simulation of a Map; call `run` once."""
 
     def __init__(
-        self, jobs: Sequence[Job], platform: Platform, at_once: int, rng: random.Random
+        self,
+        jobs: Sequence[Job],
+        platform: Platform,
+        at_once: int,
+        rng: random.Random,
+        warm: int = 0,
     ) -> None:
         self._jobs = jobs
         self._platform = platform
@@ -83,7 +89,7 @@ class Simulation:
         self._now = 0.0
         self._next = 0  # job to dispatch
         self._running = 0
-        self._warm = 0  # idle warm environments
+        self._warm = warm  # idle warm environments
         self._tokens = platform.burst
         self._tokens_at = 0.0
         self._dispatch_free = 0.0
@@ -104,6 +110,7 @@ class Simulation:
             growth = self._now + self._until_growth if self._throttled else math.inf
             at = min(dispatch, starting, small, large, growth)
             if math.isinf(at):
+                self._line.environments = self._warm
                 return self._line
             self._line.events += 1
             self._advance(at)
@@ -220,6 +227,11 @@ class Simulation:
         return self._rng.random() * 0.999_998 + 1e-6
 
 
-def simulate(jobs: Sequence[Job], platform: Platform, at_once: int, rng: random.Random) -> Timeline:
-    """Return when each job is dispatched, works and ends; equal `rng` states give equal times."""
-    return Simulation(jobs, platform, at_once, rng).run()
+def simulate(
+    jobs: Sequence[Job], platform: Platform, at_once: int, rng: random.Random, warm: int = 0
+) -> Timeline:
+    """Return when each job is dispatched, works and ends; equal `rng` states give equal times.
+
+    So many environments as `warm` says are idle at the start.
+    """
+    return Simulation(jobs, platform, at_once, rng, warm).run()

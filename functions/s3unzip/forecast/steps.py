@@ -9,7 +9,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     import random
 
-    from s3unzip.platforms import Platform
+    from s3unzip.platforms import Latency, Platform
 
 
 class Step(Struct, frozen=True):
@@ -25,3 +25,15 @@ def draw_cold_start(platform: Platform, rng: random.Random) -> float:
     if platform.cold_start is None:
         return 0.0
     return platform.cold_start.quantile(rng.random() * 0.98 + 0.01)
+
+
+def calls_seconds(latency: Latency, count: int, at_once: int) -> float:
+    """Return the seconds of `count` calls, `at_once` at a time.
+
+    Like `demand.put_seconds`: all calls but the last of each lane share the lanes evenly, and the
+    slowest of the last calls ends it (the median of that maximum).
+    """
+    lanes = min(count, at_once)
+    if not lanes:
+        return 0.0
+    return (count - lanes) / lanes * latency.mean + latency.quantile(0.5 ** (1 / lanes))

@@ -1,4 +1,8 @@
-"""Function `extract`: one task of the plan."""
+"""Function `extract`: one task of the plan, or the scan of one segment.
+
+Scans and tasks share one function, because a huge member needs as many workers for its scans as for
+its slices: the slices find the environments of the scans, so they have no cold start.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,34 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import child_end, parse_field
-from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_task
+from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_scan, record_task
 from s3unzip.aws_lambda.tracing import trace
+from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Run, Task
+from s3unzip.model import Run, ScanTask, Task
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from s3unzip.context import Context
 
 
 @logger.inject_lambda_context(clear_state=True)
 @trace
 @publish
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Do the task and write its outcomes; raise what the state machine should retry."""
-    run, task = parse_field(event, "run", Run), parse_field(event, "task", Task)
+    """Do the task or the scan, and write its result; raise what the state machine should retry."""
+    run = parse_field(event, "run", Run)
     bind_run(run)
-    report = run_task(run, task, open_worker().context(context, child_end(event)))
+    worker = open_worker().context(context, child_end(event))
+    if "scan" in event:
+        return _scan(run, parse_field(event, "scan", ScanTask), worker)
+    report = run_task(run, parse_field(event, "task", Task), worker)
     record_task(report)
     return {"task": report.task, "failed": report.failed, "unfinished": report.unfinished}
+
+
+def _scan(run: Run, scan: ScanTask, worker: Context) -> dict[str, Any]:
+    report = run_scan(run, scan, worker)
+    record_scan(report)
+    return {"scan": report.scan, "found": report.found}

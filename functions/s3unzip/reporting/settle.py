@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.reporting.retry import Retries
+    from s3unzip.runs.task_records import TaskOutcomes
     from s3unzip.stores.calls import Calls
 
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
@@ -79,8 +80,8 @@ def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
     plan = _Plan(summary)
     for outcome in records.index_outcomes():
         tally.add(outcome, run_files.INDEX_TASK)
-    left = _tally_tasks(step, tally, plan.look(records.tasks()))
-    left, met = (left, None) if changed else _try_split(step, tally, plan.split, left)
+    left = _tally_tasks(step, tally, plan.look(records.tasks()), plan.slices)
+    left, met = (left, None) if changed else _try_split(step, tally, plan, left)
     left += _tally_retries(retries, tally)
     tally.add_scans(records.scan_reports() if summary.scans else [])
     if summary.split_members:
@@ -140,6 +141,7 @@ class _Plan:
         self._keeps_all = summary.tasks <= MAX_FORECAST
         self.tasks: list[Task] = []  # all, of a plan that a forecast is made of
         self.split: list[Task] = []  # the first task of each split member
+        self.slices: dict[str, TaskOutcomes] = {}  # on record of the split members' tasks, by id
 
     def look(self, tasks: Iterable[Task]) -> Iterator[Task]:
         """Yield `tasks`."""
@@ -151,8 +153,13 @@ class _Plan:
             yield task
 
 
-def _tally_tasks(step: Step, tally: Tally, tasks: Iterable[Task]) -> list[Task]:
-    """Add up the tasks of the plan; return those that are not complete."""
+def _tally_tasks(
+    step: Step, tally: Tally, tasks: Iterable[Task], slices: dict[str, TaskOutcomes]
+) -> list[Task]:
+    """Add up the tasks of the plan; return those that are not complete.
+
+    What is on record of tasks of split members goes to `slices`.
+    """
     left: list[Task] = []
     for task, found in step.records.outcomes_of(tasks):
         if found is not None:
@@ -160,6 +167,8 @@ def _tally_tasks(step: Step, tally: Tally, tasks: Iterable[Task]) -> list[Task]:
             if task.parts == 1:
                 for outcome in found.outcomes:
                     tally.add(outcome, task.id)
+            else:
+                slices[task.id] = found
         if found is None or not found.complete:
             left.append(task)
     return left
@@ -175,24 +184,24 @@ def _tally_retries(retries: Retries, tally: Tally) -> list[Task]:
 
 
 def _try_split(
-    step: Step, tally: Tally, split: list[Task], left: list[Task]
+    step: Step, tally: Tally, plan: _Plan, left: list[Task]
 ) -> tuple[list[Task], Stop | None]:
     """Do `_tally_split`; return what is left, and what was met that stops the run.
 
     It is not raised: the report must be written and name it.
     """
     try:
-        return _tally_split(step, tally, split, left), None
+        return _tally_split(step, tally, plan, left), None
     except RUN_FAULTS as fault:
         stop = stop_for(fault)
         step.records.write_stop(stop)
         return left, stop
 
 
-def _tally_split(step: Step, tally: Tally, split: list[Task], left: list[Task]) -> list[Task]:
+def _tally_split(step: Step, tally: Tally, plan: _Plan, left: list[Task]) -> list[Task]:
     """Finish members over several tasks; return what is left in all."""
     streams: list[Task] = []
-    for found in finish_members(step, split):
+    for found in finish_members(step, plan.split, plan.slices):
         if isinstance(found, Outcome):
             tally.add(found, "finish")
             if found.status is Status.EXTRACTED:
@@ -201,7 +210,7 @@ def _tally_split(step: Step, tally: Tally, split: list[Task], left: list[Task]) 
         streams.append(found)
     done_whole = {task.rows for task in streams}
     if streams:
-        left = left + _tally_tasks(step, tally, streams)
+        left = left + _tally_tasks(step, tally, streams, plan.slices)
     # The slices of a member that is streamed whole are not worth doing any more.
     return [t for t in left if t.parts == 1 or t.rows not in done_whole]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from s3unzip import rates
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Requests, decode, encode
+from s3unzip.stores.readahead import map_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import RunStore
 
 T = TypeVar("T")
-READERS = 16  # records read at once
 PIECE = 1024 * 1024  # bytes of lines that are gathered before they are handed on
 MAX_WRITES = 8  # of one report, until its counts hold
 
@@ -86,10 +86,7 @@ class ObjectRecords:
     @staticmethod
     def _read_all(names: Collection[str], read: Callable[[str], T]) -> list[T]:
         """Return what `read` returns of each name, several at once."""
-        if not names:
-            return []
-        with ThreadPoolExecutor(READERS, thread_name_prefix="records") as pool:
-            return list(pool.map(read, names))
+        return list(map_ahead(read, names, rates.RECORDS_AT_ONCE))
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:

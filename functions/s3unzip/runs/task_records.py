@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from msgspec import Struct
 
-from s3unzip import run_files
+from s3unzip import rates, run_files
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Outcome, Task, TaskReport, UploadRecord, decode
-from s3unzip.runs.object_records import READERS, ObjectRecords, join_lines, split_lines
+from s3unzip.runs.object_records import ObjectRecords, join_lines, split_lines
+from s3unzip.stores.readahead import map_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -39,12 +38,7 @@ class TaskRecords(ObjectRecords):
 
     def find_outcomes(self, task: str) -> TaskOutcomes | None:
         """Return what is on record of `task`, None: nothing yet."""
-        try:
-            lines = self._store.read(run_files.outcomes(task)).splitlines()
-        except NotFoundError:
-            return None
-        report = decode(lines[0], TaskReport)
-        return TaskOutcomes(report, [decode(line, Outcome) for line in lines[1:] if line])
+        return _parse_outcomes(self._find_outcomes(task))
 
     def write_outcomes(
         self, make: Callable[[Requests], TaskReport], outcomes: Sequence[Outcome]
@@ -65,14 +59,14 @@ class TaskRecords(ObjectRecords):
         The records are listed first: of a run that stopped early most tasks have none.
         """
         known = set(self._store.names(run_files.OUTCOMES))
-        coming = iter(tasks)
 
-        def find(task: Task) -> TaskOutcomes | None:
-            return self.find_outcomes(task.id) if run_files.outcomes(task.id) in known else None
+        def find(task: Task) -> tuple[Task, bytes | None]:
+            known_here = run_files.outcomes(task.id) in known
+            return task, self._find_outcomes(task.id) if known_here else None
 
-        with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
-            while some := list(islice(coming, READERS)):
-                yield from zip(some, pool.map(find, some), strict=True)
+        # As bytes: the outcomes of tasks that wait for their turn need less memory so.
+        for task, data in map_ahead(find, tasks, rates.OUTCOMES_AT_ONCE):
+            yield task, _parse_outcomes(data)
 
     def undone(self, tasks: Iterable[Task]) -> Iterator[Task]:
         """Yield those of `tasks` that left something to do."""
@@ -91,11 +85,9 @@ class TaskRecords(ObjectRecords):
 
     def outcome_lines(self, kind: type[T]) -> Iterator[T]:
         """Yield each line of all outcomes as a `kind`, the tasks' own lines among them."""
-        coming = self._store.names(run_files.OUTCOMES)
-        with ThreadPoolExecutor(READERS, thread_name_prefix="outcomes") as pool:
-            while some := list(islice(coming, READERS)):
-                for data in pool.map(self._store.read, some):
-                    yield from (decode(line, kind) for line in data.splitlines() if line)
+        names = self._store.names(run_files.OUTCOMES)
+        for data in map_ahead(self._store.read, names, rates.OUTCOMES_AT_ONCE):
+            yield from (decode(line, kind) for line in data.splitlines() if line)
 
     def list_tasks(self) -> list[str]:
         """Return the ids of the tasks with outcomes, the index not among them."""
@@ -152,9 +144,22 @@ class TaskRecords(ObjectRecords):
         except NotFoundError:
             return
 
+    def _find_outcomes(self, task: str) -> bytes | None:
+        try:
+            return self._store.read(run_files.outcomes(task))
+        except NotFoundError:
+            return None
+
     def _write_outcomes(self, task: str, report: TaskReport, outcomes: Iterable[Outcome]) -> None:
         def values() -> Iterator[object]:
             yield report
             yield from outcomes
 
         self._store.write(run_files.outcomes(task), join_lines(values()))
+
+
+def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
+    if data is None:
+        return None
+    head, *lines = data.splitlines()
+    return TaskOutcomes(decode(head, TaskReport), [decode(line, Outcome) for line in lines if line])

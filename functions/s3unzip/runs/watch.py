@@ -7,19 +7,20 @@ that line is read, and the outcomes behind it only where members failed.
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip import run_files
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Outcome, PlanSummary, Status, TaskKind, TaskReport
-from s3unzip.runs.object_records import READERS
+from s3unzip.stores.readahead import map_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from s3unzip.runs.records import RunRecords
+
+READERS = 16  # outcomes that are looked at at once
 
 
 def counts_of(report: TaskReport) -> Counter[str]:
@@ -102,8 +103,7 @@ class RunWatcher:
             return RunSnapshot()
         seen = RunSnapshot(self._summary)
         tasks = [task for task in self._records.list_tasks() if task not in self._done]
-        with ThreadPoolExecutor(READERS, thread_name_prefix="watch") as pool:
-            fresh = list(pool.map(self._find_report, tasks))
+        fresh = map_ahead(self._find_report, tasks, READERS)
         for task, report in zip(tasks, fresh, strict=True):
             if report is not None and report.unfinished == 0:
                 self._done[task] = report

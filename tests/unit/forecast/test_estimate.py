@@ -80,6 +80,9 @@ def test_a_split_member_is_scanned_linked_and_seen_last() -> None:
     forecast = make_forecast(make_fixture(FIXTURES["100gb"], TUNING), aws(), TUNING)
     names = [step.name for step in forecast.steps]
     assert names.index("start scans") < names.index("link") < names.index("start slices")
+    # The slices find the environments of the scans.
+    assert "cold start" in names[: names.index("link")]
+    assert "cold start" not in names[names.index("link") :]
     assert forecast.kinds == {"segment": 1}
     assert forecast.first_object.expected == forecast.duration.expected
 

@@ -126,6 +126,17 @@ def test_warm_environments_start_cold_once() -> None:
     assert sum(one > 0 for one in line.cold) == 2
 
 
+def test_environments_of_an_earlier_map_have_no_cold_start() -> None:
+    """Of ten tasks at once, six find the environments that another Map left idle."""
+    platform = replace(steady(workers=10), cold_start=STEADY)
+    tasks = [batch(n) for n in range(10)]
+    earlier = play(tasks[:6], platform, 10)
+    jobs = jobs_of(tasks, platform, 10)
+    line = simulate(jobs, platform, 10, random.Random(1), warm=earlier.environments)
+    assert (earlier.environments, line.environments) == (6, 10)
+    assert sum(one > 0 for one in line.cold) == 4
+
+
 def test_a_prefix_that_is_too_slow_paces_all() -> None:
     """40 batches of 1,000 on a prefix of 1,000 PUT/s take 40 s, and say they were throttled."""
     platform = steady(workers=20, prefix_writes=1_000.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.handlers import extract, link, plan, planner, report, scan
+from s3unzip.handlers import extract, link, plan, planner, report
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Functions:
         """Do what the Map over the scans does; return the answers."""
         told = self.told(run)
         return [
-            scan.handler({"run": told["run"], "scan": one}, self.invocation)
+            extract.handler({"run": told["run"], "scan": one}, self.invocation)
             for one in self.lines(told["work"]["scan"])
         ]
 

@@ -11,7 +11,7 @@ import pytest
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.events import NESTED
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.handlers import extract, link, scan
+from s3unzip.handlers import extract, link
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Variable
@@ -181,7 +181,7 @@ def test_nested_archives_are_queued(deploy: Callable[..., Functions], account: A
 def test_a_huge_member_is_scanned_linked_and_extracted(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
-    """All five functions take part in a member that several workers extract."""
+    """Extract scans and extracts the slices of a member, link fits them together."""
     tuning = {"split_from": 6 * MIB, "segment_bytes": 3 * MIB, "part_bytes": 5 * MIB}
     tuning["max_direct_members"] = 0
     functions = deploy(**{Variable.TUNING: json.dumps(tuning)})
@@ -199,7 +199,7 @@ def test_a_huge_member_is_scanned_linked_and_extracted(
     assert account.objects("members") == {"out/huge/huge.txt": content}
 
 
-@pytest.mark.parametrize(("handler", "name"), [(extract, "task"), (scan, "scan"), (link, "run")])
+@pytest.mark.parametrize(("handler", "name"), [(extract, "task"), (link, "run")])
 def test_an_event_that_lacks_something(
     deploy: Callable[..., Functions], handler: object, name: str
 ) -> None:

@@ -34,7 +34,7 @@ from s3unzip.stores.ports import Upload
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.model import Link, PlannedMember, SliceParts
@@ -125,7 +125,9 @@ def whole_task(task: Task, row: PlannedMember) -> Task:
     )
 
 
-def finish_members(step: Step, tasks: list[Task]) -> Iterator[Outcome | Task]:
+def finish_members(
+    step: Step, tasks: list[Task], ended: Mapping[str, TaskOutcomes]
+) -> Iterator[Outcome | Task]:
     """Yield the outcome of each split member, or the task that must stream it.
 
     A member whose slices are not all done is left alone: nothing is yielded
@@ -134,6 +136,7 @@ def finish_members(step: Step, tasks: list[Task]) -> Iterator[Outcome | Task]:
     Args:
         step: that settles the run.
         tasks: the first task of each split member.
+        ended: what is on record of the slices, by the id of the task.
     """
     for task in tasks:
         row = step.read_rows(task.rows)[0]
@@ -143,7 +146,7 @@ def finish_members(step: Step, tasks: list[Task]) -> Iterator[Outcome | Task]:
         if link.outcome is not None:
             yield link.outcome
             continue
-        slices = None if link.stream else _read_slices(step, task, link)
+        slices = None if link.stream else _list_slices(task, link, ended)
         if slices is not None and not all(found.complete for found in slices):
             continue
         outcome = _complete_slices(step, row, link, slices) if slices else None
@@ -153,11 +156,11 @@ def finish_members(step: Step, tasks: list[Task]) -> Iterator[Outcome | Task]:
         yield outcome or whole_task(task, row)
 
 
-def _read_slices(step: Step, task: Task, link: Link) -> list[TaskOutcomes]:
+def _list_slices(task: Task, link: Link, ended: Mapping[str, TaskOutcomes]) -> list[TaskOutcomes]:
     """Return what is on record of each slice; of one that never ended, an incomplete record."""
     nothing = TaskOutcomes(TaskReport(task.id, task.kind, 1, unfinished=1), [])
     ids = (slice_id(task.kind, link.member, piece.part) for piece in link.slices)
-    return [step.records.find_outcomes(one) or nothing for one in ids]
+    return [ended.get(one, nothing) for one in ids]
 
 
 def _complete_slices(
