@@ -99,7 +99,12 @@ def make_forecast(
         tasks=len(workload.tasks),
         at_once=at_once,
         duration=_range([course.seconds for course in courses], typical.seconds),
-        first_object=_range([course.first_object for course in courses], typical.first_object),
+        first_object=_range(
+            [course.first_object for course in courses],
+            median(
+                course.first_object for course in usual
+            ),  # the typical day is typical at its end
+        ),
         members_per_second=workload.members / typical.seconds if typical.seconds else 0.0,
         steps=typical.steps,
         chain=typical.chain,
