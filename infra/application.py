@@ -2,28 +2,28 @@
 
 The context value ``env`` names the environment, and a context value ``section.setting`` replaces a
 setting of the environment's file. `infra.asset` builds the asset, unless ``S3UNZIP_ASSET`` names a
-folder. This module does not call AWS.
+folder. The context of cdk.json includes feature flags, which change the template: an app without
+them is not the app that is deployed. This module does not call AWS.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 
 from infra.asset import ensure_asset
 from infra.bundle import PACKAGE
-from infra.context import read_context
 from infra.environment import load_environment
 from infra.overrides import select_settings
 from infra.reasons import acknowledge_wildcards
 from infra.stack import S3UnzipStack
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from aws_cdk.cx_api import CloudAssembly
 
     from infra.environment import Environment
@@ -89,3 +89,12 @@ def _check_best_practices(app: cdk.App) -> None:
     except ModuleNotFoundError:
         return
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app, verbose=True))
+
+
+FILE = Path(__file__).resolve().parent.parent / "cdk.json"
+
+
+def read_context(file: Path = FILE) -> dict[str, Any]:
+    """Return the table ``context`` of `file`: feature flags and the default environment."""
+    context: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["context"]
+    return context

@@ -13,10 +13,9 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.measures import Measures
+from infra.measures import Measures, graph, heading, number, own_graph
 from infra.runbook import runbook_steps, runbook_text
 from infra.spending import spending_lines, spending_total
-from infra.widgets import graph, heading, number, own_graph
 from s3unzip.metric_names import METRICS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from infra.after_success import explain_problem
-from infra.overrides import SettingError, replace_settings
+from infra.overrides import SettingError, first_line, replace_settings
 from infra.plan_memory import explain_shortage
 from infra.scopes import explain_overlap
 from infra.sections import (
@@ -35,7 +35,6 @@ from infra.sections import (
     StackSection,
     WorkSection,
 )
-from infra.setting_errors import first_line
 from s3unzip.errors import UsageError
 from s3unzip.settings import make_tuning
 

@@ -1,7 +1,8 @@
-"""Records how failed executions of a run ended.
+"""What a function does when a run has ended: to its archive, and to the records of a failure.
 
 The report function writes ``failed.json`` when EventBridge reports an execution that failed, timed
-out or was aborted. The run can still be redriven days later.
+out or was aborted. The run can still be redriven days later. What becomes of the archive is done,
+logged and measured. It never fails an invocation: the run has ended, and its verdict stays.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.invocation import parse_field
+from s3unzip.aws_lambda.telemetry import logger, record_source
+from s3unzip.errors import S3UnzipError
 from s3unzip.model import Report, Request, Verdict, decode
+from s3unzip.reporting.after_success import finish_source, is_left
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from s3unzip.context import Context
+    from s3unzip.model import Run
     from s3unzip.runs.records import RunRecords
 
 MAX_CAUSE = 1_000  # characters
@@ -63,3 +69,32 @@ def note_failure(records: RunRecords, detail: Mapping[str, Any]) -> None:
     """
     records.write_failure({name: detail[name] for name in TOLD if name in detail})
     records.delete_stop()
+
+
+def end_source(run: Run, report: Report, context: Context) -> None:
+    """Delete, move or tag the archive of a run whose report is written, if that is to be done."""
+    if not is_left(report):
+        return
+    try:
+        result = finish_source(run, report, context).after_success
+    except S3UnzipError:
+        logger.exception("the report cannot be written again")
+        return
+    if result is not None:
+        record_source(result)
+
+
+def end_source_again(records: RunRecords, context: Context, run: Run | None = None) -> None:
+    """Do for a known run what an earlier attempt did not do.
+
+    Args:
+        records: of the run.
+        context: of the invocation.
+        run: the run itself, if the caller has it.
+
+    Raises:
+        StorageError, ServiceFaultError: the records cannot be read.
+    """
+    report = records.find_report()
+    if report is not None and is_left(report):
+        end_source(run or records.read_run(), report, context)

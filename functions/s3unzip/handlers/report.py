@@ -8,12 +8,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.admission.opening import open_door
-from s3unzip.aws_lambda.endings import is_first_end, note_failure, unplanned_report
+from s3unzip.aws_lambda.endings import end_source, is_first_end, note_failure, unplanned_report
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.refusals import is_refused
-from s3unzip.aws_lambda.sources import end_source
 from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_archive, timed
 from s3unzip.aws_lambda.tracing import trace
 from s3unzip.clients import preload

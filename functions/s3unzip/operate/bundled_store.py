@@ -2,14 +2,16 @@
 
 A direct run writes ``report.json`` like every run, and all other records into one object that the
 report names. `unpack_records` writes these records as separate objects, because the functions read
-nothing else.
+nothing else. An active direct run has a claim and no records.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from s3unzip import run_files
+from s3unzip.aws_lambda.intake.claims import RUNNING, claim_name, list_direct_runs
 from s3unzip.direct.bundle import unpack
 from s3unzip.errors import NotFoundError
 from s3unzip.runs.records import RunRecords
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from s3unzip.direct.bundle import Bundle
+    from s3unzip.operate.runs import DeployedRuns
     from s3unzip.stores.ports import RunStore
 
 
@@ -83,3 +86,20 @@ class BundledRunStore:
         for name, data in self.bundle.items():
             if name not in there:
                 self._store.write(name, [data])
+
+
+MAX_CLAIMS = 1_000  # of the latest that are looked through
+
+
+def is_claimed(runs: DeployedRuns, run: str) -> bool:
+    """Return whether a function may be at work on `run` as a direct run.
+
+    Raises:
+        AccessDeniedError: a right is missing.
+    """
+    listed = list_direct_runs(runs.stores.session.control, runs.work_location, MAX_CLAIMS)
+    started = next((one.started for one in listed if (one.id, one.state) == (run, RUNNING)), None)
+    if started is None or runs.records(run).exists():  # executions and refusals have records
+        return False
+    claim, _ = unpack(runs.stores.run_store(run_files.CLAIMS).read(claim_name(run, started)))
+    return claim.until > time.time()

@@ -19,7 +19,7 @@ from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import NotFoundError
 from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, Request, SourceState, run_id
-from s3unzip.operate.direct_runs import is_claimed
+from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.operate.queue import ArchiveEvent, send_events
 from s3unzip.operate.runs import RUNNING
 from s3unzip.operate.waiting import WAITING

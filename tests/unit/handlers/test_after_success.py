@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.model import Report, SourceState, Verdict, decode, encode
-from s3unzip.operate.finishing import redrive
 from s3unzip.operate.reconcile import ACTION_SECONDS, reconcile, start
+from s3unzip.operate.redriving import redrive
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable

@@ -7,8 +7,7 @@ import pytest
 from s3unzip.explanations import Help, explain, find_help, other_codes
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.reporting.next_step import MAX_COMMAND, next_command
-from s3unzip.reporting.repetition import repeat_command
+from s3unzip.reporting.next_step import MAX_COMMAND, next_command, repeat_command
 from s3unzip.zipformat.checks import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from s3unzip.aws_lambda.admission.bids import planned_bid
 from s3unzip.aws_lambda.admission.opening import open_door
+from s3unzip.aws_lambda.endings import end_source
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.executions import planned_input, read_inline_lists
-from s3unzip.aws_lambda.sources import end_source
 from s3unzip.aws_lambda.telemetry import (
     logger,
     record_archive,

@@ -125,14 +125,14 @@ def redrive_run(
     """Continue a run: do the tasks that did not end."""
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import redrive
-    from s3unzip.operate import finishing
+    from s3unzip.operate import redriving
 
     config = connection.config()
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
         if not is_completed(name, deployed, json=json):
-            finishing.redrive(deployed, name)
+            redriving.redrive(deployed, name)
             _tell_or_print(
                 f"redriven: s3unzip watch {name} --env {env}", Redriven(name, env), json=json
             )

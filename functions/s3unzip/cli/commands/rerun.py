@@ -1,10 +1,15 @@
-"""Runs of this machine that are continued, and what their records say of them."""
+"""Runs of this machine that are continued: their records, and how their stores are reached."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
+from s3unzip.cli.options.connections import AllowedWeb, Connection
+from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import PlanSummary, Verdict
@@ -17,11 +22,9 @@ if TYPE_CHECKING:
     import typer
 
     from s3unzip.cli.options.archive import Password
-    from s3unzip.cli.options.connections import Connection
-    from s3unzip.cli.options.destinations import RunConnection
     from s3unzip.cli.options.power import Power
     from s3unzip.cli.runs import Runs
-    from s3unzip.model import Report, Run
+    from s3unzip.model import Connections, Report, Run
 
 
 class LocalRerun:
@@ -86,8 +89,6 @@ def recall_options(
     connection: Connection, context: typer.Context, run: str, runs: Runs
 ) -> RunConnection:
     """Return how the stores of a run are reached, by its records and by what is typed now."""
-    from s3unzip.cli.options.recalled import recall
-
     return recall(connection, context, runs.records(run).find_connections())
 
 
@@ -117,3 +118,31 @@ def read_summary(run: str, runs: Runs) -> PlanSummary:
             f"{run}: has no plan, because the archive was refused or planning failed; start again "
             "with s3unzip run"
         ) from error
+
+
+# Of two options that exclude each other, the one that is typed counts.
+RIVALS = {"no_sign_request": "request_payer", "request_payer": "no_sign_request"}
+
+
+def recall(connection: Connection, context: typer.Context, known: Connections) -> RunConnection:
+    """Return the options of a run: as they are typed now, else as they were when it began.
+
+    Args:
+        connection: the options of this command.
+        context: says which of them are typed; those of the environment's variables are not.
+        known: what the run's records have.
+    """
+    values: dict[str, Any] = {one.name: getattr(connection, one.name) for one in fields(connection)}
+    typed = {name for name in values if _is_typed(name, context)}
+    kept = asdict(known) | {"allow": [AllowedWeb(name) for name in known.allow]}
+    recalled = {
+        name: value
+        for name, value in kept.items()
+        if value and name not in typed and RIVALS.get(name) not in typed
+    }
+    return RunConnection(**values | recalled)
+
+
+def _is_typed(name: str, context: typer.Context) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

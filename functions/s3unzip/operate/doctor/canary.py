@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from s3unzip.aws_lambda.timeline import recent_prefixes
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin, Request, Status, Verdict, run_id
-from s3unzip.operate.direct_runs import is_claimed
+from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.operate.doctor.asking import ask, not_checked
 from s3unzip.operate.doctor.canary_archive import build_canary, canary_members
 from s3unzip.operate.doctor.removal import remove_versions

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip.zipformat.codecs.chain import Bzip2
 from s3unzip.zipformat.codecs.deflate import Deflate, Deflate64
 from s3unzip.zipformat.codecs.lzma import Lzma, Xz
-from s3unzip.zipformat.codecs.plain import Bzip2, Stored
-from s3unzip.zipformat.codecs.port import Codec, StreamError
+from s3unzip.zipformat.codecs.port import Codec, Stored, StreamError
 from s3unzip.zipformat.codecs.zstd import Zstd
 from s3unzip.zipformat.directory.records import (
     METHOD_BZIP2,

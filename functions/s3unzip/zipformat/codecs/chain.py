@@ -7,13 +7,18 @@ one or more streams"), with padding of four zeros at a time between them.
 
 from __future__ import annotations
 
+import bz2
 from lzma import LZMAError
 from typing import TYPE_CHECKING, Protocol
+
+from s3unzip.zipformat.codecs.port import StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s3unzip.zipformat.codecs.port import Buffer, StreamError
+    from s3unzip.zipformat.codecs.port import Buffer
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Policy
 
 # When a stream ends, its decompressor copies the input that it did not use. This bounds that copy,
 # for members that consist of streams of a few bytes.
@@ -121,3 +126,15 @@ class Chain:
         else:
             self._late = length
         return False
+
+
+class Bzip2(Chain):
+    """bzip2 streams (method 12); their memory is bounded by the format (900 KB blocks)."""
+
+    def __init__(self, member: Member, policy: Policy) -> None:
+        del member, policy
+        super().__init__(bz2.BZ2Decompressor, b"BZh", b"", _explain)
+
+
+def _explain(error: Exception) -> StreamError:
+    return StreamError("corrupt-stream", f"bzip2: {error}")

@@ -1,8 +1,12 @@
-"""What a codec is: input pushed in, output pulled out in bounded pieces."""
+"""What a codec is: input pushed in, output pulled out in bounded pieces; and the simplest one."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from s3unzip.zipformat.member import Member
+    from s3unzip.zipformat.policy import Policy
 
 Buffer = bytes | memoryview
 
@@ -41,3 +45,28 @@ class Codec(Protocol):
         Raises:
             StreamError: the stream is corrupt, or wants too much memory.
         """
+
+
+class Stored:
+    """No compression (method 0): the stream ends where the directory says."""
+
+    def __init__(self, member: Member, policy: Policy) -> None:
+        del policy
+        self._left = member.compressed_size
+        self._data = memoryview(b"")
+        self.spare = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether every declared byte has come."""
+        return self._left == 0
+
+    def push(self, data: Buffer) -> None:
+        """Take the next input, which is the output."""
+        self._data = memoryview(data)
+
+    def pull(self, max_length: int) -> Buffer:
+        """Return a view of up to `most` bytes."""
+        piece, self._data = self._data[:max_length], self._data[max_length:]
+        self._left -= len(piece)
+        return piece

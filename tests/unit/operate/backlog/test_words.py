@@ -9,7 +9,7 @@ import pytest
 
 from s3unzip.aws_lambda.environment import Trigger
 from s3unzip.errors import StorageError, UsageError
-from s3unzip.operate.backlog import inventory
+from s3unzip.operate.backlog import listing as inventory
 from s3unzip.operate.backlog.listing import Listing
 from s3unzip.operate.backlog.scope import Scope, parse_words
 from tests.unit.operate.backlog.environment import BUCKET, make_inventory
