@@ -9,7 +9,7 @@ import pytest
 
 from s3unzip.aws_lambda.environment import Trigger
 from s3unzip.errors import StorageError, UsageError
-from s3unzip.operate.backlog import listing as inventory
+from s3unzip.operate.backlog import listing
 from s3unzip.operate.backlog.listing import Listing
 from s3unzip.operate.backlog.scope import Scope, parse_words
 from tests.unit.operate.backlog.environment import BUCKET, make_inventory
@@ -160,7 +160,7 @@ def test_what_is_no_manifest(account: Account, body: bytes, said: str) -> None:
 
 def test_a_manifest_that_is_too_large(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not read to its end."""
-    monkeypatch.setattr(inventory, "MAX_MANIFEST", 100)
+    monkeypatch.setattr(listing, "MAX_MANIFEST", 100)
     manifest = make_inventory(account, [])
     with pytest.raises(UsageError, match="has more than 100 bytes"):
         list_words(account, manifest)
