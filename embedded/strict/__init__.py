@@ -28,6 +28,7 @@ RULES: tuple[str, ...] = (
     "stepfunctions_inline_map",
     "stepfunctions_branches",
     "stepfunctions_map",
+    "stepfunctions_map_rights",
     "stepfunctions_payload",
     "stepfunctions_definition",
     "stepfunctions_names",

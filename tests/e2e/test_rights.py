@@ -21,7 +21,15 @@ from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report, Run, Verdict
 from s3unzip.settings import Variable
 from tests.e2e.functions import with_variables
-from tests.e2e.rights import OF_DIRECT_RUNS, RARE, RIGHTS, Right, rights_of, without_right
+from tests.e2e.rights import (
+    OF_ADMISSION,
+    OF_DIRECT_RUNS,
+    RARE,
+    RIGHTS,
+    Right,
+    rights_of,
+    without_right,
+)
 from tests.patience import HANG_SECONDS
 from tests.zips import DEFLATE, Entry, build
 
@@ -229,7 +237,9 @@ def test_shipped_roles_are_enough(guarded: DeployedPipeline, archive: bytes) -> 
     assert set(summary.kinds) == {"batch", "stream", "copy", "segment"}
 
 
-@pytest.mark.parametrize("right", [one for one in RIGHTS if one not in OF_DIRECT_RUNS], ids=str)
+@pytest.mark.parametrize(
+    "right", [one for one in RIGHTS if one not in OF_DIRECT_RUNS + OF_ADMISSION], ids=str
+)
 def test_no_right_is_too_many(guarded: DeployedPipeline, archive: bytes, right: Right) -> None:
     """Without any one of the S3 actions the same archive does not come out the same."""
     rare = RARE.get((right.function, right.action, right.place))

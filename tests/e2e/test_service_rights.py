@@ -7,6 +7,7 @@ rules and destinations are in tests/strict/test_rights.py.
 from __future__ import annotations
 
 import json
+import socket
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,28 +16,27 @@ import pytest
 
 from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
-from s3unzip.aws_lambda.admission.ledger import Entry as Share
-from s3unzip.runs.shares import Bid
 from s3unzip.settings import Variable
 from tests.e2e.functions import find_function, with_variables
+from tests.e2e.ledger import await_that, clear_ledger, count_refusals, entries_of, hold
 from tests.patience import HANG_SECONDS
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from embedded.deploy import Assembly
+    from s3unzip.model import Run
 
 WORKERS = 12
+TUNING = {"max_direct_members": 0, "max_inline_tasks": 0}  # Distributed Maps
+SHORT_TAIL = {Variable.TUNING.value: json.dumps({**TUNING, "tail_bytes": 300})}
 
 
 @pytest.fixture(scope="module")
 def guarded(assembly: Assembly) -> Iterator[DeployedPipeline]:
     """The stack over TLS with all rights checked."""
-    tuning = json.dumps(
-        {"max_direct_members": 0, "max_inline_tasks": 0}  # Distributed Maps
-    )
-    changes = {Variable.TUNING.value: tuning, Variable.WORKERS.value: str(WORKERS)}
+    changes = {Variable.TUNING.value: json.dumps(TUNING), Variable.WORKERS.value: str(WORKERS)}
     with start_aws(auth=True, wait_scale=0.005) as aws:
         pipeline = DeployedPipeline.create(assembly, aws.environment)
         with (
@@ -46,9 +46,9 @@ def guarded(assembly: Assembly) -> Iterator[DeployedPipeline]:
             yield pipeline
 
 
-def run_to_its_end(pipeline: DeployedPipeline, key: str) -> str:
+def run_to_its_end(pipeline: DeployedPipeline, key: str, members: int = 1) -> str:
     """Put an archive; return the status in which its execution ended."""
-    pipeline.put(key, build(Entry("a.txt", b"text" * 100, DEFLATE)))
+    pipeline.put(key, build(*(Entry(f"{n}.txt", b"text" * 100, DEFLATE) for n in range(members))))
     deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         run = pipeline.find_run(key)
@@ -73,7 +73,10 @@ def role_of(pipeline: DeployedPipeline, function: str) -> str:
 
 @contextmanager
 def without(pipeline: DeployedPipeline, role: str, action: str) -> Iterator[None]:
-    """Take an action, on everything, out of a role for a while."""
+    """Take an action, on everything, out of a role for a while; nothing if it is empty."""
+    if not action:
+        yield
+        return
     iam = pipeline.client("iam")
     kept = {
         name: iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
@@ -127,50 +130,6 @@ def test_the_state_machine_needs_each_right(guarded: DeployedPipeline, action: s
         assert run_to_its_end(guarded, f"{action.partition(':')[2]}.zip") == "FAILED"
 
 
-def hold(pipeline: DeployedPipeline, run: str, workers: int, seconds: float = 0.0) -> str:
-    """Write the ledger's entry of a run that has no execution; return its key.
-
-    Args:
-        pipeline: the stack.
-        run: the run's id.
-        workers: that it holds.
-        seconds: since when.
-    """
-    since = round(time.time() - seconds)
-    key = "runs/-shares/" + Share(Bid(run, workers=workers), since, workers).name
-    pipeline.client("s3").put_object(Bucket=pipeline.outputs["WorkBucket"], Key=key, Body=b"{}")
-    return key
-
-
-def entries_of(pipeline: DeployedPipeline, run: str = "") -> list[str]:
-    """Return the keys of the ledger's entries, of one run or of all."""
-    listed = pipeline.client("s3").list_objects_v2(
-        Bucket=pipeline.outputs["WorkBucket"], Prefix="runs/-shares/"
-    )
-    keys = [one["Key"] for one in listed.get("Contents", [])]
-    return [key for key in keys if not run or key.endswith(f"~{run}")]
-
-
-def clear_ledger(pipeline: DeployedPipeline) -> None:
-    """Delete all entries and messages that an earlier test left."""
-    for key in entries_of(pipeline):
-        pipeline.client("s3").delete_object(Bucket=pipeline.outputs["WorkBucket"], Key=key)
-    pipeline.client("sqs").purge_queue(QueueUrl=pipeline.outputs["QueueUrl"])
-
-
-def await_that(pipeline: DeployedPipeline, what: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while not what():
-        assert time.monotonic() < deadline, pipeline.logs()
-        time.sleep(0.1)
-
-
-def count_refusals(pipeline: DeployedPipeline) -> int:
-    """Return how often a function logged that it was refused something."""
-    return pipeline.logs().count("AccessDenied")
-
-
 def test_the_plan_function_needs_the_right_to_start_runs(guarded: DeployedPipeline) -> None:
     """Without it an archive starts no run, and the function says that it was refused."""
     clear_ledger(guarded)
@@ -194,3 +153,120 @@ def test_an_entry_that_was_left_behind_needs_rights(guarded: DeployedPipeline, a
     assert run_to_its_end(guarded, f"after-{action[:2]}.zip") == "SUCCEEDED"
     assert not entries_of(guarded, "lost")
     clear_ledger(guarded)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_planner_needs_the_right_to_drop_entries(
+    guarded: DeployedPipeline, *, allowed: bool
+) -> None:
+    """It writes its plan's entry in the place of the one that was held for the archive."""
+    clear_ledger(guarded)
+    role = role_of(guarded, "planner")
+    with with_variables(guarded, "plan", SHORT_TAIL):
+        if allowed:
+            assert run_to_its_end(guarded, "planner.zip", members=30) == "SUCCEEDED"
+        else:
+            with without(guarded, role, "s3:DeleteObject"):
+                assert run_to_its_end(guarded, "no-planner.zip", members=30) == "FAILED"
+    clear_ledger(guarded)
+
+
+def test_the_plan_function_needs_the_right_to_remind_itself(guarded: DeployedPipeline) -> None:
+    """The first run that waits queues a reminder."""
+    clear_ledger(guarded)
+    for number in range(4):
+        hold(guarded, f"busy-{number}", WORKERS)
+    denied = count_refusals(guarded)
+    with without(guarded, role_of(guarded, "plan"), "sqs:SendMessage"):
+        guarded.put("remind.zip", build(Entry("a", b"a")))
+        await_that(guarded, lambda: count_refusals(guarded) > denied)
+    clear_ledger(guarded)
+
+
+@pytest.fixture(scope="module")
+def giant(guarded: DeployedPipeline) -> Iterator[Run]:
+    """A run whose Map does not end: the workers' store does not answer."""
+    clear_ledger(guarded)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        with with_variables(guarded, "extract", {"AWS_ENDPOINT_URL_S3": endpoint}):
+            run = begin(guarded, "giant.zip")
+            yield run
+            stop(guarded, run)
+    clear_ledger(guarded)
+
+
+def begin(pipeline: DeployedPipeline, key: str) -> Run:
+    """Put an archive; return its run when its Map is at work."""
+    pipeline.put(key, build(Entry("a", b"a")))
+    await_that(pipeline, lambda: bool(list_maps(pipeline, pipeline.find_run(key))))
+    run = pipeline.find_run(key)
+    assert run is not None
+    return run
+
+
+def list_maps(pipeline: DeployedPipeline, run: Run | None) -> list[dict[str, Any]]:
+    """Return the Map Runs of a run's execution; none if there is no execution."""
+    if run is None or pipeline.status(run) is None:
+        return []
+    states = pipeline.client("stepfunctions")
+    listed = states.list_map_runs(executionArn=execution_of(pipeline, run))
+    return list(listed["mapRuns"])
+
+
+def execution_of(pipeline: DeployedPipeline, run: Run) -> str:
+    """Return the ARN of a run's execution."""
+    machine = pipeline.outputs["StateMachineArn"]
+    return f"{machine.replace(':stateMachine:', ':execution:')}:{run.id}"
+
+
+def stop(pipeline: DeployedPipeline, run: Run) -> None:
+    """Abort a run's execution."""
+    states = pipeline.client("stepfunctions")
+    states.stop_execution(executionArn=execution_of(pipeline, run))
+
+
+MOVES = ["states:ListMapRuns", "states:UpdateMapRun"]
+
+
+@pytest.mark.parametrize("action", ["", *MOVES])
+def test_the_plan_function_needs_rights_to_move_shares(
+    guarded: DeployedPipeline, giant: Run, action: str
+) -> None:
+    """A run that begins takes workers of another; without a right the other one keeps them."""
+    clear_ledger(guarded)
+    kept, denied = hold(guarded, giant.id, WORKERS, share=6), count_refusals(guarded)
+    with without(guarded, role_of(guarded, "plan"), action):
+        beside = begin(guarded, f"beside{action[7:]}.zip")
+        if action:
+            await_that(guarded, lambda: count_refusals(guarded) > denied)
+            assert kept in entries_of(guarded)
+        else:
+            await_that(guarded, lambda: kept not in entries_of(guarded))
+    stop(guarded, beside)
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["", "states:DescribeExecution", "s3:DeleteObject", "states:StartExecution", *MOVES],
+)
+def test_the_report_function_needs_rights_to_give_workers_to_others(
+    guarded: DeployedPipeline, giant: Run, action: str
+) -> None:
+    """The end of a run starts one that waits, and moves the share of another."""
+    clear_ledger(guarded)
+    ending = begin(guarded, f"ending{action[3:]}.zip")
+    for run in (giant.id, ending.id, "busy-1", "busy-2"):
+        hold(guarded, run, WORKERS, share=6)
+    waiting = f"waiting{action[3:]}.zip"
+    guarded.put(waiting, build(Entry("a", b"a")))
+    await_that(guarded, lambda: len(entries_of(guarded)) == 5)
+    denied = count_refusals(guarded)
+    with without(guarded, role_of(guarded, "report"), action):
+        stop(guarded, ending)
+        if action:
+            await_that(guarded, lambda: count_refusals(guarded) > denied)
+        else:
+            await_that(guarded, lambda: guarded.find_run(waiting) is not None)
+            assert not entries_of(guarded, ending.id)
+            assert count_refusals(guarded) == denied
