@@ -33,6 +33,8 @@ class TaskAttempt(Step):
         self.upload_id: str | None = None
         self.slice_done = False  # a slice has no outcome: settling gives the member one
         self._earlier: TaskReport | None = None  # of the attempts before this one
+        self._resumed = 0  # outcomes of these attempts
+        self._late = 0
         self._shown = 0  # outcomes that the progress display knows
         self._shown_read = 0
         self.bytes_copied = 0  # of the archive, inside the store
@@ -72,7 +74,7 @@ class TaskAttempt(Step):
     def resume(self, earlier: TaskOutcomes) -> None:
         """Take over what an earlier attempt of the task finished, and what it cost."""
         self.outcomes.extend(earlier.outcomes)
-        self._shown = len(self.outcomes)
+        self._shown = self._resumed = len(self.outcomes)
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
@@ -155,6 +157,7 @@ class TaskAttempt(Step):
             upload_id=self.upload_id,
             warnings=dict(self.warnings),
             unfinished=0 if self.slice_done else task.members - len(self.outcomes),
+            late=self._late,
         )
 
     def write(self) -> TaskReport:
@@ -163,6 +166,12 @@ class TaskAttempt(Step):
             self.begin_again()
         self.show_progress(now=True)
         return self.records.write_outcomes(self.report, self.outcomes)
+
+    def write_late(self) -> TaskReport:
+        """Do `write` at the worker's time limit; count the attempts in a row without progress."""
+        before = 0 if self._earlier is None else self._earlier.late
+        self._late = 0 if len(self.outcomes) > self._resumed else before + 1
+        return self.write()
 
     def _written(self) -> int:
         if self.uploaded:

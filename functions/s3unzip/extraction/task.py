@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import (
+    DeadlineError,
     S3UnzipError,
     ServiceFaultError,
     SourceChangedError,
@@ -34,14 +35,24 @@ WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
 # What ends an attempt; its outcomes are written first.
 ATTEMPT_FAULTS: tuple[type[S3UnzipError], ...] = (*RUN_FAULTS, ServiceFaultError)
 
+MAX_LATE = 3  # a member may need the whole time of a worker, so the next one may be quicker
 
-def run_task(run: Run, task: Task, context: Context) -> TaskReport:
+
+def run_task(run: Run, task: Task, context: Context, *, in_rounds: bool = False) -> TaskReport:
     """Do one task and write its outcomes; members that an earlier attempt finished are skipped.
 
     An archive that changed is a verdict: it is written down and returned. What
     stops the whole run is written down and raised.
 
+    Args:
+        run: the run.
+        task: of its plan.
+        context: of the worker.
+        in_rounds: whether what is left is done in a later round. Then an attempt that ends at the
+            worker's time limit is no failure, but the one after `MAX_LATE` without progress is.
+
     Raises:
+        DeadlineError: the worker's time is nearly over; what is done is on record.
         ServiceFaultError: the task may work later; what is done is on record.
         RunStoppedError: another task met what stops the run.
         AccessDeniedError, NotFoundError, StoreFullError: this task met it.
@@ -58,6 +69,11 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
             _do(attempt, attempt.read_rows(task.rows))
     except SourceChangedError:
         pass  # it is on record
+    except DeadlineError:
+        report = attempt.write_late()
+        if in_rounds and report.late <= MAX_LATE:
+            return report
+        raise
     except ATTEMPT_FAULTS:
         attempt.write()
         raise

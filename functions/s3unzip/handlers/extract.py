@@ -32,7 +32,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     worker = open_worker().context(context, child_end(event))
     if "scan" in event:
         return _scan(run, parse_field(event, "scan", ScanTask), worker)
-    report = run_task(run, parse_field(event, "task", Task), worker)
+    report = run_task(run, parse_field(event, "task", Task), worker, in_rounds=True)
     record_task(report)
     return {"task": report.task, "failed": report.failed, "unfinished": report.unfinished}
 

@@ -215,6 +215,7 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
     upload_id: str | None = None
     warnings: dict[str, int] = {}
     unfinished: int = 0  # members that were left at the time limit
+    late: int = 0  # attempts in a row that ended at the time limit with no member done
 
 
 class UploadRecord(Struct, frozen=True, array_like=True):

@@ -97,12 +97,12 @@ class Functions:
         body = self.account.client("s3").get_object(Bucket="work", Key=key)["Body"].read()
         return [json.loads(line) for line in body.splitlines()]
 
-    def extract(self, run: str, name: str | None = None) -> list[dict[str, Any]]:
+    def extract(self, run: str, name: str | None = None, **more: object) -> list[dict[str, Any]]:
         """Do what the Map over a list of tasks does, or both Maps of a run; return the answers."""
         told = self.told(run)
         all_names = ["whole", "slices"] if told["split_members"] else ["whole"]
         return [
-            extract.handler({"run": told["run"], "task": task}, self.invocation)
+            extract.handler({"run": told["run"], "task": task, **more}, self.invocation)
             for each in (all_names if name is None else [name])
             for task in self.lines(told["work"][each])
         ]

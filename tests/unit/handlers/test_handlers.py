@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,7 @@ from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.handlers import extract, link
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.runs.records import RunRecords
-from s3unzip.settings import MIB, Variable
+from s3unzip.settings import EXPRESS_SECONDS, MIB, Variable
 from tests.unit.aws_lambda.contexts import Invocation
 from tests.unit.handlers.pipeline import MEMBERS, Functions, archive, object_created
 from tests.zips import DEFLATE, Entry, build
@@ -42,6 +44,22 @@ def test_an_archive_from_event_to_verdict(
     assert event["detail-type"] == "Archive Extracted"
     assert (event["detail"]["run"], event["detail"]["extracted"]) == (run, 20)
     assert event["resources"] == ["arn:aws:s3:::arrivals/a b.zip"]
+
+
+def test_a_worker_without_time_leaves_its_task_to_a_round(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """The child ends without a failure, and the report says how many tasks are left."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    (run,) = account.executions()
+    begun = datetime.fromtimestamp(time.time() - EXPRESS_SECONDS, UTC).isoformat()
+    answers = functions.extract(run, entered=begun)
+    assert [answer["unfinished"] for answer in answers] == [20]
+    assert functions.report(run)["left"] == 1
+    assert functions.extract(run)[0]["unfinished"] == 0
+    assert functions.report(run)["verdict"] == "COMPLETED"
 
 
 def test_an_event_that_comes_twice(deploy: Callable[..., Functions], account: Account) -> None:

@@ -226,3 +226,51 @@ def test_an_attempt_that_resumes_counts_what_the_earlier_cost(
     assert done.requests.get == first.report.requests.get + alone.requests.get
     assert done.bytes_read == first.report.bytes_read + alone.bytes_read
     assert done.unfinished == 0
+
+
+class BusyClock(ManualClock):
+    """Has time until the bucket got so many more objects."""
+
+    def __init__(self, bucket: MemoryBucket, more: int) -> None:
+        super().__init__()
+        self._bucket = bucket
+        self._full = len(bucket.objects) + more
+
+    def remaining(self) -> float:
+        """Return the seconds left."""
+        return 0.0 if len(self._bucket.objects) >= self._full else float("inf")
+
+
+def first_batch(context: Context) -> tuple[Run, Task]:
+    """Plan the archive; return its run and the first batch."""
+    summary = plan(context)
+    records = RunRecords.open(context.stores, summary.run.id)
+    return summary.run, next(task for task in records.tasks() if task.kind is TaskKind.BATCH)
+
+
+def test_a_task_that_makes_progress_never_fails_for_want_of_time(context: Context) -> None:
+    """On AWS a round follows each attempt, so a slow store costs rounds and no failure."""
+    run, task = first_batch(context)
+    tuning = structs.replace(TUNING, puts_in_flight=1, bytes_in_flight=1)
+    bucket, left = context.stores.destination(run.destination), [task.members]
+    assert isinstance(bucket, MemoryBucket)
+    while left[-1]:
+        short = structs.replace(context, clock=BusyClock(bucket, 2), tuning=tuning)
+        report = run_task(run, task, short, in_rounds=True)
+        assert report.late == 0
+        left.append(report.unfinished)
+    assert len(left) > 4
+    assert left == sorted(set(left), reverse=True)
+
+
+def test_a_task_without_progress_fails_after_four_rounds(context: Context) -> None:
+    """It needs more time than a worker has; a redrive gives it one more attempt each time."""
+    run, task = first_batch(context)
+    short = structs.replace(context, clock=ManualClock(remaining=0.0))
+    late = [run_task(run, task, short, in_rounds=True).late for _ in range(3)]
+    assert late == [1, 2, 3]
+    for _ in range(2):
+        with pytest.raises(DeadlineError, match=f"{task.id}: 30 s before the worker's time limit"):
+            run_task(run, task, short, in_rounds=True)
+    report = run_task(run, task, context, in_rounds=True)
+    assert (report.unfinished, report.late) == (0, 0)
