@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.leaks import Logger, restore, take_state
-from tools.coverage_files import drop_unreadable
+from tools.coverage_files import collect, drop_unreadable, measure_processes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -45,6 +45,13 @@ FIRST = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that mixes the tests."""
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in random order")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the processes that tests start, if coverage measures the tests."""
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", default=0)
+    if config.getoption("cov_source", default=None) and runs_tests:
+        measure_processes(os.environ)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -93,11 +100,12 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
-    """Drop what killed processes left half-written, before pytest-cov combines the data files."""
+    """Leave only whole data files, from all processes, before pytest-cov combines them."""
     done = yield
     measured = session.config.getoption("cov_source", default=None)
     if measured and not hasattr(session.config, "workerinput"):
         dropped = drop_unreadable()
+        sys.stdout.write(f"\ncoverage: {collect():,} processes that tests started\n")
         if dropped:
             sys.stdout.write(f"\ncoverage: {len(dropped)} files of killed processes left out\n")
     return done

@@ -1,4 +1,4 @@
-"""Data files of coverage that a killed process left half-written."""
+"""What processes add to the coverage: those that coverage measures, and those that we measure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 import warnings
+import zipfile
 from typing import TYPE_CHECKING
 
 from coverage import CoverageData
 from coverage.data import combine_parallel_data
 
-from tools.coverage_files import drop_unreadable
+from tests.processes import Program
+from tools.coverage_files import collect, drop_unreadable, measure_processes
+from tools.structure import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,3 +79,86 @@ def test_a_change_that_was_not_finished_is_undone(tmp_path: Path) -> None:
 def test_nothing_was_measured(tmp_path: Path) -> None:
     """A folder without files, or no folder, is no fault."""
     assert drop_unreadable(tmp_path) == drop_unreadable(tmp_path / "none") == []
+
+
+# What `tool.coverage.run` in pyproject.toml says, for a process that coverage itself measures.
+BY_COVERAGE = """
+[run]
+branch = true
+parallel = true
+data_file = {folder}/data
+source = {root}/functions/s3unzip,{root}/infra
+"""
+
+# Each module of the package is imported in a place of its own.
+IN_MANY_PLACES = """
+import os, subprocess, sys, threading
+
+def in_a_thread():
+    import s3unzip.version
+
+def in_a_fork():
+    import s3unzip.finding
+    os._exit(0)
+
+import s3unzip.lazy
+if os.fork() == 0:
+    in_a_fork()
+os.wait()
+thread = threading.Thread(target=in_a_thread)
+thread.start()
+thread.join()
+subprocess.run([sys.executable, "-c", "import s3unzip.zipformat.times"], check=True)
+"""
+
+
+def read_arcs(folder: Path) -> dict[str, set[tuple[int, int]]]:
+    """Return the arcs that all data files of a folder together say, by file of the checkout."""
+    data = CoverageData(str(folder / "data"))
+    combine_parallel_data(data)
+    arcs = {os.path.relpath(ROOT / name, ROOT): data.arcs(name) for name in data.measured_files()}
+    data.close()
+    return {name: set(found) for name, found in arcs.items() if found}
+
+
+def list_archive(folder: Path, **variables: str) -> None:
+    """Run `s3unzip ls` as a process with these variables."""
+    program = Program(folder)
+    program.variables |= {"S3UNZIP_MEASURED": "", **variables}
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        archive.writestr("a.txt", b"text")
+    assert program.run("ls", "a.zip").code == 0
+
+
+def test_coverage_finds_the_same(tmp_path: Path) -> None:
+    """A process that coverage measures and one that we measure give the same line pairs."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    variables = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    measure_processes(variables, ours)
+    list_archive(ours, **variables)
+    settings = theirs / "settings"
+    settings.write_text(BY_COVERAGE.format(folder=theirs, root=ROOT))
+    list_archive(theirs, COVERAGE_PROCESS_START=str(settings))
+    assert collect(ours) == 1
+    found = read_arcs(ours)
+    assert len(found) > 20
+    assert found == read_arcs(theirs)
+
+
+def test_forks_threads_and_exits_are_measured(tmp_path: Path) -> None:
+    """Each place of a program counts, however its process ends; nothing is left but data files."""
+    variables = {**os.environ}
+    measure_processes(variables, tmp_path)
+    subprocess.run([sys.executable, "-c", IN_MANY_PLACES], env=variables, check=True)
+    assert collect(tmp_path) == 3
+    assert [path.name.split(".")[:2] for path in tmp_path.iterdir()] == [["data", "started"]]
+    names = ("version.py", "finding.py", "lazy.py", "zipformat/times.py")
+    assert {f"functions/s3unzip/{name}" for name in names} <= read_arcs(tmp_path).keys()
+
+
+def test_no_process_was_started(tmp_path: Path) -> None:
+    """Without results there is no data file."""
+    assert collect(tmp_path) == 0
+    assert list(tmp_path.iterdir()) == []

@@ -285,6 +285,6 @@ def test_a_full_process_table_is_named() -> None:
         "    resource.prlimit(server.pid, resource.RLIMIT_NPROC, (0, 0))",
         "    try: server.start(test.echo)",
         "    except ServiceFaultError as error: print(error)",
-        COVERAGE_PROCESS_CONFIG=None,  # another user cannot write what `make coverage` collects
+        S3UNZIP_MEASURED=None,  # another user cannot write what `make coverage` collects
     )
     assert printed.startswith("no worker process can be started: Resource temporarily")
