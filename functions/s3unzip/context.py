@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
+from s3unzip.model.connections import Connections
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
 from s3unzip.zipformat import Policy
@@ -48,6 +49,7 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # for forecasts and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
+    connections: Connections = Connections()  # how its stores are reached; part of commands
 
     def calls(self) -> Calls:
         """Return the counted, retried calls of one step."""

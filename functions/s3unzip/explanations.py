@@ -158,9 +158,14 @@ def explain(code: str) -> Explanation:
     return Explanation(CHECKS[code].sentence, _advice_of(code))
 
 
-def advise(code: str, run: str, environment: str | None = None) -> str:
-    """Return the advice about a code of one run: its commands name the run."""
-    where = f" --env {environment}" if environment else ""
+def advise(code: str, run: str, where: str = "") -> str:
+    """Return the advice about a code of one run: its commands name the run.
+
+    Args:
+        code: of a failure.
+        run: its id.
+        where: options that find its environment, with a space before them.
+    """
     return explain(code).advice.replace(" RUN", f" {run}{where}")
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from selenium.webdriver import Keys
 
-from s3unzip.cli.terminal.figures import show_bytes, show_dollars, show_seconds
+from s3unzip.cli.terminal.figures import show_bytes, show_seconds
+from s3unzip.money import show_dollars
 from s3unzip.reporting.page import render_page
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
 from tests.unit.reporting.page.samples import (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
+from tests.encrypting import seal_zipcrypto
 from tests.processes import Program
 from tests.s3_tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
 from tests.zips import DEFLATE, STORED, Entry, build
@@ -272,3 +273,24 @@ def test_a_plan_knows_that_nothing_can_be_copied(places: Places) -> None:
     assert (shared.code, apart.code) == (0, 0)
     assert '"copy"' in shared.out
     assert '"copy"' not in apart.out
+
+
+def test_the_next_command_reaches_the_same_servers(places: Places) -> None:
+    """A run to be started again is reached as before: on the screen, in `show` and on the page."""
+    places.add("b.zip", build(seal_zipcrypto(Entry("secret.txt", CONTENT), b"open sesame")))
+    ways = ("--endpoint-url", places.here_url, "--region", "eu-west-1")
+    there = ("--dest-endpoint-url", places.there_url, "--dest-profile", "writer")
+    words = ("s3://from/b.zip", "s3://out/to", *ways, "--request-payer", *there)
+    ended = places.program.run("run", *words, "-w", "1")
+    assert ended.code == 1
+    command = (
+        "s3unzip run s3://from/b.zip s3://out/to/ --on-conflict skip-unchanged "
+        f"{' '.join(ways)} --request-payer {' '.join(there)} --password-file FILE"
+    )
+    assert f"next: {command}\n" in ended.err
+    assert f"next: {command}\n" in places.program.run("show").out
+    (page,) = (places.program.folder / ".runs").rglob("report.html")
+    assert command in page.read_text()
+    (places.program.folder / "FILE").write_bytes(b"open sesame")
+    again = places.program.run(*command.split()[1:])
+    assert again.code == 0, again.err

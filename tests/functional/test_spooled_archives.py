@@ -213,3 +213,31 @@ def test_a_download_can_be_retried(program: Program) -> None:
         ended = program.run(*retry)
         assert ended.code == 0, ended.err
     assert (program.folder / "out/a/secret.txt").read_bytes() == b"s" * 500
+
+
+def test_the_limit_of_the_copy_is_remembered(program: Program) -> None:
+    """`redrive` and `retry` take --max-spool of the run; a typed one wins."""
+    server = Whole(build(*ENTRIES, seal_zipcrypto(Entry("secret.txt", b"s" * 500), SECRET)))
+    (program.folder / "password").write_bytes(b"wrong")
+    given = ("--password-file", "password", "-w", "1")
+    with HttpServer(server) as web:
+        words = ("run", f"{web.url}/a.zip", "out", "--allow", "download", *given)
+        assert program.run(*words, "--max-spool", "64k").code == 1
+        server.archive = bytes(65 * 1024)
+        again = program.run("retry", "latest", *given)
+        assert again.code == 2
+        assert "larger than 65,536 bytes" in again.err
+        typed = program.run("retry", "latest", *given, "--max-spool", "32k")
+        assert "larger than 32,768 bytes" in typed.err
+
+
+def test_the_next_command_has_the_options_of_the_run(program: Program) -> None:
+    """An archive from a pipe is piped again with the same options and the same limit."""
+    secret = build(*ENTRIES, seal_zipcrypto(Entry("secret.txt", b"s" * 500), SECRET))
+    words = ("--exclude", "nothing*", "--max-spool", "2g", "-w", "1")
+    ended = program.run("run", "-", "out", *words, stdin=secret)
+    assert ended.code == 1
+    assert (
+        f"next: COMMAND | s3unzip run - {program.folder}/out/ --on-conflict skip-unchanged "
+        "--exclude 'nothing*' --max-spool 2147483648 --password-file FILE"
+    ) in ended.err

@@ -15,7 +15,8 @@ from s3unzip.api.extraction import Progress, extract_request, set_up
 from s3unzip.api.options import judge_selection, make_policy, read_compared_records
 from s3unzip.api.several import check_apart, find_archives
 from s3unzip.errors import InterruptedRunError, S3UnzipError
-from s3unzip.local.machine import Machine, begin_run, check_cost, record_of
+from s3unzip.local.contexts import record_of
+from s3unzip.local.machine import Machine, begin_run, check_cost
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.processes.serial import SerialPool
 from s3unzip.local.runner import run_archive

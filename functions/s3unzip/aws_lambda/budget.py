@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.forecast import forecast_run
 from s3unzip.model import Report, Verdict
+from s3unzip.money import show_dollars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,9 @@ def refuse_cost(
     if cost <= worker.max_cost:
         return None
     message = (
-        f"the forecast is ${cost:,.4f} for {plan.selected:,} members, above the limit of "
-        f"${worker.max_cost:,.4f}: raise runs.max_cost of the environment {worker.environment}"
+        f"the forecast is {show_dollars(cost, worker.max_cost)} for {plan.selected:,} members, "
+        f"above the limit of {show_dollars(worker.max_cost, cost)}: raise "
+        f"runs.max_cost of the environment {worker.environment}"
     )
     return _refused(plan, message, cost, context.clock.now())
 

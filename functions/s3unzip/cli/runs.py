@@ -15,7 +15,7 @@ from s3unzip.stores.home import known_runs, runs_of_archive
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.model import Location, Report, Run
+    from s3unzip.model import Connections, Location, Report, Run
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.runs.records import RunRecords
     from s3unzip.runs.watch import Items, RunEntry
@@ -50,6 +50,10 @@ class Runs(Protocol):
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
+        ...
+
+    def connections(self, run: str) -> Connections:
+        """Return the options that a command about the run, or a new run like it, needs."""
         ...
 
     def state(self, run: str) -> str | None:
@@ -115,6 +119,10 @@ class LocalRuns:
         from s3unzip.runs.records import RunRecords
 
         return RunRecords.open(self._stores, run)
+
+    def connections(self, run: str) -> Connections:
+        """Return how the run's stores were reached; a command about the run remembers it."""
+        return self.records(run).find_connections()
 
     def state(self, run: str) -> str | None:  # noqa: ARG002 - nobody keeps it here
         """Return None."""

@@ -20,6 +20,7 @@ from s3unzip.forecast.direct import simulate_run
 from s3unzip.forecast.steps import Step  # noqa: TC001 - msgspec reads it
 from s3unzip.forecast.workload import Bin, make_workload
 from s3unzip.model import Requests  # noqa: TC001 - likewise
+from s3unzip.money import show_dollars
 from s3unzip.platforms import bracket
 
 if TYPE_CHECKING:
@@ -142,8 +143,9 @@ def check_budget(forecast: Forecast, max_cost: float | None) -> None:
     expected = forecast.cost.total
     if expected > max_cost:
         raise BudgetError(
-            f"the forecast is ${expected:,.4f} for {forecast.members:,} members, above the limit "
-            f"of ${max_cost:,.4f}; ${forecast.cost.unavoidable:,.4f} of it is one PUT a member. "
+            f"the forecast is {show_dollars(expected, max_cost)} for {forecast.members:,} members, "
+            f"above the limit of {show_dollars(max_cost, expected)}; "
+            f"{show_dollars(forecast.cost.unavoidable)} of it is one PUT a member. "
             "Raise --max-cost, or extract fewer members with --include, --exclude or --limit"
         )
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.forecast import Latency, check_budget, forecast_run, local
 from s3unzip.local.clock import LocalClock
-from s3unzip.local.contexts import open_context, worker_modules
+from s3unzip.local.contexts import open_context, record_of, worker_modules
 from s3unzip.local.leftovers import drop_leftovers
 from s3unzip.local.locking import lock_run
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.processes.forkserver import ForkServer
-from s3unzip.model import Connections
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
@@ -26,13 +24,11 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context, Progress
     from s3unzip.forecast import Platform
-    from s3unzip.model import Location, PlanSummary, Run
+    from s3unzip.model import Connections, Location, PlanSummary, Run
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.zipformat import Policy
 
-# Values of --allow.
-OTHER_HOSTS, PRIVATE_ADDRESSES, DOWNLOAD = "other-hosts", "private-addresses", "download"
 LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store on the local network
 
 
@@ -178,34 +174,3 @@ def local_platform(config: StoreConfig, destination: Location, processes: int) -
     endpoint = config.at_destination().endpoint_url
     amazon = destination.scheme == "s3" and endpoint is None
     return local(workers=processes, put=LOCAL_PUT, priced_requests=amazon)
-
-
-def record_of(config: StoreConfig) -> Connections:
-    """Return what is kept of `config`: no credentials, and no URL that has some."""
-    spooled = config.spooled
-    allowed = {
-        OTHER_HOSTS: config.web.other_hosts,
-        PRIVATE_ADDRESSES: config.web.private_addresses,
-        DOWNLOAD: spooled is not None and spooled.location.scheme in {"http", "https"},
-    }
-    return Connections(
-        endpoint_url=_without_secret(config.endpoint_url),
-        region=config.region,
-        profile=config.profile,
-        no_sign_request=config.unsigned,
-        request_payer=config.request_payer,
-        dest_endpoint_url=_without_secret(config.destination_endpoint_url),
-        dest_region=config.destination_region,
-        dest_profile=config.destination_profile,
-        dest_owner=config.destination_owner,
-        kms_key=config.destination_kms_key,
-        allow=tuple(name for name, is_allowed in allowed.items() if is_allowed),
-    )
-
-
-def _without_secret(url: str | None) -> str | None:
-    """Return an endpoint, None where its URL has a user or a query."""
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    return None if parts.query or "@" in parts.netloc else url

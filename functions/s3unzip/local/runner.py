@@ -121,7 +121,7 @@ def work_off(
         done = report.extracted + report.unchanged
         message = (
             f"stopped: {done:,} of {summary.selected:,} members are in {run.destination}; "
-            f"continue with: {resume_command(run)}"
+            f"continue with: {resume_command(run, context.connections)}"
         )
         raise InterruptedRunError(message) from interrupt
     finally:
@@ -193,7 +193,7 @@ def retry_failed(
             _record_cause(records, pool.work(retry[1], nothing_follows))
         except KeyboardInterrupt as interrupt:
             settle(run, context, calls)
-            message = f"stopped: continue with: {resume_command(run)}"
+            message = f"stopped: continue with: {resume_command(run, context.connections)}"
             raise InterruptedRunError(message) from interrupt
         finally:
             pool.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 
 class Connections(Struct, frozen=True, omit_defaults=True):
@@ -24,6 +24,20 @@ class Connections(Struct, frozen=True, omit_defaults=True):
     dest_owner: str | None = None
     kms_key: str | None = None
     allow: tuple[str, ...] = ()  # what an HTTP source may do besides, as --allow has it
+    max_spool: str | None = None  # limit of the temporary file, where the archive has one
+
+    def words(self) -> list[str]:
+        """Return the options as words of a command line."""
+        words: list[str] = []
+        for name, value in asdict(self).items():
+            option = f"--{name.replace('_', '-')}"
+            if value is True:
+                words.append(option)
+            elif isinstance(value, tuple):
+                words += [word for one in value for word in (option, one)]
+            elif value:
+                words += [option, value]
+        return words
 
     def at_destination(self) -> Connections:
         """Return how an archive is reached that is an object of the destination."""
@@ -37,4 +51,5 @@ class Connections(Struct, frozen=True, omit_defaults=True):
             dest_endpoint_url=None,
             dest_region=None,
             dest_profile=None,
+            max_spool=None,
         )

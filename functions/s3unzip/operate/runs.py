@@ -28,6 +28,7 @@ from s3unzip.operate.redriving import why_not_redriven
 from s3unzip.operate.run_ids import MAX_RUNS, list_run_ids
 from s3unzip.operate.stack import find_stack
 from s3unzip.operate.waiting import WAITING, WaitingRuns
+from s3unzip.reporting.next_step import in_environment
 from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import Items, RunEntry, unique_runs
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
 
+    from s3unzip.model import Connections
     from s3unzip.stores.s3.access import S3Access
 
 RUNNING, STOPPED = "RUNNING", "ABORTED"
@@ -49,13 +51,14 @@ class DeployedRuns:
     """The runs of one stack.
 
     Raises:
-        NotFoundError: there is no such stack, or it is not s3unzip's.
+        NotFoundError: there is no such stack of s3unzip.
         AccessDeniedError: a right is missing.
     """
 
     def __init__(self, environment: str, access: S3Access) -> None:
         self._endpoint_url = access.endpoint_url
         self.environment = environment
+        self._connections = access.typed()
         self._session = AwsSession(access.profile, access.region)
         try:
             stacks: CloudFormationClient = self.client("cloudformation")
@@ -93,8 +96,16 @@ class DeployedRuns:
             )
         with asking("lambda:GetFunctionConfiguration"):
             configuration = self.client("lambda").get_function_configuration(FunctionName=name)
-        variables: dict[str, str] = configuration.get("Environment", {}).get("Variables", {})
-        return variables
+        return dict(configuration.get("Environment", {}).get("Variables", {}))
+
+    def connections(self, run: str) -> Connections:  # noqa: ARG002 - of all runs
+        """Return how the environment is reached; its functions know how runs reach their stores."""
+        return self._connections
+
+    @property
+    def found_by(self) -> str:
+        """The options, a space before them, by which a command finds the environment."""
+        return in_environment(self.environment, self._connections)
 
     @property
     def stores(self) -> S3Stores:

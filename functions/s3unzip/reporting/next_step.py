@@ -6,88 +6,106 @@ import shlex
 from typing import TYPE_CHECKING
 
 from s3unzip.explanations import Help, find_help
-from s3unzip.model import OnConflict, Options, Verdict
+from s3unzip.model import Connections, OnConflict, Options, Verdict
 from s3unzip.reporting.after_success import is_left
+from s3unzip.stores.locations import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from s3unzip.model import Location, Report, Run
+    from s3unzip.model import Report, Run
     from s3unzip.object_properties import ObjectProperties
 
 PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
 MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has room for it
 
 
-def next_command(report: Report, environment: str | None = None) -> str | None:
+def next_command(
+    report: Report, environment: str | None = None, connections: Connections | None = None
+) -> str | None:
     """Return the command to run after `report`, None if there is nothing left to do.
 
     Args:
         report: of the run.
         environment: the run's environment; None or empty for a run on this machine.
+        connections: how the run's stores are reached, or the environment; None: as the options'
+            defaults say. A run on this machine remembers it, so only a new run needs it.
     """
-    where = f" --env {environment}" if environment else ""
+    where = in_environment(environment, connections)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
-            return _after_failures(report, environment) or (
+            return _after_failures(report, environment, connections) or (
                 f"s3unzip show {report.run} --failures{where}"
             )
         case Verdict.FAILED if report.source.scheme == "stdin":
-            return _pipe_again(report.destination)
+            return _again(report, connections)
         case Verdict.COMPLETED | Verdict.FAILED if _has_rest(report):
             return f"s3unzip redrive {report.run}{where}"
         case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:
-            return shlex.join(["s3unzip", "run", str(report.source), str(report.destination)])
+            return _again(report, connections)
         case _:
             return None
 
 
-def _after_failures(report: Report, environment: str | None) -> str | None:
+def resume_command(run: Run, connections: Connections | None = None) -> str:
+    """Return the command that continues a run of this machine that was stopped."""
+    if run.source.scheme == "stdin":
+        return repeat_command(run, connections)
+    return f"s3unzip redrive {run.id}"
+
+
+def in_environment(environment: str | None, connections: Connections | None = None) -> str:
+    """Return the options, with a space before them, that find an environment.
+
+    Args:
+        environment: None or empty: this machine, and there are none.
+        connections: how the environment is reached.
+    """
+    if not environment:
+        return ""
+    words = connections.words() if connections is not None else []
+    return f" {shlex.join(['--env', environment, *words])}"
+
+
+def _after_failures(
+    report: Report, environment: str | None, connections: Connections | None
+) -> str | None:
     """Return the command that may extract members that failed, None if there is none."""
     helps = {find_help(code) for code in report.reasons}
     piped = report.source.scheme == "stdin"
+    retry = f"s3unzip retry {report.run}{in_environment(environment, connections)}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
-        again = _pipe_again(report.destination) if piped else repeat_command(report)
-        return f"{again} {PASSWORD}" if len(again) <= MAX_COMMAND else None
+        return _again(report, connections, PASSWORD)
     if Help.RETRY_WITH_PASSWORD in helps:
         if piped:
-            return f"{_pipe_again(report.destination)} {PASSWORD}"
-        # The password of an environment is in its secret.
-        return f"s3unzip retry {report.run} " + (
-            f"--env {environment}" if environment else PASSWORD
-        )
+            return _again(report, connections, PASSWORD)
+        return retry if environment else f"{retry} {PASSWORD}"  # an environment has a secret
     if Help.RETRY in helps:
-        if piped:
-            return _pipe_again(report.destination)
-        return f"s3unzip retry {report.run}" + (f" --env {environment}" if environment else "")
+        return _again(report, connections) if piped else retry
     return None
+
+
+def _again(report: Report, connections: Connections | None, more: str = "") -> str | None:
+    """Return the command that starts the run again; None: it is too long for a person."""
+    command = f"{repeat_command(report, connections)} {more}".rstrip()
+    return command if len(command) <= MAX_COMMAND else None
 
 
 def _has_rest(report: Report) -> bool:
     return report.verdict is Verdict.FAILED or is_left(report)
 
 
-def resume_command(run: Run) -> str:
-    """Return the command that continues a run of this machine that was stopped."""
-    if run.source.scheme == "stdin":
-        return _pipe_again(run.destination)
-    return f"s3unzip redrive {run.id}"
+def repeat_command(run: Report | Run, connections: Connections | None = None) -> str:
+    """Return the command that extracts what is not extracted; a password's option may follow.
 
-
-def _pipe_again(destination: Location) -> str:
-    """Return how to pipe an archive in once more: members that are there already are left alone."""
-    target = shlex.quote(str(destination))
-    return f"COMMAND | s3unzip run - {target} --on-conflict skip-unchanged"
-
-
-def repeat_command(report: Report) -> str:
-    """Return the command that extracts what is not extracted.
-
-    A password's option may follow. Options of how the stores are reached are not in a report, so
-    they are not in the command.
+    Args:
+        run: the run, or its report.
+        connections: how its stores are reached; None: as the options' defaults say.
     """
-    words = ["s3unzip", "run", str(report.source), str(report.destination)]
-    return shlex.join([*words, *_option_words(report.options)])
+    piped = run.source == STANDARD_INPUT
+    words = ["s3unzip", "run", "-" if piped else str(run.source), str(run.destination)]
+    words += [*_option_words(run.options), *(connections or Connections()).words()]
+    return ("COMMAND | " if piped else "") + shlex.join(words)
 
 
 def _option_words(options: Options) -> Iterator[str]:

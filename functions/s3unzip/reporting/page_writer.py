@@ -35,11 +35,11 @@ class Columns(Struct, frozen=True):
 
 def make_page(
     report: Report,
+    context: Context,
     summary: PlanSummary | None = None,
     columns: Columns | None = None,
     forecast: Forecast | None = None,
     cost: Cost | None = None,
-    environment: str = "",
 ) -> bytes:
     """Return the page; for a rejected archive only the report is known."""
     seen = columns or Columns()
@@ -53,7 +53,8 @@ def make_page(
             forecast,
             cost=cost,
             steps=steps,
-            environment=environment,
+            environment=context.environment,
+            connections=context.connections,
         )
     )
 
@@ -131,6 +132,4 @@ def write_refusal(report: Report, context: Context, calls: Calls | None = None) 
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, report.run, calls)
     abort_probes(records, context.stores.destination(report.destination), calls)
-    return records.write_page_and_report(
-        report.counting, lambda whole: make_page(whole, environment=context.environment)
-    )
+    return records.write_page_and_report(report.counting, lambda whole: make_page(whole, context))

@@ -128,8 +128,7 @@ def _write_report(
 
     def show(report: Report) -> bytes:
         cost = price_run(report, columns, step.context)
-        where = step.context.environment
-        return make_page(report, summary, columns, forecast, cost, where)
+        return make_page(report, step.context, summary, columns, forecast, cost)
 
     return step.records.write_page_and_report(make, show)
 

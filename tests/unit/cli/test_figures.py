@@ -11,7 +11,6 @@ from s3unzip.cli.terminal.figures import (
     printable_name,
     show_bytes,
     show_count,
-    show_dollars,
     show_seconds,
 )
 
@@ -60,13 +59,6 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 def test_sizes_read_well(size: int, text: str) -> None:
     """Sizes have binary units, with one decimal if it matters."""
     assert show_bytes(size) == text
-
-
-def test_dollars_read_well() -> None:
-    """Four digits for cents' fractions, two for dollars."""
-    assert (show_dollars(0.12345), show_dollars(50.4466)) == ("$0.1235", "$50.45")
-    assert (show_dollars(0), show_dollars(0.0000264)) == ("$0", "$0.000026")
-    assert show_dollars(0.00004) == "$0.00004"
 
 
 def test_counts() -> None:

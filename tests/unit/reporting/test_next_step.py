@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from s3unzip.explanations import Help, explain, find_help, other_codes
-from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
+from s3unzip.model import Connections, GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.reporting.next_step import MAX_COMMAND, next_command, repeat_command
 from s3unzip.zipformat.checks import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
 PIPE = Location("stdin", "", "stdin")
+REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",), max_spool="5")
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
 CODES = sorted(CHECKS.keys() | other_codes())
 COMMANDS = {
@@ -64,6 +66,20 @@ def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> N
     """On this machine and in an environment, whose password is in a secret."""
     assert next_command(failed(*codes)) == f"s3unzip {here}"
     assert next_command(failed(*codes), "dev") == f"s3unzip {there}"
+
+
+def test_how_the_stores_are_reached() -> None:
+    """A new run needs the options again, a run that is continued only its environment does."""
+    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download --max-spool 5"
+    assert next_command(failed("encrypted"), None, REACHED) == (
+        f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
+    )
+    assert next_command(failed("store-refused"), None, REACHED) == "s3unzip retry run-1"
+    assert next_command(failed("store-refused"), "dev", REACHED) == (
+        f"s3unzip retry run-1 --env dev {options}"
+    )
+    changed = msgspec.structs.replace(failed(), verdict=Verdict.SOURCE_CHANGED)
+    assert next_command(changed, None, REACHED) == f"s3unzip {RUN_AGAIN} {options}"
 
 
 def test_a_password_that_was_given() -> None:

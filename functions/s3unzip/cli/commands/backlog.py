@@ -56,7 +56,7 @@ def backlog_command(
 
         return Summary(found, runs, print_json).look().exit_code
     report = follow_backlog(found, runs, every, json=json) if watch else _look(found, runs)
-    return show_backlog(report, json=json)
+    return show_backlog(report, runs, json=json)
 
 
 def find_one(name: str, runs: DeployedRuns) -> Backlog:
@@ -97,12 +97,12 @@ def follow_backlog(
     return follow(Summary(backlog, runs), every, show)
 
 
-def show_backlog(report: BacklogReport, *, json: bool) -> int:
+def show_backlog(report: BacklogReport, runs: DeployedRuns, *, json: bool) -> int:
     """Print the report of a backlog; return its exit code."""
     from s3unzip.cli.terminal.backlog_output import print_backlog
 
     if json:
         print_json(report)
     else:
-        print_backlog(report)
+        print_backlog(report, runs.found_by)
     return report.exit_code

@@ -85,7 +85,7 @@ def show_run(
     elif json:
         print_json(report)
     else:
-        print_report(report, sys.stdout, environment=env)
+        print_report(report, sys.stdout, environment=env, connections=runs.connections(name))
     return report.verdict.exit_code
 
 
@@ -134,7 +134,7 @@ def redrive_run(
         if not is_completed(name, deployed, json=json):
             redriving.redrive(deployed, name)
             _tell_or_print(
-                f"redriven: s3unzip watch {name} --env {env}", Redriven(name, env), json=json
+                f"redriven: s3unzip watch {name}{deployed.found_by}", Redriven(name, env), json=json
             )
         return 0
     make = LocalRerun(context, connection, power, password)
@@ -163,7 +163,11 @@ def retry_run(
         name = deployed.find(run)
         if not is_completed(name, deployed, json=json):
             tasks = deployed.retry(name)
-            words = f"{tasks:,} tasks: s3unzip watch {name} --env {env}" if tasks else "none failed"
+            words = (
+                f"{tasks:,} tasks: s3unzip watch {name}{deployed.found_by}"
+                if tasks
+                else "none failed"
+            )
             _tell_or_print(words, Retried(name, env, tasks), json=json)
         return 0
     make = LocalRerun(context, connection, power, password)

@@ -51,7 +51,7 @@ def reconcile_command(
     if json:
         print_json(found)
     else:
-        sys.stdout.writelines(_line(one) for one in found.unsettled)
+        sys.stdout.writelines(_line(one, runs.found_by) for one in found.unsettled)
         sys.stdout.write(
             f"{found.archives:,} archives: {found.running:,} running, "
             f"{len(found.unsettled) - left:,} without a verdict"
@@ -60,12 +60,12 @@ def reconcile_command(
     lost = [one for one in found.unsettled if one.state != "not finished"]
     if start and lost:
         count = reconciling.start(runs, lost)
-        sys.stderr.write(f"{count:,} queued: s3unzip runs --env {env}\n")
+        sys.stderr.write(f"{count:,} queued: s3unzip runs{runs.found_by}\n")
     return 1 if found.unsettled else 0
 
 
-def _line(one: Unsettled) -> str:
+def _line(one: Unsettled, found_by: str) -> str:
     when = datetime.fromtimestamp(one.put, UTC)
-    mend = f"  s3unzip redrive {one.run}" if one.state == "not finished" else ""
+    mend = f"  s3unzip redrive {one.run}{found_by}" if one.state == "not finished" else ""
     size = show_bytes(one.size)
     return f"{when:%Y-%m-%d %H:%M}  {one.state:12}  {size:>9}  {printable(str(one.source))}{mend}\n"

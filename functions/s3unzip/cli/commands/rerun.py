@@ -49,7 +49,8 @@ class LocalRerun:
         from s3unzip.cli.runs import open_runs
         from s3unzip.cli.terminal.output import print_report
         from s3unzip.cli.terminal.progress import RunDisplay
-        from s3unzip.local.machine import Machine, Setup, record_of
+        from s3unzip.local.contexts import record_of
+        from s3unzip.local.machine import Machine, Setup
         from s3unzip.stores.factory import check_reachable
 
         runs = open_runs(None, self._connection.config())
@@ -61,7 +62,7 @@ class LocalRerun:
         if is_completed(summary.run.id, runs, json=json):
             return 0
         run = summary.run
-        _refuse_pipe(run)
+        _refuse_pipe(run, runs)
         policy = make_policy(options, self._password, run.destination)
         display = RunDisplay()
         connection = recall_options(self._connection, self._context, name, runs)
@@ -73,15 +74,18 @@ class LocalRerun:
                 report = act(summary, machine.context, machine.make_pool, display.planned)
         if json:
             print_json(report)
-        print_report(report, rates=False)  # it was not at work all the time since its start
+        print_report(
+            report, rates=False, connections=record_of(stores)
+        )  # it was not at work all the time since its start
         return report.verdict.exit_code
 
 
-def _refuse_pipe(run: Run) -> None:
+def _refuse_pipe(run: Run, runs: Runs) -> None:
     if run.source == STANDARD_INPUT:
+        connections = runs.records(run.id).find_connections()
         raise UsageError(
             f"{run.id}: its archive came from a pipe and is gone; continue with: "
-            f"{resume_command(run)}"
+            f"{resume_command(run, connections)}"
         )
 
 

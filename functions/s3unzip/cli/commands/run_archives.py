@@ -60,10 +60,12 @@ class OneArchive(Extraction):
         """Extract it; return the exit code."""
         import s3unzip
         from s3unzip.cli.terminal.run_output import RunOutput
+        from s3unzip.local.contexts import record_of
 
         output, password = RunOutput(quiet=self.quiet, json=self.json), self.reading.read()
         question = self.extra.question(output.display.stop, quiet=self.quiet)
         with self.connection.opened(parse_source(self.words[0])) as stores, output.display:
+            output.connections = record_of(stores)
             report = s3unzip.extract(
                 self.words[0],
                 self.dest,

@@ -112,8 +112,8 @@ def submit_command(
             return submission.exit_code
         backlog = queued
     if watch:
-        return show_backlog(follow_backlog(backlog, runs, every, json=json), json=json)
-    sys.stderr.write(f"s3unzip backlog {backlog.id} --env {env} --watch\n")
+        return show_backlog(follow_backlog(backlog, runs, every, json=json), runs, json=json)
+    sys.stderr.write(f"s3unzip backlog {backlog.id}{runs.found_by} --watch\n")
     return 0
 
 
@@ -205,7 +205,7 @@ def _queue(backlog: Backlog, runs: DeployedRuns) -> int:
     from s3unzip.cli.terminal.backlog_output import Counter
     from s3unzip.operate.backlog.submitting import queue_backlog
 
-    advice = f"continue with: s3unzip submit --resume {backlog.id} --env {backlog.environment}"
+    advice = f"continue with: s3unzip submit --resume {backlog.id}{runs.found_by}"
     try:
         queued = queue_backlog(backlog, runs, Counter("queued"))
     except KeyboardInterrupt:

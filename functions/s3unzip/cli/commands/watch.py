@@ -49,7 +49,7 @@ def watch_run(
         report = _Watch(name, runs, display, json=json).follow(every)
     if json:
         print_json(report)
-    print_report(report, environment=env)
+    print_report(report, environment=env, connections=runs.connections(name))
     return report.verdict.exit_code
 
 

@@ -9,9 +9,9 @@ from s3unzip.cli.terminal.figures import (
     printable,
     show_bytes,
     show_count,
-    show_dollars,
     show_seconds,
 )
+from s3unzip.money import show_dollars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ def confirm(archives: int) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def print_backlog(report: BacklogReport) -> None:
+def print_backlog(report: BacklogReport, found_by: str) -> None:
     """Print the report of a backlog."""
     sources = ", ".join(printable(one) for one in report.sources)
     state = "ended" if report.ended else "not ended"
@@ -104,7 +104,7 @@ def print_backlog(report: BacklogReport) -> None:
     if report.not_queued:
         sys.stderr.write(
             f"not queued: {show_count(report.not_queued, 'archive')}; queue the rest with "
-            f"s3unzip submit --resume {report.backlog} --env {report.environment}\n"
+            f"s3unzip submit --resume {report.backlog}{found_by}\n"
         )
 
 

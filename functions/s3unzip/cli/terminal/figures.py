@@ -23,15 +23,6 @@ def show_seconds(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def show_dollars(dollars: float) -> str:
-    """Return dollars with as many digits as say something: ``$50.45``, ``$0.00003``."""
-    if dollars == 0:
-        return "$0"
-    if dollars < 0.0001:
-        return f"${dollars:.{1 - math.floor(math.log10(dollars))}f}".rstrip("0")
-    return f"${dollars:,.2f}" if dollars >= 10 else f"${dollars:,.4f}"
-
-
 def show_count(count: int, thing: str, things: str | None = None) -> str:
     """Return a count and what is counted: ``1 member``, ``2,000 members``."""
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"

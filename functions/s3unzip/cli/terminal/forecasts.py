@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from s3unzip.cli.terminal.figures import show_bytes, show_dollars, show_seconds
+from s3unzip.cli.terminal.figures import show_bytes, show_seconds
 from s3unzip.forecast import (
     FIXTURES,
     check_budget,
@@ -21,6 +21,7 @@ from s3unzip.forecast import (
     forecast_archive,
     make_fixture,
 )
+from s3unzip.money import show_dollars
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -194,5 +195,5 @@ def _cost(forecast: Forecast) -> Table:
         quantity = f"{line.quantity:,.0f} {line.unit}" + (
             "" if line.unit == "GB-s" or line.quantity == 1 else "s"
         )
-        table.add_row(line.service, line.item, quantity, f"${line.dollars:,.6f}")
+        table.add_row(line.service, line.item, quantity, show_dollars(line.dollars))
     return table

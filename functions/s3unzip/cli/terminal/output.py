@@ -14,14 +14,14 @@ from s3unzip.cli.terminal.figures import (
 )
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.model import Verdict
-from s3unzip.reporting.next_step import next_command
+from s3unzip.reporting.next_step import in_environment, next_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
     from s3unzip.errors import Finding
-    from s3unzip.model import Failure, NestedRun, Report
+    from s3unzip.model import Connections, Failure, NestedRun, Report
 
 FAILURES_SHOWN = 5  # of each reason
 
@@ -32,22 +32,32 @@ def print_report(
     *,
     environment: str | None = None,
     rates: bool = True,
+    connections: Connections | None = None,
 ) -> None:
-    """Print verdict, totals, reasons, the first failures, and what to do next."""
+    """Print verdict, totals, reasons, the first failures, and what to do next.
+
+    Args:
+        report: of the run.
+        stream: to print to; None: stderr.
+        environment: of the run; None: this machine.
+        rates: whether to print how much was done in a second.
+        connections: how the run's stores are reached, or the environment.
+    """
     out = stream or sys.stderr
     whence, where = printable(str(report.source)), printable(str(report.destination))
     out.write(f"{report.verdict}  {whence} -> {where}\n")
     if report.message:
         out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
+    found_by = in_environment(environment, connections)
     if report.reason:
-        out.write(f"  help: {advise(report.reason, report.run, environment)}\n")
+        out.write(f"  help: {advise(report.reason, report.run, found_by)}\n")
     if report.verdict is not Verdict.REJECTED:
         _print_totals(report, out, rates=rates)
-    _print_failures(report, out, environment)
+    _print_failures(report, out, found_by)
     if report.after_success is not None:
         out.write(f"  {printable(str(report.after_success))}\n")
     out.write(f"  run {report.run}\n")
-    following = next_command(report, environment)
+    following = next_command(report, environment, connections)
     if following:
         out.write(f"  next: {printable(following)}\n")
 
@@ -124,7 +134,7 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
         out.write(f"  {count:,} with a warning: {sentence}{_code(code)}\n")
 
 
-def _print_failures(report: Report, out: TextIO, environment: str | None = None) -> None:
+def _print_failures(report: Report, out: TextIO, where: str = "") -> None:
     if not report.failed:
         return
     by_reason: dict[str, list[Failure]] = {}
@@ -132,13 +142,12 @@ def _print_failures(report: Report, out: TextIO, environment: str | None = None)
         by_reason.setdefault(failure.reason, []).append(failure)
     for code, count in report.reasons.items():
         out.write(f"  {count:,} failed: {explain(code).sentence}{_code(code)}\n")
-        out.write(f"    help: {advise(code, report.run, environment)}\n")
+        out.write(f"    help: {advise(code, report.run, where)}\n")
         for failure in by_reason.get(code, [])[:FAILURES_SHOWN]:
             at = f" at byte {failure.offset:,}" if failure.offset is not None else ""
             out.write(f"    {printable_name(failure.key)}{at}: {printable(failure.message)}\n")
         more = count - FAILURES_SHOWN
         if more > 0:
-            where = f" --env {environment}" if environment else ""
             out.write(f"    and {more:,} more: s3unzip show {report.run} --failures{where}\n")
 
 

@@ -12,7 +12,7 @@ from s3unzip.cli.terminal.progress import RunDisplay
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
+    from s3unzip.model import Connections, NestedRun, Outcome, PlanSummary, Report
 
 
 class RunOutput(Progress):
@@ -21,6 +21,7 @@ class RunOutput(Progress):
     def __init__(self, *, quiet: bool, json: bool) -> None:
         self.display = RunDisplay(quiet=quiet)
         self.nested_runs: list[NestedRun] = []
+        self.connections: Connections | None = None  # for the command that starts a run again
         self._quiet = quiet
         self._json = json
 
@@ -46,7 +47,7 @@ class RunOutput(Progress):
         if self._json:
             print_json(report)
         if not self._quiet:
-            print_report(report)
+            print_report(report, connections=self.connections)
 
     def nested(self, run: NestedRun) -> None:
         """Print what became of an archive inside the archive."""

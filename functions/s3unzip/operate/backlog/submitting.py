@@ -22,6 +22,7 @@ from s3unzip.errors import BudgetError, UsageError
 from s3unzip.forecast.backlog import QueueCapacity, forecast_backlog
 from s3unzip.forecast.census import Census
 from s3unzip.model import Location, decode, encode
+from s3unzip.money import show_dollars
 from s3unzip.operate.backlog.listing import Listing
 from s3unzip.operate.backlog.look import Looker
 from s3unzip.operate.backlog.records import LIST_LENGTH, BacklogRecords, make_id
@@ -200,12 +201,14 @@ def check_whole_budget(forecast: BacklogForecast, max_cost: float | None) -> Non
     """
     if max_cost is not None and not max_cost >= 0:
         raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
-    if max_cost is None or forecast.dollars.expected <= max_cost:
+    expected = forecast.dollars.expected
+    if max_cost is None or expected <= max_cost:
         return
     raise BudgetError(
-        f"the forecast is ${forecast.dollars.expected:,.4f} for {forecast.archives:,} archives, "
-        f"above the limit of ${max_cost:,.4f}; ${forecast.unavoidable:,.4f} of it is one PUT a "
-        "member. Nothing is queued: raise --max-cost, or name fewer archives"
+        f"the forecast is {show_dollars(expected, max_cost)} for {forecast.archives:,} archives, "
+        f"above the limit of {show_dollars(max_cost, expected)}; "
+        f"{show_dollars(forecast.unavoidable)} of it is one PUT a member. Nothing is "
+        "queued: raise --max-cost, or name fewer archives"
     )
 
 

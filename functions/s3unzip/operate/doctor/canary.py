@@ -128,7 +128,7 @@ class Canary:
             return CheckResult.failure(
                 CANARY,
                 f"its run is {report.verdict}: {why}",
-                f"s3unzip show {report.run} --env {self._deployment.runs.environment}",
+                f"s3unzip show {report.run}{self._deployment.runs.found_by}",
             )
         if not report.extracted:
             return CheckResult.warning(
@@ -213,7 +213,7 @@ class Canary:
         return None
 
     def _late(self, seconds: float) -> CheckResult:
-        run, environment = self._run, self._deployment.runs.environment
+        run = self._run
         state = self._state(run) if run is not None else None
         if run is None or state is None:
             return CheckResult.failure(
@@ -225,7 +225,7 @@ class Canary:
         return CheckResult.failure(
             CANARY,
             f"its run is {state} after {seconds:.0f} s and has no report",
-            f"s3unzip watch {run} --env {environment}; or wait longer with --wait",
+            f"s3unzip watch {run}{self._deployment.runs.found_by}; or wait longer with --wait",
         )
 
     def _state(self, run: str) -> str | None:

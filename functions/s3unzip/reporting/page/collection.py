@@ -12,7 +12,7 @@ from msgspec import structs
 
 from s3unzip.explanations import advise, explain
 from s3unzip.model import Verdict
-from s3unzip.reporting.next_step import next_command
+from s3unzip.reporting.next_step import in_environment, next_command
 from s3unzip.reporting.page import forecasts, timeline
 from s3unzip.reporting.page.data import (
     CostRow,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from s3unzip.forecast import Cost, Forecast
-    from s3unzip.model import PlanSummary, Report
+    from s3unzip.model import Connections, PlanSummary, Report
     from s3unzip.reporting.page.data import Phase
     from s3unzip.reporting.page.tables import SizeTable, TaskTable
 
@@ -48,16 +48,16 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
     cost: Cost | None = None,
     steps: Sequence[Phase] = (),
     environment: str = "",
+    connections: Connections | None = None,
 ) -> PageData:
     """Return the data of a run's page.
 
-    A refused archive has no `summary`. Without a `forecast` the figures of the report and the
-    summary are used. `cost` is that of the counted requests and seconds. `steps` are the measured
-    times of scan and link in Unix seconds. `environment` is that of a deployed run.
+    A refused archive has no `summary`. Without a `forecast` the report's own figures are used.
+    `steps` are the measured times of scan and link in Unix seconds.
     """
+    where, rejected = in_environment(environment), report.verdict is Verdict.REJECTED
     origin = _origin(report, summary, tasks)
     totals = _totals(report, summary, tasks, cost)
-    reasons = {} if report.verdict is Verdict.REJECTED else report.reasons
     return PageData(
         run=report.run,
         archive=clip(report.source.key.split("?", 1)[0].rsplit("/", 1)[-1], NAME_CHARS),
@@ -65,7 +65,7 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         reason=report.reason and clip(report.reason, TEXT_CHARS),
         message=report.message and clip(report.message, TEXT_CHARS),
         offset=report.offset,
-        advice=advise(report.reason, report.run, environment) if report.reason else None,
+        advice=advise(report.reason, report.run, where) if report.reason else None,
         verified=not report.options.trust_crc,
         source=clip(str(report.source).split("?", 1)[0], 2 * NAME_CHARS),
         destination=clip(str(report.destination), 2 * NAME_CHARS),
@@ -78,14 +78,14 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         durations=timeline.durations(tasks),
         slowest=tasks.slowest(origin),
         sizes=sizes.bins(),
-        reasons=_ranked(reasons, report.run, environment),
-        warnings=_ranked(report.warnings, report.run, environment),
+        reasons=_ranked({} if rejected else report.reasons, report.run, where),
+        warnings=_ranked(report.warnings, report.run, where),
         failures=_failures(report),
         comparisons=forecasts.compare(report, summary, totals, tasks, forecast),
         difference=forecasts.explain_difference(report, totals, tasks, forecast),
         costs=_cost_rows(forecast.cost if forecast else None, cost),
         details=_details(report, summary),
-        next=next_command(report, environment),
+        next=next_command(report, environment, connections),
         version=__version__,
     )
 
@@ -141,7 +141,7 @@ def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...
     return tuple(found)
 
 
-def _ranked(counts: Mapping[str, int], run: str, environment: str) -> tuple[Reason, ...]:
+def _ranked(counts: Mapping[str, int], run: str, where: str) -> tuple[Reason, ...]:
     """Return the most frequent codes with their words, and the rest of them as one."""
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [
@@ -149,7 +149,7 @@ def _ranked(counts: Mapping[str, int], run: str, environment: str) -> tuple[Reas
             clip(code, TEXT_CHARS),
             count,
             clip(explain(code).sentence, TEXT_CHARS),
-            clip(advise(code, run, environment), TEXT_CHARS),
+            clip(advise(code, run, where), TEXT_CHARS),
         )
         for code, count in order[:CODES]
     ]

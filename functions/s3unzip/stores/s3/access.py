@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from msgspec import Struct
+
+from s3unzip.model import Connections
+
+VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 
 class S3Access(Struct, frozen=True):
@@ -22,6 +27,15 @@ class S3Access(Struct, frozen=True):
     unsigned: bool = False  # requests go without credentials, to buckets that everybody may read
     request_payer: bool = False  # accept that the caller pays for the requests and the transfer
     advice: str = "check --endpoint-url, --region and the network"  # if nothing answers
+
+    def typed(self) -> Connections:
+        """Return the options that the next command needs, too: those that no variable sets."""
+        known = {os.environ.get(name) for name in VARIABLES}
+        endpoint, region, profile = (
+            None if text in known else text
+            for text in (self.endpoint_url, self.region, self.profile)
+        )
+        return Connections(endpoint, region, profile)
 
 
 class Writing(NamedTuple):

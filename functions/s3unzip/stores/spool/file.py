@@ -111,7 +111,7 @@ class Spool:
             etag: how its server names the version; None: a hash of its content does.
         """
         pin = Pin(self._size, etag or f'"{self._digest.hexdigest()}"')
-        return SpooledArchive(location, self._path, pin)
+        return SpooledArchive(location, self._path, pin, self._max_bytes)
 
     def _fault(self, error: OSError) -> StorageError:
         folder = tempfile.gettempdir()

@@ -66,10 +66,10 @@ function tick(value) {
   return value < 60 ? `${digits(value)}\u00a0s` : clock(value);
 }
 
-// The same digits as the command line; less than a hundredth of a cent keeps two of them.
+// The same digits as the command line; less than a tenth of a cent keeps two of them.
 function dollars(value) {
   if (value === 0) { return "$0"; }
-  if (value < 0.0001) { return `$${digits(value, 2)}`; }
+  if (value < 0.001) { return `$${digits(value, 2)}`; }
   const places = value >= 10 ? 2 : 4;
   return `$${value.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places })}`;
 }
