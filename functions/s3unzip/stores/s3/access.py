@@ -30,7 +30,7 @@ class S3Access(Struct, frozen=True):
 
     def typed(self) -> Connections:
         """Return the options that the next command needs, too: those that no variable sets."""
-        known = {os.environ.get(name) for name in VARIABLES}
+        known = set(map(os.environ.get, VARIABLES))
         endpoint, region, profile = (
             None if text in known else text
             for text in (self.endpoint_url, self.region, self.profile)
