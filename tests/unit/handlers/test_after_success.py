@@ -19,12 +19,14 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
+from tests.processes import Program
 from tests.unit.aws_lambda.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.account import Account
 
@@ -214,6 +216,28 @@ def test_reconcile_finds_the_archive_that_a_killed_function_left(
     assert account.objects("arrivals") == {}
     assert state(find_report(account)) is SourceState.DONE
     assert reconcile(runs, 0.0).archives == 0
+
+
+@pytest.mark.parametrize("deploy", [DIRECT], indirect=True)
+def test_the_command_counts_archives_that_are_left(
+    deploy: Callable[..., Functions], account: Account, tmp_path: Path
+) -> None:
+    """``reconcile`` names the archive, ``--start`` queues it, and then nothing is left."""
+    functions = deploy(DELETE)
+    report = leave_archive(functions, account)
+    cut_off = replace(report, finished=report.finished - 2 * ACTION_SECONDS)
+    account.put(f"runs/{report.run}/report.json", encode(cut_off), "work")
+    program = Program(tmp_path)
+    program.variables["AWS_ENDPOINT_URL"] = account.url
+    started = program.run("reconcile", "--env", "dev", "--start")
+    assert started.code == 1
+    line, total = started.out.splitlines()
+    assert line.split()[2:4] + line.split()[-1:] == ["archive", "left", "s3://arrivals/in/t/a.zip"]
+    assert total == "1 archives: 0 running, 0 without a verdict, 1 left after success"
+    assert started.err == "1 queued: s3unzip runs --env dev\n"
+    assert functions.plan() == []
+    nothing = "0 archives: 0 running, 0 without a verdict\n"
+    assert program.run("reconcile", "--env", "dev") == (0, nothing, "")
 
 
 def test_an_action_that_failed_is_found_at_once(
