@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.operate.doctor.asking import ask
 from s3unzip.operate.doctor.deployment import ALARM
-from s3unzip.operate.doctor.results import CheckResult
+from s3unzip.operate.doctor.results import Answer
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
 
     from s3unzip.operate.doctor.deployment import Deployment
 
-ALARMS = "alarms"
-SUBSCRIPTIONS = "subscriptions"
 MAX_NAMES = 100  # limit of one DescribeAlarms
 SET_EMAIL = "set alarms.email in the environment's file and deploy, or add your own action"
 
 
-def check_alarms(deployment: Deployment) -> CheckResult:
+def check_alarms(deployment: Deployment) -> Answer:
     """Has every alarm of the stack an action, and is none in ALARM?"""
     alarms = _read_alarms(deployment)
     if not alarms:
-        return CheckResult.warning(ALARMS, "the stack has no alarms", "deploy the stack again")
+        return Answer.warning("the stack has no alarms", "deploy the stack again")
     silent = [
         one["AlarmName"]
         for one in alarms
@@ -35,16 +33,16 @@ def check_alarms(deployment: Deployment) -> CheckResult:
     if silent:
         whose = "no alarm tells" if len(silent) == len(alarms) else f"{', '.join(silent)}: tells no"
         message = f"{whose} anybody: {len(silent)} of {len(alarms)} have no action"
-        return CheckResult.warning(ALARMS, message, SET_EMAIL)
+        return Answer.warning(message, SET_EMAIL)
     on = [one["AlarmName"] for one in alarms if one.get("StateValue") == "ALARM"]
     if on:
-        return CheckResult.warning(
-            ALARMS, f"in ALARM: {', '.join(on)}", "docs/howto/alarms.md says what to do for each"
+        return Answer.warning(
+            f"in ALARM: {', '.join(on)}", "docs/howto/alarms.md says what to do for each"
         )
-    return CheckResult.ok(ALARMS, f"{len(alarms)} alarms, each with an action, none in ALARM")
+    return Answer.ok(f"{len(alarms)} alarms, each with an action, none in ALARM")
 
 
-def check_subscriptions(deployment: Deployment) -> CheckResult:
+def check_subscriptions(deployment: Deployment) -> Answer:
     """Has somebody confirmed a subscription to each topic that the alarms publish to?
 
     https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.confirm.html: until then nothing
@@ -60,18 +58,17 @@ def check_subscriptions(deployment: Deployment) -> CheckResult:
         }
     )
     if not topics:
-        return CheckResult.warning(SUBSCRIPTIONS, "the alarms publish to no topic", SET_EMAIL)
+        return Answer.warning("the alarms publish to no topic", SET_EMAIL)
     for topic in topics:
         call = partial(client.list_subscriptions_by_topic, TopicArn=topic)
         found = ask("sns:ListSubscriptionsByTopic", call)["Subscriptions"]
         if not any(one["SubscriptionArn"].startswith("arn:") for one in found):
             waiting = "has a subscription that is not confirmed" if found else "has no subscription"
-            return CheckResult.warning(
-                SUBSCRIPTIONS,
+            return Answer.warning(
                 f"{topic} {waiting}: nobody is notified",
                 "follow the link in the message of AWS Notifications, or subscribe again",
             )
-    return CheckResult.ok(SUBSCRIPTIONS, f"confirmed for {', '.join(topics)}")
+    return Answer.ok(f"confirmed for {', '.join(topics)}")
 
 
 def _read_alarms(deployment: Deployment) -> list[MetricAlarmTypeDef]:

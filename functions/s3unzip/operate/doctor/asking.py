@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.errors import AccessDeniedError, S3UnzipError
-from s3unzip.operate.doctor.results import CheckResult
+from s3unzip.operate.doctor.results import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,19 +65,17 @@ def _is_unknown(error: ClientError) -> bool:
     return error_code(error) in _UNKNOWN_CODES or "not yet implemented" in text
 
 
-def not_checked(name: str, error: S3UnzipError) -> CheckResult:
+def not_checked(error: S3UnzipError) -> Answer:
     """Return the warning of a check that could not be made."""
     match error:
         case UnsupportedActionError():
-            return CheckResult.warning(
-                name,
+            return Answer.warning(
                 f"not checked: this endpoint does not have {error}",
                 "nothing to do on an emulator; on AWS report it",
             )
         case AccessDeniedError():
-            return CheckResult.warning(
-                name,
+            return Answer.warning(
                 f"not checked: {error}",
                 "allow the action to whoever runs this command, or ask somebody who may",
             )
-    return CheckResult.warning(name, f"not checked: {error}", "run the command again")
+    return Answer.warning(f"not checked: {error}", "run the command again")

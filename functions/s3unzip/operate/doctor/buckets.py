@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from s3unzip.model import SourceAction
 from s3unzip.operate.doctor.asking import ask, error_code
 from s3unzip.operate.doctor.deployment import FUNCTION
-from s3unzip.operate.doctor.results import CheckResult
+from s3unzip.operate.doctor.results import Answer
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
@@ -20,32 +20,27 @@ if TYPE_CHECKING:
 
     from s3unzip.operate.doctor.deployment import Deployment
 
-VERSIONING = "versioning"
-KMS = "kms key"
-PAYER = "requester pays"
-TAGGING = "tagging"
 # Functions by the beginning of their logical names: those that write members, and those that end
 # runs.
 WRITERS = ("FunctionsExtract", "FunctionsPlan", "FunctionsReport")
 ENDERS = ("FunctionsPlan", "FunctionsReport")
 
 
-def check_bucket(deployment: Deployment, role: str) -> CheckResult:
+def check_bucket(deployment: Deployment, role: str) -> Answer:
     """Is the bucket there, in the stack's region, and in the account that should own it?
 
     Args:
         deployment: the environment.
         role: ingest, destination or work.
     """
-    name, bucket = f"{role} bucket", bucket_of(deployment, role)
+    bucket = bucket_of(deployment, role)
     s3: S3Client = deployment.client("s3")
     region = ask("s3:ListBucket", partial(_find_region, s3, bucket, deployment.region))
     if region is None:
         advice = "create it, or deploy with another bucket"
-        return CheckResult.failure(name, f"{bucket} does not exist", advice)
+        return Answer.failure(f"{bucket} does not exist", advice)
     if region != deployment.region:
-        return CheckResult.failure(
-            name,
+        return Answer.failure(
             f"{bucket} is in {region}, the stack in {deployment.region}",
             f"use a bucket in {deployment.region}, or deploy the stack in {region}",
         )
@@ -55,11 +50,11 @@ def check_bucket(deployment: Deployment, role: str) -> CheckResult:
         owner = deployment.variables.get(Variable.DESTINATION_OWNER) or owner
         advice = "or set destination.owner to the account that owns it"
     if not ask("s3:ListBucket", partial(_is_owner, s3, bucket, owner)):
-        return CheckResult.failure(name, f"{bucket} is not owned by account {owner}", advice)
-    return CheckResult.ok(name, f"{bucket} is in {region}, owned by account {owner}")
+        return Answer.failure(f"{bucket} is not owned by account {owner}", advice)
+    return Answer.ok(f"{bucket} is in {region}, owned by account {owner}")
 
 
-def check_versioning(deployment: Deployment) -> CheckResult:
+def check_versioning(deployment: Deployment) -> Answer:
     """Is the ingest bucket's versioning what ``ingest.versioned`` says?
 
     With versioning, a run reads the planned version even if the key is overwritten meanwhile, and
@@ -72,45 +67,43 @@ def check_versioning(deployment: Deployment) -> CheckResult:
     answer = ask("s3:GetBucketVersioning", partial(s3.get_bucket_versioning, Bucket=bucket))
     status = answer.get("Status", "never enabled").lower()
     if declared is None:
-        return CheckResult.warning(
-            VERSIONING,
+        return Answer.warning(
             f"{bucket}: versioning is {status}; the stack does not say what it expects",
             f"deploy again: make deploy ENV={deployment.runs.environment}",
         )
     if (status == "enabled") is not (declared == "true"):
-        return CheckResult.warning(
-            VERSIONING,
+        return Answer.warning(
             f"{bucket}: versioning is {status}, but ingest.versioned is {declared}",
             "change the bucket's versioning, or set ingest.versioned to what it has and deploy",
         )
-    return CheckResult.ok(VERSIONING, f"{bucket}: versioning is {status}, as declared")
+    return Answer.ok(f"{bucket}: versioning is {status}, as declared")
 
 
-def check_key(deployment: Deployment) -> CheckResult:
+def check_key(deployment: Deployment) -> Answer:
     """Can the KMS key of written objects be used?
 
     Key states: https://docs.aws.amazon.com/kms/latest/developerguide/key-state.html
     """
     key = deployment.variables.get(Variable.DESTINATION_KMS_KEY)
     if not key:
-        return CheckResult.ok(KMS, "kms_key is not set: each bucket's default encryption applies")
+        return Answer.ok("kms_key is not set: each bucket's default encryption applies")
     client: KMSClient = deployment.client("kms")
     try:
         found = ask("kms:DescribeKey", partial(_describe_key, client, key))
     except LookupError:
-        return CheckResult.failure(KMS, f"{key} does not exist", "set kms_key to a key that does")
+        return Answer.failure(f"{key} does not exist", "set kms_key to a key that does")
     state = found.get("KeyState", "Unknown")
     usage = found.get("KeyUsage", "ENCRYPT_DECRYPT")
     if state != "Enabled":
         advice = "enable the key, or cancel its deletion: every PUT and GET fails without it"
-        return CheckResult.failure(KMS, f"{key} is {state}", advice)
+        return Answer.failure(f"{key} is {state}", advice)
     if usage != "ENCRYPT_DECRYPT":
         advice = "set kms_key to a symmetric key for encryption"
-        return CheckResult.failure(KMS, f"{key} is a key for {usage}", advice)
-    return CheckResult.ok(KMS, f"{key} is enabled; the canary tries the functions' rights to it")
+        return Answer.failure(f"{key} is a key for {usage}", advice)
+    return Answer.ok(f"{key} is enabled; the canary tries the functions' rights to it")
 
 
-def check_payer(deployment: Deployment) -> CheckResult:
+def check_payer(deployment: Deployment) -> Answer:
     """Does ``ingest.request_payer`` say who pays for reading the ingest bucket?
 
     The owner of a Requester Pays bucket needs no header.
@@ -122,24 +115,22 @@ def check_payer(deployment: Deployment) -> CheckResult:
     pays = ask("s3:GetBucketRequestPayment", call).get("Payer") == "Requester"
     if pays and not declared:
         if ask("s3:ListBucket", partial(_is_owner, s3, bucket, deployment.account)):
-            return CheckResult.ok(PAYER, f"{bucket} is Requester Pays; its owner reads it as ever")
-        return CheckResult.failure(
-            PAYER,
+            return Answer.ok(f"{bucket} is Requester Pays; its owner reads it as ever")
+        return Answer.failure(
             f"{bucket} is Requester Pays: S3 refuses requests that do not accept to pay",
             "set ingest.request_payer = true in the environment's file and deploy",
         )
     if declared and not pays:
-        return CheckResult.warning(
-            PAYER,
+        return Answer.warning(
             f"{bucket} is not Requester Pays, but ingest.request_payer is true",
             "remove ingest.request_payer: it has no effect",
         )
     if declared:
-        return CheckResult.ok(PAYER, f"{bucket} is Requester Pays, and its requests accept to pay")
-    return CheckResult.ok(PAYER, f"the owner of {bucket} pays for its requests")
+        return Answer.ok(f"{bucket} is Requester Pays, and its requests accept to pay")
+    return Answer.ok(f"the owner of {bucket} pays for its requests")
 
 
-def check_tagging(deployment: Deployment) -> CheckResult:
+def check_tagging(deployment: Deployment) -> Answer:
     """May the functions write the tags that the environment sets on objects and archives?
 
     The policies of the roles are simulated; a bucket's policy may still deny it.
@@ -155,18 +146,17 @@ def check_tagging(deployment: Deployment) -> CheckResult:
         arn = f"arn:aws:s3:::{trigger.bucket}/{trigger.prefix}*"
         wanted += [(name, "s3:PutObjectVersionTagging", arn) for name in ENDERS]
     if not wanted:
-        return CheckResult.ok(TAGGING, "no tags are set: the right to write them is not needed")
+        return Answer.ok("no tags are set: the right to write them is not needed")
     for name, action, arn in wanted:
         role = _role_of(deployment, name)
         if role is not None and not _may(deployment, role, action, arn):
-            return CheckResult.failure(
-                TAGGING,
+            return Answer.failure(
                 f"{role} may not {action} on {arn}: each write with tags is refused",
                 "deploy again; else a permissions boundary or a policy of the organization denies "
                 "it",
             )
     actions = sorted({action for _, action, _ in wanted})
-    return CheckResult.ok(TAGGING, f"the policies of the functions' roles allow {actions}")
+    return Answer.ok(f"the policies of the functions' roles allow {actions}")
 
 
 def _role_of(deployment: Deployment, logical: str) -> str | None:

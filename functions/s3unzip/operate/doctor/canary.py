@@ -19,7 +19,7 @@ from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.operate.doctor.asking import ask, not_checked
 from s3unzip.operate.doctor.canary_archive import build_canary, canary_members
 from s3unzip.operate.doctor.removal import remove_versions
-from s3unzip.operate.doctor.results import CheckResult, CheckStatus
+from s3unzip.operate.doctor.results import Answer, CheckResult, CheckStatus
 from s3unzip.operate.doctor.secret import read_password
 from s3unzip.operate.runs import RUNNING
 from s3unzip.planning.keys import parse_template
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from s3unzip.model import Report
     from s3unzip.operate.doctor.deployment import Deployment
 
-CANARY = "canary"
-REMOVAL = "canary removal"
 POLL_SECONDS = 0.5
 
 
@@ -48,26 +46,27 @@ def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
     try:
         canary = Canary(deployment)
         if canary.replaces_marker:
-            yield CheckResult.warning(
-                CANARY,
+            answer = Answer.warning(
                 "not tried: options.marker and the key template would replace a _SUCCESS object "
                 "that other archives share",
                 "put {archive_stem} into options.key_template, or pass --no-canary",
             )
+            yield CheckResult("canary", *answer)
             return
         canary.put()
     except S3UnzipError as error:
-        yield not_checked(CANARY, error)
+        yield CheckResult("canary", *not_checked(error))
         return
     try:
-        result = canary.judge(seconds)
+        answer = canary.judge(seconds)
     except S3UnzipError as error:
-        result = not_checked(CANARY, error)
-    yield result
+        answer = not_checked(error)
+    yield CheckResult("canary", *answer)
     try:
-        yield canary.remove(keep_run=result.status is CheckStatus.FAILURE)
+        answer = canary.remove(keep_run=answer.status is CheckStatus.FAILURE)
     except S3UnzipError as error:
-        yield canary.left_behind(error)
+        answer = canary.left_behind(error)
+    yield CheckResult("canary removal", *answer)
 
 
 class Canary:
@@ -111,7 +110,7 @@ class Canary:
         answer = ask("s3:PutObject", put)
         self._pin = Pin(len(body), answer.get("ETag"), answer.get("VersionId"))
 
-    def judge(self, seconds: float) -> CheckResult:
+    def judge(self, seconds: float) -> Answer:
         """Wait for the run's report, and compare its objects with the archive's members.
 
         Raises:
@@ -125,21 +124,19 @@ class Canary:
         if report.verdict is not Verdict.COMPLETED:
             first = report.failures[0] if report.failures else None
             why = report.message or report.reason or (first and f"{first.reason}: {first.message}")
-            return CheckResult.failure(
-                CANARY,
+            return Answer.failure(
                 f"its run is {report.verdict}: {why}",
                 f"s3unzip show {report.run}{self._deployment.runs.found_by}",
             )
         if not report.extracted:
-            return CheckResult.warning(
-                CANARY,
+            return Answer.warning(
                 f"its run ended in {took:.1f} s, but options.include, exclude or others select "
                 "none of its members",
                 "put an archive with members that they select, and look at its run",
             )
         return self._compare(report, took)
 
-    def remove(self, *, keep_run: bool) -> CheckResult:
+    def remove(self, *, keep_run: bool) -> Answer:
         """Delete the archive, the members and the run's records, with all versions.
 
         Args:
@@ -164,18 +161,17 @@ class Canary:
         work = self._deployment.runs.work_location
         if keep_run or run is None:
             kept = f"; runs/{run}/ is kept for diagnosis" if run is not None else ""
-            return CheckResult.ok(REMOVAL, f"{count} objects deleted{kept}")
+            return Answer.ok(f"{count} objects deleted{kept}")
         count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
         for prefix in recent_prefixes(time.time()):
             claims = f"{work.key}runs/{CLAIMS}/{prefix}"
             count += remove_versions(s3, work.bucket, claims, _is_claim_of(run))
-        return CheckResult.ok(REMOVAL, f"{count} objects deleted, nothing is left")
+        return Answer.ok(f"{count} objects deleted, nothing is left")
 
-    def left_behind(self, error: S3UnzipError) -> CheckResult:
+    def left_behind(self, error: S3UnzipError) -> Answer:
         """Return the warning of a removal that `error` ended."""
         where = f"{self._archive} and {self._request.destination}"
-        return CheckResult.warning(
-            REMOVAL,
+        return Answer.warning(
             f"not everything could be deleted: {error}",
             f"delete every object with {self._token} in its key from {where}",
         )
@@ -212,18 +208,16 @@ class Canary:
             time.sleep(POLL_SECONDS)
         return None
 
-    def _late(self, seconds: float) -> CheckResult:
+    def _late(self, seconds: float) -> Answer:
         run = self._run
         state = self._state(run) if run is not None else None
         if run is None or state is None:
-            return CheckResult.failure(
-                CANARY,
+            return Answer.failure(
                 f"no run began for the canary in {seconds:.0f} s",
                 "look at the checks above (events, rules, queue, trigger), then at the plan "
                 "function's log",
             )
-        return CheckResult.failure(
-            CANARY,
+        return Answer.failure(
             f"its run is {state} after {seconds:.0f} s and has no report",
             f"s3unzip watch {run}{self._deployment.runs.found_by}; or wait longer with --wait",
         )
@@ -232,7 +226,7 @@ class Canary:
         runs = self._deployment.runs
         return RUNNING if is_claimed(runs, run) else runs.state(run)
 
-    def _compare(self, report: Report, took: float) -> CheckResult:
+    def _compare(self, report: Report, took: float) -> Answer:
         """Read every object that the run says it wrote."""
         key_of = self._template.key_of()
         contents = {key_of(one.path): one.content for one in canary_members(self._token)}
@@ -240,13 +234,12 @@ class Canary:
         keys = [one.key for _, one in records.each_outcome() if one.status is Status.EXTRACTED]
         wrong = [key for key in keys if self._read(key) != contents.get(key)]
         if wrong:
-            return CheckResult.failure(
-                CANARY,
+            return Answer.failure(
                 f"{len(wrong)} of {len(keys)} objects differ from their members: {wrong[0]}",
                 "report this as a bug: the run says that it verified them",
             )
         said = f"{len(keys)} of 5 members extracted and verified in {took:.1f} s"
-        return CheckResult.ok(CANARY, said)
+        return Answer.ok(said)
 
     def _read(self, key: str) -> bytes:
         """Return the plain content of a member's object."""

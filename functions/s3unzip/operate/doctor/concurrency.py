@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.operate.doctor.asking import ask
 from s3unzip.operate.doctor.deployment import FUNCTION
-from s3unzip.operate.doctor.results import CheckResult
+from s3unzip.operate.doctor.results import Answer
 
 if TYPE_CHECKING:
     from s3unzip.operate.doctor.deployment import Deployment
 
-NAME = "concurrency"
 SHARE = (
     0.9  # of the available concurrency; a larger share leaves too little for the other functions
 )
@@ -27,7 +26,7 @@ class Limits(NamedTuple):
     reserved: int | None  # for the extract function alone
 
 
-def check_concurrency(deployment: Deployment) -> CheckResult:
+def check_concurrency(deployment: Deployment) -> Answer:
     """Can as many workers run at once as all runs share: ``runs.concurrency - runs.reserve``?
 
     An account has 1,000, a new account 10. Lambda keeps at least 100 unreserved:
@@ -46,14 +45,13 @@ def check_concurrency(deployment: Deployment) -> CheckResult:
             advice = "raise functions.extract.reserved_concurrency or deploy again"
         else:
             advice = f"lower runs.concurrency to {limits.unreserved:,}, or {QUOTA}"
-        return CheckResult.failure(NAME, f"{said}: Lambda will refuse workers", advice)
+        return Answer.failure(f"{said}: Lambda will refuse workers", advice)
     if limits.reserved is None and wanted > SHARE * available:
-        return CheckResult.warning(
-            NAME,
+        return Answer.warning(
             f"{said}: runs leave too few to plan, report and other functions",
             f"raise runs.reserve until runs have less than {SHARE:.0%} of it, or {QUOTA}",
         )
-    return CheckResult.ok(NAME, said)
+    return Answer.ok(said)
 
 
 def _read_limits(deployment: Deployment) -> Limits:

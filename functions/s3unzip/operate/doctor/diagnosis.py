@@ -9,34 +9,35 @@ from s3unzip.errors import S3UnzipError
 from s3unzip.operate.doctor import alarms, buckets, concurrency, intake, secret, stack
 from s3unzip.operate.doctor.asking import not_checked
 from s3unzip.operate.doctor.canary import try_canary
+from s3unzip.operate.doctor.results import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from s3unzip.operate.doctor.deployment import Deployment
-    from s3unzip.operate.doctor.results import CheckResult
+    from s3unzip.operate.doctor.results import Answer
 
 CANARY_SECONDS = 180.0  # a cold start of every function, and retries of some
 
-CHECKS: Mapping[str, Callable[[Deployment], CheckResult]] = {
+CHECKS: Mapping[str, Callable[[Deployment], Answer]] = {
     "stack": stack.check_stack,
     "version": stack.check_version,
-    concurrency.NAME: concurrency.check_concurrency,
+    "concurrency": concurrency.check_concurrency,
     "ingest bucket": partial(buckets.check_bucket, role="ingest"),
     "destination bucket": partial(buckets.check_bucket, role="destination"),
     "work bucket": partial(buckets.check_bucket, role="work"),
-    buckets.VERSIONING: buckets.check_versioning,
-    buckets.PAYER: buckets.check_payer,
-    buckets.TAGGING: buckets.check_tagging,
-    buckets.KMS: buckets.check_key,
-    secret.NAME: secret.check_secret,
-    intake.EVENTS: intake.check_events,
-    intake.RULES: intake.check_rules,
-    intake.TRIGGER: intake.check_trigger,
-    intake.QUEUE_NAME: intake.check_queue,
-    intake.DEAD_LETTERS: intake.check_dead_letters,
-    alarms.ALARMS: alarms.check_alarms,
-    alarms.SUBSCRIPTIONS: alarms.check_subscriptions,
+    "versioning": buckets.check_versioning,
+    "requester pays": buckets.check_payer,
+    "tagging": buckets.check_tagging,
+    "kms key": buckets.check_key,
+    "password secret": secret.check_secret,
+    "events": intake.check_events,
+    "rules": intake.check_rules,
+    "trigger": intake.check_trigger,
+    "queue": intake.check_queue,
+    "dead letters": intake.check_dead_letters,
+    "alarms": alarms.check_alarms,
+    "subscriptions": alarms.check_subscriptions,
 }
 
 
@@ -56,6 +57,7 @@ def examine(deployment: Deployment, *, canary_seconds: float | None) -> Iterator
 def run_check(name: str, deployment: Deployment) -> CheckResult:
     """Return the result of one check; a check that cannot be made gives a warning."""
     try:
-        return CHECKS[name](deployment)
+        answer = CHECKS[name](deployment)
     except S3UnzipError as error:
-        return not_checked(name, error)
+        answer = not_checked(error)
+    return CheckResult(name, *answer)

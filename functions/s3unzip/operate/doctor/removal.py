@@ -49,8 +49,7 @@ def _versions(s3: S3Client, bucket: str, prefix: str) -> Iterator[ObjectIdentifi
 def _delete(s3: S3Client, bucket: str, doomed: list[ObjectIdentifierTypeDef]) -> None:
     action = "s3:DeleteObject, s3:DeleteObjectVersion"
     answer = ask(
-        action,
-        lambda: s3.delete_objects(Bucket=bucket, Delete={"Objects": doomed, "Quiet": True}),
+        action, lambda: s3.delete_objects(Bucket=bucket, Delete={"Objects": doomed, "Quiet": True})
     )
     refused = answer.get("Errors", ())
     if refused:  # DeleteObjects returns 200 even if it deleted no object

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -15,6 +16,29 @@ class CheckStatus(StrEnum):
     FAILURE = "failure"  # archives are not extracted, or will not be
 
 
+class Answer(NamedTuple):
+    """What a check found: a `CheckResult` without the name of the check."""
+
+    status: CheckStatus
+    message: str
+    advice: str = ""
+
+    @classmethod
+    def ok(cls, message: str) -> Answer:
+        """Return an answer without advice."""
+        return cls(CheckStatus.OK, message)
+
+    @classmethod
+    def warning(cls, message: str, advice: str) -> Answer:
+        """Return an answer that does not stop archives."""
+        return cls(CheckStatus.WARNING, message, advice)
+
+    @classmethod
+    def failure(cls, message: str, advice: str) -> Answer:
+        """Return an answer that stops archives, now or soon."""
+        return cls(CheckStatus.FAILURE, message, advice)
+
+
 class CheckResult(Struct, frozen=True):
     """What one check found."""
 
@@ -22,21 +46,6 @@ class CheckResult(Struct, frozen=True):
     status: CheckStatus
     message: str  # the fact, one line
     advice: str = ""  # what to do; empty if there is nothing to do
-
-    @classmethod
-    def ok(cls, name: str, message: str) -> CheckResult:
-        """Return a result without advice."""
-        return cls(name, CheckStatus.OK, message)
-
-    @classmethod
-    def warning(cls, name: str, message: str, advice: str) -> CheckResult:
-        """Return a result that does not stop archives."""
-        return cls(name, CheckStatus.WARNING, message, advice)
-
-    @classmethod
-    def failure(cls, name: str, message: str, advice: str) -> CheckResult:
-        """Return a result that stops archives, now or soon."""
-        return cls(name, CheckStatus.FAILURE, message, advice)
 
 
 class Diagnosis(Struct, frozen=True):

@@ -6,27 +6,25 @@ from typing import TYPE_CHECKING
 
 from s3unzip.aws_lambda.secrets import SCHEME, read_secret
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.operate.doctor.results import CheckResult
+from s3unzip.operate.doctor.results import Answer
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
     from s3unzip.operate.doctor.deployment import Deployment
 
-NAME = "password secret"
 
-
-def check_secret(deployment: Deployment) -> CheckResult:
+def check_secret(deployment: Deployment) -> Answer:
     """Is there a password in the secret, if the environment has one?"""
     try:
         password = read_password(deployment)
     except (NotFoundError, UsageError) as error:
         advice = "put the password into the secret, or correct password_secret and deploy again"
-        return CheckResult.failure(NAME, str(error), advice)
+        return Answer.failure(str(error), advice)
     if password is None:
-        return CheckResult.ok(
-            NAME, "password_secret is not set: encrypted members fail, others do not need it"
+        return Answer.ok(
+            "password_secret is not set: encrypted members fail, others do not need it"
         )
-    return CheckResult.ok(NAME, "the secret holds a password")
+    return Answer.ok("the secret holds a password")
 
 
 def read_password(deployment: Deployment) -> bytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip.fingerprint import package_version, source_fingerprint
-from s3unzip.operate.doctor.results import CheckResult
+from s3unzip.operate.doctor.results import Answer
 
 if TYPE_CHECKING:
     from s3unzip.operate.doctor.deployment import Deployment
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 DEPLOY = "deploy again: make deploy ENV={}"
 
 
-def check_stack(deployment: Deployment) -> CheckResult:
+def check_stack(deployment: Deployment) -> Answer:
     """Is the last deployment complete?
 
     https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html
@@ -21,35 +21,29 @@ def check_stack(deployment: Deployment) -> CheckResult:
     stack = deployment.stack
     said = f"{stack.name} is {stack.status} in {deployment.region}, account {deployment.account}"
     if stack.status in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE"}:
-        return CheckResult.ok("stack", said)
+        return Answer.ok(said)
     if stack.status.endswith("IN_PROGRESS"):
-        return CheckResult.warning(
-            "stack", said, "wait until the deployment ends, then run this command again"
-        )
+        return Answer.warning(said, "wait until the deployment ends, then run this command again")
     if stack.status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update is complete
-        return CheckResult.warning(
-            "stack",
-            said,
-            "the last update was rolled back: read the stack's events, then deploy again",
+        return Answer.warning(
+            said, "the last update was rolled back: read the stack's events, then deploy again"
         )
-    return CheckResult.failure("stack", said, "read the stack's events, fix the cause, deploy")
+    return Answer.failure(said, "read the stack's events, fix the cause, deploy")
 
 
-def check_version(deployment: Deployment) -> CheckResult:
+def check_version(deployment: Deployment) -> Answer:
     """Do the functions run the code of this package?"""
     outputs = deployment.stack.outputs
     deploy = DEPLOY.format(deployment.runs.environment)
     there, here = outputs.get("Version"), package_version()
     if there is None:
-        return CheckResult.warning(
-            "version", "the stack has no version output: it is older than this command", deploy
+        return Answer.warning(
+            "the stack has no version output: it is older than this command", deploy
         )
     if there != here:
         message = f"version {there} is deployed, this is {here}"
-        return CheckResult.warning("version", message, deploy)
+        return Answer.warning(message, deploy)
     if outputs.get("Fingerprint") != source_fingerprint():
         message = f"version {there} is deployed from source files that differ from this package's"
-        return CheckResult.warning(
-            "version", message, f"{deploy}; or check out the deployed version"
-        )
-    return CheckResult.ok("version", f"version {there}, the same source files as here")
+        return Answer.warning(message, f"{deploy}; or check out the deployed version")
+    return Answer.ok(f"version {there}, the same source files as here")
