@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics
 
-from s3unzip.aws_lambda.tracing import annotate
+from s3unzip.aws_lambda.tracing import annotate, trace
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 from s3unzip.model import Report, SourceState, Verdict
 from s3unzip.settings import Variable
@@ -57,6 +57,14 @@ for _name in CLIENT_LIBRARIES:
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
 metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
 metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
+
+
+def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
+    """Log, trace and measure each invocation of a Lambda function."""
+    logged: Callable[[E, C], R] = logger.inject_lambda_context(clear_state=True)(
+        trace(publish(handler))
+    )
+    return logged
 
 
 def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:

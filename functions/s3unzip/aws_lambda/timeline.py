@@ -1,6 +1,7 @@
-"""Objects of runs that can be listed with the latest first: ``runs/<folder>/<time>-<run>``.
+"""Listings below ``runs/``: folders, and objects of runs with the latest first.
 
-S3 lists keys in their order, so the time is counted down.
+The names of these objects are ``<folder>/<time>-<run>``. S3 lists keys in their order, so the time
+is counted down.
 """
 
 from __future__ import annotations
@@ -11,12 +12,33 @@ from s3unzip.aws_lambda.errors import asking
 from s3unzip.run_files import LAST_MILLISECOND, entry_name, run_of_entry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mypy_boto3_s3 import S3Client
 
     from s3unzip.model import Location
 
 MAX_LISTED = 1_000  # one page of a LIST
 DAY_DIGITS = 5  # of 13: names with the same ones are of the same 28 hours
+
+
+def list_folders(client: S3Client, work: Location, beginning: str) -> Iterator[str]:
+    """Yield the paths below ``runs/`` of the folders that begin so.
+
+    Args:
+        client: of S3.
+        work: the prefix of all runs.
+        beginning: of a run's id, or ``-backlogs/`` and the beginning of a backlog's id.
+
+    Raises:
+        AccessDeniedError: a right is missing.
+    """
+    prefix = f"{work.key}runs/"
+    pages = client.get_paginator("list_objects_v2")
+    with asking("s3:ListBucket"):
+        for page in pages.paginate(Bucket=work.bucket, Prefix=prefix + beginning, Delimiter="/"):
+            for one in page.get("CommonPrefixes", ()):
+                yield one["Prefix"].removeprefix(prefix).rstrip("/")
 
 
 class Entry(NamedTuple):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import child_end, parse_field
-from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_scan, record_task
-from s3unzip.aws_lambda.tracing import trace
+from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, record_scan, record_task
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, ScanTask, Task
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
 
 
-@logger.inject_lambda_context(clear_state=True)
-@trace
-@publish
+@lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Do the task or the scan, and write its result; raise what the state machine should retry."""
     run = parse_field(event, "run", Run)

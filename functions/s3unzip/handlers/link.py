@@ -8,8 +8,7 @@ from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import parse_field
-from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, timed
-from s3unzip.aws_lambda.tracing import trace
+from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.extraction.split.link import link_members, list_unscanned
 from s3unzip.model import Run
 from s3unzip.runs.records import RunRecords
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-@logger.inject_lambda_context(clear_state=True)
-@trace
-@publish
+@lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Link the scanned segments when all scans are done, and begin the uploads of split members."""
     run = parse_field(event, "run", Run)

@@ -13,8 +13,7 @@ from s3unzip.aws_lambda.events import read_requests
 from s3unzip.aws_lambda.intake.archive import take_archive
 from s3unzip.aws_lambda.intake.messages import is_replaced, read_message
 from s3unzip.aws_lambda.lease import hold, retry_wait
-from s3unzip.aws_lambda.telemetry import logger, publish
-from s3unzip.aws_lambda.tracing import trace
+from s3unzip.aws_lambda.telemetry import lambda_function, logger
 from s3unzip.clients import preload
 from s3unzip.errors import ClaimedError
 from s3unzip.platforms import one_function
@@ -59,9 +58,7 @@ def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: 
     return True
 
 
-@logger.inject_lambda_context(clear_state=True)
-@trace
-@publish
+@lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Process a batch of the queue; return the messages that must be delivered again.
 

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.intake.planner import plan_run
 from s3unzip.aws_lambda.invocation import parse_field
-from s3unzip.aws_lambda.telemetry import logger, publish
-from s3unzip.aws_lambda.tracing import trace
+from s3unzip.aws_lambda.telemetry import lambda_function
 from s3unzip.model import Request
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-@logger.inject_lambda_context(clear_state=True)
-@trace
-@publish
+@lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Plan the run, or refuse it; the answer is what the states after this one read."""
     request = parse_field(event, "request", Request)

@@ -13,8 +13,7 @@ from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.refusals import is_refused
-from s3unzip.aws_lambda.telemetry import bind_run, logger, publish, record_archive, timed
-from s3unzip.aws_lambda.tracing import trace
+from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, logger, record_archive, timed
 from s3unzip.clients import preload
 from s3unzip.errors import RunStoppedError, S3UnzipError
 from s3unzip.model import Run, Verdict
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
 preload()
 
 
-@logger.inject_lambda_context(clear_state=True)
-@trace
-@publish
+@lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Settle the run; announce it unless the execution must repeat unfinished tasks.
 

@@ -20,12 +20,12 @@ from s3unzip.aws_lambda.errors import asking, read_fault
 from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.intake.claims import list_direct_runs
 from s3unzip.aws_lambda.refusals import list_refusals
+from s3unzip.aws_lambda.timeline import list_folders
 from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location, run_stem
 from s3unzip.operate.bundled_store import BundledRunStore
 from s3unzip.operate.redriving import why_not_redriven
-from s3unzip.operate.run_ids import MAX_RUNS, list_run_ids
 from s3unzip.operate.stack import find_stack
 from s3unzip.operate.waiting import WAITING, WaitingRuns
 from s3unzip.reporting.next_step import in_environment
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.s3.access import S3Access
 
 RUNNING, STOPPED = "RUNNING", "ABORTED"
+MAX_RUNS = 1_000  # that are searched for the beginning of an id
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
 
 
@@ -292,7 +293,8 @@ class DeployedRuns:
                 return None
 
     def _recorded_ids(self, name: str) -> list[str]:
-        return list_run_ids(self._stores.session.control, self.work_location, name)
+        found = list_folders(self._stores.session.control, self.work_location, name)
+        return [run for run in itertools.islice(found, MAX_RUNS) if not run.startswith("-")]
 
     def _direct_ids(self, name: str) -> list[str]:
         """Return the ids that begin with `name` of direct runs, which may have no records yet."""

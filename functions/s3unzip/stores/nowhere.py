@@ -68,11 +68,6 @@ class NowhereDestination:
         del prefix
         yield from ()
 
-    def parts(self, upload: Upload) -> Sequence[Part]:
-        """Return none."""
-        del upload
-        return ()
-
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Say no."""
         del source, pin

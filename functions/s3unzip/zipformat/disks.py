@@ -14,22 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from s3unzip.zipformat.directory.records import (
-    EOCD,
-    EOCD_LENGTH,
-    EOCD_SIGNATURE,
-    MAX_COMMENT,
-    SENTINEL_16,
-    ZIP64_EOCD,
-    ZIP64_EOCD_LENGTH,
-    ZIP64_EOCD_SIGNATURE,
-    ZIP64_LOCATOR,
-    ZIP64_LOCATOR_LENGTH,
-    ZIP64_LOCATOR_SIGNATURE,
-    Eocd,
-    Zip64Eocd,
-    Zip64Locator,
-)
+from s3unzip.zipformat.directory import records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,13 +79,15 @@ def count_disks(tail: bytes) -> int:
     at = _find_last_end(tail)
     if at is None:
         return 1
-    eocd = Eocd._make(EOCD.unpack_from(tail, at))
-    if eocd.disk != SENTINEL_16:
+    eocd = records.Eocd._make(records.EOCD.unpack_from(tail, at))
+    if eocd.disk != records.SENTINEL_16:
         return eocd.disk + 1
-    raw = tail[max(0, at - ZIP64_LOCATOR_LENGTH) : at]
-    if len(raw) < ZIP64_LOCATOR_LENGTH or not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
+    raw = tail[max(0, at - records.ZIP64_LOCATOR_LENGTH) : at]
+    if len(raw) < records.ZIP64_LOCATOR_LENGTH or not raw.startswith(
+        records.ZIP64_LOCATOR_SIGNATURE
+    ):
         return 1
-    return max(1, Zip64Locator._make(ZIP64_LOCATOR.unpack(raw)).disks)
+    return max(1, records.Zip64Locator._make(records.ZIP64_LOCATOR.unpack(raw)).disks)
 
 
 def count_entries(tail: bytes) -> int | None:
@@ -111,29 +98,29 @@ def count_entries(tail: bytes) -> int | None:
     at = _find_last_end(tail)
     if at is None:
         return None
-    eocd = Eocd._make(EOCD.unpack_from(tail, at))
-    if eocd.entries != SENTINEL_16:
+    eocd = records.Eocd._make(records.EOCD.unpack_from(tail, at))
+    if eocd.entries != records.SENTINEL_16:
         return eocd.entries
-    start = at - ZIP64_LOCATOR_LENGTH - ZIP64_EOCD_LENGTH
-    raw = tail[max(0, start) : at - ZIP64_LOCATOR_LENGTH]
-    if len(raw) < ZIP64_EOCD_LENGTH or not raw.startswith(ZIP64_EOCD_SIGNATURE):
+    start = at - records.ZIP64_LOCATOR_LENGTH - records.ZIP64_EOCD_LENGTH
+    raw = tail[max(0, start) : at - records.ZIP64_LOCATOR_LENGTH]
+    if len(raw) < records.ZIP64_EOCD_LENGTH or not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         return None
-    return Zip64Eocd._make(ZIP64_EOCD.unpack(raw)).entries
+    return records.Zip64Eocd._make(records.ZIP64_EOCD.unpack(raw)).entries
 
 
 def _find_last_end(tail: bytes) -> int | None:
     """Return where the end record begins that ends with the archive, else the last one."""
-    window = tail[-(EOCD_LENGTH + MAX_COMMENT) :]
+    window = tail[-(records.EOCD_LENGTH + records.MAX_COMMENT) :]
     base = len(tail) - len(window)
     last = None
-    at = window.rfind(EOCD_SIGNATURE)
+    at = window.rfind(records.EOCD_SIGNATURE)
     while at >= 0:
-        if at + EOCD_LENGTH <= len(window):
-            stop = at + EOCD_LENGTH + int.from_bytes(window[at + 20 : at + 22], "little")
+        if at + records.EOCD_LENGTH <= len(window):
+            stop = at + records.EOCD_LENGTH + int.from_bytes(window[at + 20 : at + 22], "little")
             if stop == len(window):
                 return base + at
             last = base + at if last is None else last
-        at = window.rfind(EOCD_SIGNATURE, 0, at)
+        at = window.rfind(records.EOCD_SIGNATURE, 0, at)
     return last
 
 

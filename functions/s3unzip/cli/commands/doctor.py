@@ -9,7 +9,7 @@ import typer
 
 from s3unzip.cli.options import archive as o
 from s3unzip.cli.options.connections import Connection
-from s3unzip.cli.terminal.figures import printable
+from s3unzip.cli.terminal.figures import printable, show_count
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
 
@@ -64,8 +64,4 @@ def _lines(result: CheckResult) -> str:
 
 def _total(diagnosis: Diagnosis) -> str:
     ok, warnings, failures = (diagnosis.count(status) for status in CheckStatus)
-    return f"{ok} ok, {_counted(warnings, 'warning')}, {_counted(failures, 'failure')}\n"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{ok} ok, {show_count(warnings, 'warning')}, {show_count(failures, 'failure')}\n"

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from s3unzip.api.batch import BatchProgress
-from s3unzip.cli.terminal.figures import printable, show_bytes, show_count
+from s3unzip.cli.terminal.figures import printable, show_bytes, show_count, write_table
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.progress import Figures, RunDisplay
 from s3unzip.cli.terminal.warnings import warn
@@ -95,11 +95,7 @@ class BatchOutput(BatchProgress):
 
 def print_batch(batch: Batch) -> None:
     """Print a line for each archive, then the sums."""
-    rows = [TITLES, *(_cells(end) for end in batch.archives)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stderr.write("  ".join(cells).rstrip() + "\n")
+    write_table([TITLES, *(_cells(end) for end in batch.archives)], sys.stderr)
     reports = [end.report for end in batch.archives if end.report is not None]
     done = sum(report.extracted + report.unchanged for report in reports)
     failed = sum(report.failed + report.missing for report in reports)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from typing import TextIO
 
 
 def show_bytes(count: float) -> str:
@@ -26,6 +31,23 @@ def show_seconds(seconds: float) -> str:
 def show_count(count: int, thing: str, things: str | None = None) -> str:
     """Return a count and what is counted: ``1 member``, ``2,000 members``."""
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
+
+
+def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[str] = ()) -> None:
+    """Write rows with aligned columns; the first row has the titles, the longest column is last.
+
+    Args:
+        rows: of equal length.
+        out: standard output or error.
+        right: titles of the columns that are aligned to the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if title in right else cell.ljust(width)
+            for cell, width, title in zip(row, widths, rows[0], strict=True)
+        )
+        out.write("  ".join(cells).rstrip() + "\n")
 
 
 def printable(text: str) -> str:

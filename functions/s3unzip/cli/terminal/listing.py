@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.terminal.figures import printable, printable_name, show_seconds
+from s3unzip.cli.terminal.figures import printable, printable_name, show_seconds, write_table
 from s3unzip.cli.terminal.json_lines import print_json
 
 if TYPE_CHECKING:
@@ -26,14 +26,7 @@ def print_runs(runs: Iterable[ListedRun]) -> None:
     if not rows:
         sys.stderr.write("no runs yet: s3unzip run SRC DEST begins one\n")
         return
-    rows.insert(0, TITLES)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if title in RIGHT else cell.ljust(width)
-            for cell, width, title in zip(row, widths, TITLES, strict=True)
-        )
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    write_table([TITLES, *rows], sys.stdout, RIGHT)
 
 
 def print_decisions(decisions: Iterable[Decision], *, json: bool) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from s3unzip import run_files
-from s3unzip.aws_lambda.errors import asking
+from s3unzip.aws_lambda.timeline import list_folders
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import decode, encode
 from s3unzip.model.values import decode_lines
@@ -102,14 +102,9 @@ def find_backlog(client: S3Client, work: Location, name: str) -> str:
         UsageError: several ids begin with `name`.
         AccessDeniedError: a right is missing.
     """
-    prefix = f"{work.key}runs/{run_files.BACKLOGS}/"
-    begins = "" if name == "latest" else name
-    pages = client.get_paginator("list_objects_v2")
-    found: list[str] = []
-    with asking("s3:ListBucket"):
-        for page in pages.paginate(Bucket=work.bucket, Prefix=prefix + begins, Delimiter="/"):
-            prefixes = (one["Prefix"] for one in page.get("CommonPrefixes", ()))
-            found += [one.removeprefix(prefix).rstrip("/") for one in prefixes]
+    folder = f"{run_files.BACKLOGS}/"
+    paths = list_folders(client, work, folder + ("" if name == "latest" else name))
+    found = [path.removeprefix(folder) for path in paths]
     if not found:
         if name == "latest":
             raise NotFoundError("no backlog was submitted yet: see s3unzip submit --help")

@@ -7,8 +7,7 @@ or writes a store. Fill a `TaskTable` and a `SizeTable` while you read outcomes.
 from __future__ import annotations
 
 from s3unzip.reporting.page.collection import collect
-from s3unzip.reporting.page.data import PageData, Phase
+from s3unzip.reporting.page.data import PageData, Phase, SizeTable, TaskTable
 from s3unzip.reporting.page.document import render_page
-from s3unzip.reporting.page.tables import SizeTable, TaskTable
 
 __all__ = ["PageData", "Phase", "SizeTable", "TaskTable", "collect", "render_page"]

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.model import Connections, PlanSummary, Report
-    from s3unzip.reporting.page.data import Phase
-    from s3unzip.reporting.page.tables import SizeTable, TaskTable
+    from s3unzip.reporting.page.data import Phase, SizeTable, TaskTable
 
 CODES = 50  # reasons and warnings listed
 NAME_CHARS = 1_024  # of a key: S3's own limit

@@ -14,8 +14,7 @@ from s3unzip.reporting.page.data import Comparison
 if TYPE_CHECKING:
     from s3unzip.forecast import Forecast, Range
     from s3unzip.model import PlanSummary, Report
-    from s3unzip.reporting.page.data import Totals
-    from s3unzip.reporting.page.tables import TaskTable
+    from s3unzip.reporting.page.data import TaskTable, Totals
 
 ENDED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
 IDLE_SHARE = 0.2  # of the duration: more was an interruption, not a wait for workers

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.model import PlanSummary, Report
-    from s3unzip.reporting.page.tables import TaskTable
+    from s3unzip.reporting.page.data import TaskTable
 
 ROWS = 120  # of the timeline
 STEPS = 240  # of the rates

@@ -5,21 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from s3unzip.finding import Finding
-from s3unzip.zipformat.directory.records import (
-    EOCD_LENGTH,
-    EOCD_SIGNATURE,
-    SENTINEL_16,
-    SENTINEL_32,
-    ZIP64_EOCD,
-    ZIP64_EOCD_LENGTH,
-    ZIP64_EOCD_SIGNATURE,
-    ZIP64_LOCATOR,
-    ZIP64_LOCATOR_LENGTH,
-    ZIP64_LOCATOR_SIGNATURE,
-    Eocd,
-    Zip64Eocd,
-    Zip64Locator,
-)
+from s3unzip.zipformat.directory import records
 from s3unzip.zipformat.disks import ONE_DISK, Disks
 from s3unzip.zipformat.errors import RejectedError
 from s3unzip.zipformat.ranges import ByteRange, Reads
@@ -83,21 +69,21 @@ def find_eocd(window: bytes, base: int, policy: Policy, warnings: list[Finding])
     """Return the absolute offset of the one end record (4.3.16) in `window`."""
     exact: list[int] = []
     last_short = last = None
-    at = window.find(EOCD_SIGNATURE)
+    at = window.find(records.EOCD_SIGNATURE)
     while at >= 0:
-        if at + EOCD_LENGTH <= len(window):
-            stop = at + EOCD_LENGTH + int.from_bytes(window[at + 20 : at + 22], "little")
+        if at + records.EOCD_LENGTH <= len(window):
+            stop = at + records.EOCD_LENGTH + int.from_bytes(window[at + 20 : at + 22], "little")
             last = at
             if stop == len(window):
                 exact.append(at)
             elif stop < len(window):
                 last_short = at
-        at = window.find(EOCD_SIGNATURE, at + 1)
+        at = window.find(records.EOCD_SIGNATURE, at + 1)
     if len(exact) > 1:
         message = f"end records at {base + exact[0]} and {base + exact[-1]} both end the archive"
         reject("multiple-eocd", message, base + exact[0])
     if exact:
-        inner = window.find(EOCD_SIGNATURE, exact[0] + 1)
+        inner = window.find(records.EOCD_SIGNATURE, exact[0] + 1)
         if inner >= 0:
             message = f"an end record inside the comment of the one at {base + exact[0]}"
             reject("eocd-signature-in-comment", message, base + inner)
@@ -119,7 +105,7 @@ def _resolve_inexact(
     if last_short is None or (last != last_short and not policy.lenient):
         reject("eocd-comment-truncated", "the comment runs past the end", base + last)
     length = int.from_bytes(window[last_short + 20 : last_short + 22], "little")
-    stop = last_short + EOCD_LENGTH + length
+    stop = last_short + records.EOCD_LENGTH + length
     message = f"{len(window) - stop} bytes after the end of the archive"
     finding = Finding("trailing-data", message, base + stop)
     if not policy.tolerates("trailing-data"):
@@ -129,31 +115,31 @@ def _resolve_inexact(
 
 
 def read_zip64(
-    view: Tail, eocd: Eocd, at: int, policy: Policy, warnings: list[Finding]
+    view: Tail, eocd: records.Eocd, at: int, policy: Policy, warnings: list[Finding]
 ) -> Reads[EndRecords]:
     """Join the end record with its ZIP64 records, if there are any (4.3.14, 4.3.15)."""
     needs = (
-        SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
-        or SENTINEL_16 in (eocd.disk, eocd.directory_disk)
-        or SENTINEL_16 in (eocd.entries, eocd.disk_entries)
+        records.SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
+        or records.SENTINEL_16 in (eocd.disk, eocd.directory_disk)
+        or records.SENTINEL_16 in (eocd.entries, eocd.disk_entries)
     )
-    locator_at = at - ZIP64_LOCATOR_LENGTH
+    locator_at = at - records.ZIP64_LOCATOR_LENGTH
     raw = b""
     if locator_at >= 0:
         raw = yield from view.read(locator_at, at)
-    if not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
+    if not raw.startswith(records.ZIP64_LOCATOR_SIGNATURE):
         if needs:
             yield from _explain_no_locator(view, eocd, at)
         return _join_values(view.disks, eocd, at, None)
-    locator = Zip64Locator._make(ZIP64_LOCATOR.unpack(raw))
+    locator = records.Zip64Locator._make(records.ZIP64_LOCATOR.unpack(raw))
     declared = view.disks.place(locator.record_disk, locator.record_offset)
     directory = view.disks.place(eocd.directory_disk, eocd.directory_offset)
     if not needs and directory + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous(view, declared, locator_at)
         return _join_values(view.disks, eocd, at, None)
     record_at = yield from _find_zip64_record(view, declared, locator_at, policy, warnings)
-    fixed = yield from view.read(record_at, record_at + ZIP64_EOCD_LENGTH)
-    record = Zip64Eocd._make(ZIP64_EOCD.unpack(fixed))
+    fixed = yield from view.read(record_at, record_at + records.ZIP64_EOCD_LENGTH)
+    record = records.Zip64Eocd._make(records.ZIP64_EOCD.unpack(fixed))
     _compare_zip64(view.disks, eocd, record, at)
     if locator.record_disk > view.disks.last or max(1, locator.disks) != len(view.disks.starts):
         reject("multi-disk", f"the locator speaks of {locator.disks} disks", locator_at)
@@ -161,7 +147,7 @@ def read_zip64(
 
 
 def _join_values(
-    disks: Disks, record: Eocd | Zip64Eocd, at: int, zip64_shift: int | None
+    disks: Disks, record: records.Eocd | records.Zip64Eocd, at: int, zip64_shift: int | None
 ) -> EndRecords:
     """Return the values of the record at `at`, once its disk numbers are checked."""
     _check_disks(disks, record, at)
@@ -179,30 +165,30 @@ def _refuse_ambiguous(view: Tail, declared: int, locator_at: int) -> Reads[None]
 
     Otherwise it is the end of a name or comment that looks like a locator.
     """
-    for place in (declared, locator_at - ZIP64_EOCD_LENGTH):
-        if 0 <= place <= locator_at - ZIP64_EOCD_LENGTH:
+    for place in (declared, locator_at - records.ZIP64_EOCD_LENGTH):
+        if 0 <= place <= locator_at - records.ZIP64_EOCD_LENGTH:
             raw = yield from view.read(place, place + 4)
-            if raw == ZIP64_EOCD_SIGNATURE:
+            if raw == records.ZIP64_EOCD_SIGNATURE:
                 message = f"a directory before {locator_at}, and a ZIP64 record at {place}"
                 reject("zip64-ambiguous", message, place)
 
 
-def _explain_no_locator(view: Tail, eocd: Eocd, at: int) -> Reads[None]:
+def _explain_no_locator(view: Tail, eocd: records.Eocd, at: int) -> Reads[None]:
     """Refuse sentinels without a locator; report a locator that is near but misplaced.
 
     A count of exactly 65,535 alone is a count and no sentinel, because writers use ZIP64 only above
     it. Reading the headers will check it.
     """
     near = yield from view.read(max(0, at - 4096), at)
-    if ZIP64_LOCATOR_SIGNATURE in near:
+    if records.ZIP64_LOCATOR_SIGNATURE in near:
         reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
-    plain = SENTINEL_32 not in (eocd.directory_size, eocd.directory_offset)
+    plain = records.SENTINEL_32 not in (eocd.directory_size, eocd.directory_offset)
     numbered = max(eocd.disk, eocd.directory_disk) <= view.disks.last
-    if not (plain and numbered and eocd.entries == SENTINEL_16):
+    if not (plain and numbered and eocd.entries == records.SENTINEL_16):
         reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
 
 
-def _check_disks(disks: Disks, record: Eocd | Zip64Eocd, at: int) -> None:
+def _check_disks(disks: Disks, record: records.Eocd | records.Zip64Eocd, at: int) -> None:
     """Check that the record at `at` names its own disk, and one for the directory before it."""
     disk, directory_disk = record.disk, record.directory_disk
     if disk != disks.disk_of(at) or directory_disk > disk:
@@ -220,10 +206,10 @@ def _find_zip64_record(
     The locator may be short by exactly the prefix, so the record is first
     looked for right before the locator, then where the locator says.
     """
-    plain_at = locator_at - ZIP64_EOCD_LENGTH
+    plain_at = locator_at - records.ZIP64_EOCD_LENGTH
     if plain_at >= 0:
         raw = yield from view.read(plain_at, plain_at + 12)
-        if raw.startswith(ZIP64_EOCD_SIGNATURE):
+        if raw.startswith(records.ZIP64_EOCD_SIGNATURE):
             _check_record_size(raw, plain_at, locator_at)
             if declared < plain_at:
                 yield from _refuse_second_record(view, declared, plain_at)
@@ -231,13 +217,13 @@ def _find_zip64_record(
                 message = f"points at {declared}, the record is at {plain_at}"
                 reject("zip64-locator-mismatch", message, locator_at)
             return plain_at
-    if declared + ZIP64_EOCD_LENGTH > locator_at:
+    if declared + records.ZIP64_EOCD_LENGTH > locator_at:
         reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
     raw = yield from view.read(declared, declared + 12)
-    if not raw.startswith(ZIP64_EOCD_SIGNATURE):
+    if not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
     _check_record_size(raw, declared, locator_at)
-    length = locator_at - declared - ZIP64_EOCD_LENGTH
+    length = locator_at - declared - records.ZIP64_EOCD_LENGTH
     finding = Finding("zip64-extensible-data", f"{length} bytes of extensible data", declared)
     if not policy.tolerates("zip64-extensible-data"):
         raise RejectedError(finding)
@@ -254,11 +240,11 @@ def _check_record_size(raw: bytes, record_at: int, locator_at: int) -> None:
 
 def _refuse_second_record(view: Tail, declared: int, record_at: int) -> Reads[None]:
     raw = yield from view.read(declared, declared + 4)
-    if raw == ZIP64_EOCD_SIGNATURE:
+    if raw == records.ZIP64_EOCD_SIGNATURE:
         reject("multiple-zip64-eocd", f"records at {declared} and {record_at}", declared)
 
 
-def _compare_zip64(disks: Disks, eocd: Eocd, record: Zip64Eocd, at: int) -> None:
+def _compare_zip64(disks: Disks, eocd: records.Eocd, record: records.Zip64Eocd, at: int) -> None:
     """Refuse an end record whose fields are neither sentinels nor the ZIP64 record's.
 
     The ZIP64 record may be on another disk: then it has another number and another count.
@@ -266,12 +252,12 @@ def _compare_zip64(disks: Disks, eocd: Eocd, record: Zip64Eocd, at: int) -> None
     is_apart = disks.is_split and disks.disk_of(at) != record.disk
     disk, entries_here = (disks.last, 0) if is_apart else (record.disk, record.disk_entries)
     for name, value, sentinel, wide in (
-        ("disk", eocd.disk, SENTINEL_16, disk),
-        ("directory disk", eocd.directory_disk, SENTINEL_16, record.directory_disk),
-        ("members on this disk", eocd.disk_entries, SENTINEL_16, entries_here),
-        ("members", eocd.entries, SENTINEL_16, record.entries),
-        ("directory size", eocd.directory_size, SENTINEL_32, record.directory_size),
-        ("directory offset", eocd.directory_offset, SENTINEL_32, record.directory_offset),
+        ("disk", eocd.disk, records.SENTINEL_16, disk),
+        ("directory disk", eocd.directory_disk, records.SENTINEL_16, record.directory_disk),
+        ("members on this disk", eocd.disk_entries, records.SENTINEL_16, entries_here),
+        ("members", eocd.entries, records.SENTINEL_16, record.entries),
+        ("directory size", eocd.directory_size, records.SENTINEL_32, record.directory_size),
+        ("directory offset", eocd.directory_offset, records.SENTINEL_32, record.directory_offset),
     ):
         if value not in (sentinel, wide):
             message = f"{name} is {value}, in the ZIP64 record {wide}"

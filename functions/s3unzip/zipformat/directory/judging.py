@@ -13,6 +13,7 @@ from s3unzip.zipformat.directory.extras import (
     NO_EXTRAS,
     ZIP64,
     Zip64Values,
+    read_dos_time,
     read_extended_time,
     read_unicode_path,
     resolve_zip64,
@@ -38,7 +39,6 @@ from s3unzip.zipformat.directory.records import (
     UNIX_HOSTS,
 )
 from s3unzip.zipformat.errors import RejectedError
-from s3unzip.zipformat.times import read_dos_time
 
 if TYPE_CHECKING:
     from s3unzip.zipformat.directory.locate import DirectoryLocation

@@ -11,24 +11,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from s3unzip.finding import Finding
+from s3unzip.zipformat.directory import records
 from s3unzip.zipformat.directory.end_records import (
     EndRecords,
     Tail,
     find_eocd,
     read_zip64,
     reject,
-)
-from s3unzip.zipformat.directory.records import (
-    CENTRAL_LENGTH,
-    CENTRAL_SIGNATURE,
-    EOCD,
-    EOCD_LENGTH,
-    EOCD_SIGNATURE,
-    LOCAL_SIGNATURE,
-    MAX_COMMENT,
-    ZIP64_EOCD_LENGTH,
-    ZIP64_LOCATOR_LENGTH,
-    Eocd,
 )
 from s3unzip.zipformat.disks import ONE_DISK, Disks
 from s3unzip.zipformat.foreign import FOREIGN_HEAD, describe_foreign
@@ -40,7 +29,12 @@ if TYPE_CHECKING:
     from s3unzip.zipformat.policy import Policy
 
 # The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
-TAIL_LENGTH = MAX_COMMENT + EOCD_LENGTH + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
+TAIL_LENGTH = (
+    records.MAX_COMMENT
+    + records.EOCD_LENGTH
+    + records.ZIP64_LOCATOR_LENGTH
+    + records.ZIP64_EOCD_LENGTH
+)
 
 
 class DirectoryLocation(Struct, frozen=True):
@@ -84,20 +78,20 @@ def locate_directory(
     if len(tail) > size:
         raise ValueError(f"a tail of {len(tail)} bytes for an archive of {size}")
     view = Tail(tail, size)
-    window_start = max(0, size - EOCD_LENGTH - MAX_COMMENT)
+    window_start = max(0, size - records.EOCD_LENGTH - records.MAX_COMMENT)
     window = yield from view.read(window_start, size)
-    if EOCD_SIGNATURE not in window:
+    if records.EOCD_SIGNATURE not in window:
         head = yield from view.read(0, min(size, FOREIGN_HEAD))
         reject("no-eocd", describe_foreign(head, size, len(window)))
     warnings: list[Finding] = []
     at = find_eocd(window, window_start, policy, warnings)
-    eocd = Eocd._make(EOCD.unpack_from(window, at - window_start))
+    eocd = records.Eocd._make(records.EOCD.unpack_from(window, at - window_start))
     if eocd.disk:
         view.disks = disks
     end = yield from read_zip64(view, eocd, at, policy, warnings)
     _check_limits(end, policy)
     start, prefix = yield from _place_directory(view, end, warnings)
-    if prefix and (yield from view.read(0, 4)) == LOCAL_SIGNATURE:
+    if prefix and (yield from view.read(0, 4)) == records.LOCAL_SIGNATURE:
         reject("stacked-archive", f"the {prefix} bytes before it start a ZIP of their own", 0)
     return DirectoryLocation(
         start=start,
@@ -126,7 +120,7 @@ def _check_limits(end: EndRecords, policy: Policy) -> None:
         reject("cd-too-large", message, end.directory_offset)
     if end.entries > limits.members:
         reject("too-many-entries", f"{end.entries} declared, the limit is {limits.members}")
-    if end.entries * CENTRAL_LENGTH > end.directory_size:
+    if end.entries * records.CENTRAL_LENGTH > end.directory_size:
         message = f"{end.entries} members declared in {end.directory_size} bytes"
         reject("cd-size", message, end.directory_offset)
 
@@ -152,15 +146,15 @@ def _place_directory(
         reject("gap-before-eocd", message, declared + end.directory_size)
     adjusted = declared + prefix
     at_declared = yield from view.read(declared, min(declared + 4, end.bound))
-    if end.directory_size < CENTRAL_LENGTH:
-        if end.directory_size == 0 and at_declared != CENTRAL_SIGNATURE:
+    if end.directory_size < records.CENTRAL_LENGTH:
+        if end.directory_size == 0 and at_declared != records.CENTRAL_SIGNATURE:
             warnings.append(_warn_prefix(prefix))
             return adjusted, prefix
         reject("gap-before-eocd", f"{prefix} bytes between directory and end record", declared)
     at_adjusted = yield from view.read(adjusted, adjusted + 4)
-    if at_declared == CENTRAL_SIGNATURE == at_adjusted:
+    if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
         reject("cd-ambiguous", f"directories at {declared} and {adjusted}", declared)
-    if at_adjusted != CENTRAL_SIGNATURE:
+    if at_adjusted != records.CENTRAL_SIGNATURE:
         message = f"{prefix} bytes between the directory and its end record"
         reject("gap-before-eocd", message, declared + end.directory_size)
     warnings.append(_warn_prefix(prefix))

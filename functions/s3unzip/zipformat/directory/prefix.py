@@ -10,19 +10,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from s3unzip.finding import Finding
+from s3unzip.zipformat.directory import records
 from s3unzip.zipformat.directory.end_records import Tail
-from s3unzip.zipformat.directory.records import (
-    CENTRAL_LENGTH,
-    DESCRIPTOR_SIGNATURE,
-    EOCD,
-    EOCD_LENGTH,
-    EOCD_SIGNATURE,
-    LOCAL_LENGTH,
-    LOCAL_SIGNATURE,
-    MAX_COMMENT,
-    MAX_VERSION,
-    Eocd,
-)
 from s3unzip.zipformat.errors import RejectedError
 
 if TYPE_CHECKING:
@@ -31,10 +20,10 @@ if TYPE_CHECKING:
 
 # Bytes to search at each end: an archive begins with a local header near the first byte, or ends
 # with its end record and a comment near the last byte.
-LOOKED = MAX_COMMENT + EOCD_LENGTH
+LOOKED = records.MAX_COMMENT + records.EOCD_LENGTH
 
 # 8.5.3, 8.5.4: what a split archive begins with, and one that needed no second part after all.
-SPANNING_SIGNATURES = (DESCRIPTOR_SIGNATURE, b"PK00")
+SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
 _LOCAL = Struct("<4sHHHHHIIIHH")  # 4.3.7
 _MAX_METHOD = 99
@@ -80,7 +69,10 @@ def find_archive(data: bytes, base: int, stop: int) -> int | None:
     `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
     programs that read ZIPs contain it as a constant.
     """
-    for signature, is_record in ((LOCAL_SIGNATURE, _is_local), (EOCD_SIGNATURE, _is_end)):
+    for signature, is_record in (
+        (records.LOCAL_SIGNATURE, _is_local),
+        (records.EOCD_SIGNATURE, _is_end),
+    ):
         at = data.find(signature)
         while at >= 0:
             if is_record(data, at, stop - base):
@@ -90,12 +82,12 @@ def find_archive(data: bytes, base: int, stop: int) -> int | None:
 
 
 def _is_local(data: bytes, at: int, stop: int) -> bool:
-    if at + LOCAL_LENGTH > len(data):
+    if at + records.LOCAL_LENGTH > len(data):
         return False
     _, needed, _, method, _, _, _, _, _, name_length, extra_length = _LOCAL.unpack_from(data, at)
-    name_at = at + LOCAL_LENGTH
+    name_at = at + records.LOCAL_LENGTH
     return (
-        needed & 0xFF <= MAX_VERSION
+        needed & 0xFF <= records.MAX_VERSION
         and method <= _MAX_METHOD
         and 0 < name_length <= _MAX_NAME
         and name_at + name_length + extra_length <= stop
@@ -104,13 +96,13 @@ def _is_local(data: bytes, at: int, stop: int) -> bool:
 
 
 def _is_end(data: bytes, at: int, stop: int) -> bool:
-    if at + EOCD_LENGTH > len(data):
+    if at + records.EOCD_LENGTH > len(data):
         return False
-    end = Eocd._make(EOCD.unpack_from(data, at))
+    end = records.Eocd._make(records.EOCD.unpack_from(data, at))
     return (
         end.disk == end.directory_disk
         and end.disk_entries == end.entries
-        and at + EOCD_LENGTH + end.comment_length <= stop
-        and end.directory_size >= end.entries * CENTRAL_LENGTH
+        and at + records.EOCD_LENGTH + end.comment_length <= stop
+        and end.directory_size >= end.entries * records.CENTRAL_LENGTH
         and (end.entries > 0 or end.directory_size == 0)
     )

@@ -15,7 +15,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, NoReturn
 
 from s3unzip.finding import Finding
-from s3unzip.zipformat.directory.extras import EXTENDED_TIMESTAMP, UNICODE_PATH, ZIP64
+from s3unzip.zipformat.directory.extras import (
+    EXTENDED_TIMESTAMP,
+    UNICODE_PATH,
+    ZIP64,
+    read_dos_time,
+)
 from s3unzip.zipformat.directory.headers import CentralHeader, Columns, HeaderRun, Headers
 from s3unzip.zipformat.directory.judging import read_header
 from s3unzip.zipformat.directory.names import PLAIN_NAME
@@ -33,7 +38,6 @@ from s3unzip.zipformat.directory.records import (
     UNIX_HOSTS,
 )
 from s3unzip.zipformat.errors import RejectedError
-from s3unzip.zipformat.times import read_dos_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

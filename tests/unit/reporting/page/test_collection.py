@@ -22,9 +22,8 @@ from s3unzip.model import (
 )
 from s3unzip.reporting.page import Phase, timeline
 from s3unzip.reporting.page.collection import CODES, NAME_CHARS
-from s3unzip.reporting.page.data import SizeBin
+from s3unzip.reporting.page.data import SLOWEST, SizeBin
 from s3unzip.reporting.page.document import clip
-from s3unzip.reporting.page.tables import SLOWEST
 from tests.unit.reporting.page.samples import (
     BEGAN,
     DESTINATION,
