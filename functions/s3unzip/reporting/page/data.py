@@ -4,6 +4,9 @@ Times are seconds since the run began, sizes are bytes, money is US dollars. No 
 archive: `page.collection` bins, ranks and clips.
 The page's script reads these values as JSON; a list of bare numbers below is
 an `array_like` struct, in the order of its fields.
+
+The tables take one task or one member at a time, in bounded memory: a task takes 41 bytes, a member
+none. The report step reads the outcomes anyway and fills these tables at the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Extra fields (APPNOTE 4.5): splitting a block, and the three fields that are used."""
+"""Extra fields (APPNOTE 4.5), of which three are used, and MS-DOS times (APPNOTE 4.4.6)."""
 
 from __future__ import annotations
 
