@@ -15,12 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NoReturn
 
 from s3unzip.finding import Finding
-from s3unzip.zipformat.directory.extras import (
-    EXTENDED_TIMESTAMP,
-    UNICODE_PATH,
-    ZIP64,
-    read_dos_time,
-)
+from s3unzip.zipformat.directory import extras
 from s3unzip.zipformat.directory.headers import CentralHeader, Columns, HeaderRun, Headers
 from s3unzip.zipformat.directory.judging import read_header
 from s3unzip.zipformat.directory.names import PLAIN_NAME
@@ -58,7 +53,7 @@ _MAX_TIMES = 1 << 16
 
 # Flag bits 1 and 2 (compression effort), 3 (descriptor) and 11 (UTF-8) need no special care.
 _PLAIN_FLAGS = frozenset(a | b | c for a in (0, 2, 4, 6) for b in (0, 8) for c in (0, FLAG_UTF8))
-_MEANT_EXTRAS = (ZIP64, EXTENDED_TIMESTAMP, UNICODE_PATH)
+_MEANT_EXTRAS = (extras.ZIP64, extras.EXTENDED_TIMESTAMP, extras.UNICODE_PATH)
 # What Info-ZIP writes: an extended timestamp (5 bytes here), then Unix owners.
 _INFO_ZIP = Struct("<5si4s")
 _INFO_ZIP_LENGTH = 24
@@ -297,7 +292,7 @@ class DirectoryReader:
         if len(times) > _MAX_TIMES:
             times.clear()
         for stamp in set(stamps).difference(times):
-            times[stamp] = read_dos_time(stamp)
+            times[stamp] = extras.read_dos_time(stamp)
         dos = map(times.__getitem__, stamps)
         return [
             stamped if mtime is None else mtime for mtime, stamped in zip(mtimes, dos, strict=True)
