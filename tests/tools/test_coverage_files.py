@@ -108,7 +108,7 @@ os.wait()
 thread = threading.Thread(target=in_a_thread)
 thread.start()
 thread.join()
-subprocess.run([sys.executable, "-c", "import s3unzip.zipformat.times"], check=True)
+subprocess.run([sys.executable, "-c", "import s3unzip.zipformat.policy"], check=True)
 """
 
 
@@ -154,7 +154,7 @@ def test_forks_threads_and_exits_are_measured(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", IN_MANY_PLACES], env=variables, check=True)
     assert collect(tmp_path) == 3
     assert [path.name.split(".")[:2] for path in tmp_path.iterdir()] == [["data", "started"]]
-    names = ("version.py", "finding.py", "lazy.py", "zipformat/times.py")
+    names = ("version.py", "finding.py", "lazy.py", "zipformat/policy.py")
     assert {f"functions/s3unzip/{name}" for name in names} <= read_arcs(tmp_path).keys()
 
 

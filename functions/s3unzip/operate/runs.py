@@ -71,7 +71,8 @@ class DeployedRuns:
         self._machine = self.outputs["StateMachineArn"]
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
-        self._stores = S3Stores(self.work_location, access=access)
+        # The stores that the runs' records are in, and the operator's way to the rest.
+        self.stores = S3Stores(self.work_location, access=access)
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""
@@ -109,14 +110,9 @@ class DeployedRuns:
         return in_environment(self.environment, self._connections)
 
     @property
-    def stores(self) -> S3Stores:
-        """The stores that the runs' records are in, and the operator's way to the rest."""
-        return self._stores
-
-    @property
     def waiting(self) -> WaitingRuns:
         """The runs that wait for workers."""
-        return WaitingRuns(self._stores.run_store(FOLDER))
+        return WaitingRuns(self.stores.run_store(FOLDER))
 
     def explain_waiting(self) -> str:
         """Return what runs wait for; empty if none waits."""
@@ -129,16 +125,16 @@ class DeployedRuns:
     def _store(self, run: str) -> BundledRunStore:
         def read(name: str) -> bytes:
             folder, _, entry = name.partition("/")
-            return self._stores.run_store(folder).read(entry)
+            return self.stores.run_store(folder).read(entry)
 
-        return BundledRunStore(self._stores.run_store(run), read)
+        return BundledRunStore(self.stores.run_store(run), read)
 
     def recent(self, limit: int) -> Iterator[RunEntry]:
         """Yield runs, the latest first: executions (a retry by its own name) and others.
 
         A direct run that was handed over has an execution too.
         """
-        client, work = self._stores.session.control, self.work_location
+        client, work = self.stores.session.control, self.work_location
         refused = list_refusals(client, work, limit)
         direct = list_direct_runs(client, work, limit)
         runs = heapq.merge(
@@ -215,7 +211,7 @@ class DeployedRuns:
         if state is None:
             advice = "put the archive again, or try failed members again with s3unzip retry"
             raise NotFoundError(f"{run}: has no execution; {advice}")
-        RunRecords.open(self._stores, run).delete_stop()  # while stop.json exists, no task begins
+        RunRecords.open(self.stores, run).delete_stop()  # while stop.json exists, no task begins
         with asking("states:RedriveExecution"):
             try:
                 self._states.redrive_execution(executionArn=execution)
@@ -277,7 +273,7 @@ class DeployedRuns:
 
     def _last(self, run: str) -> tuple[str, str | None]:
         """Return ARN and state of the run's last execution: its latest retry, or its own."""
-        retries = reversed(RunRecords.open(self._stores, run).list_retries())
+        retries = reversed(RunRecords.open(self.stores, run).list_retries())
         for name in [*(f"{run}-{retry}" for retry in retries), run]:
             execution = f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
             state = self._describe(execution)
@@ -293,10 +289,10 @@ class DeployedRuns:
                 return None
 
     def _recorded_ids(self, name: str) -> list[str]:
-        found = list_folders(self._stores.session.control, self.work_location, name)
+        found = list_folders(self.stores.session.control, self.work_location, name)
         return [run for run in itertools.islice(found, MAX_RUNS) if not run.startswith("-")]
 
     def _direct_ids(self, name: str) -> list[str]:
         """Return the ids that begin with `name` of direct runs, which may have no records yet."""
-        entries = list_direct_runs(self._stores.session.control, self.work_location, MAX_RUNS)
+        entries = list_direct_runs(self.stores.session.control, self.work_location, MAX_RUNS)
         return [entry.id for entry in entries if entry.id.startswith(name)]

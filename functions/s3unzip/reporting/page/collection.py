@@ -1,6 +1,6 @@
 """Reduces a run's report and task reports to the values of its page.
 
-The constants below and those of `page.tables` and `page.timeline` bound the result for every
+The constants below and those of `page.data` and `page.timeline` bound the result for every
 archive. This module does not know HTML.
 """
 
