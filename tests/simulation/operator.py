@@ -39,7 +39,7 @@ class Operator:
         runs.environment = "simulated"
         runs.work_location = Location("s3", "work", "")
         runs._machine, runs._prefix = machine, ""
-        runs._stores = self._stores  # type: ignore[assignment]  # a store of the same ports
+        runs.stores = self._stores  # type: ignore[assignment]  # a store of the same ports
         runs._states = services.client("stepfunctions")
 
     def abort(self) -> None:
