@@ -3,9 +3,10 @@
 The commands are read from the page and typed into one terminal, the real CDK CLI
 among them. Not as on a user's machine: `S3UNZIP_ASSET` gives the CLI the package
 for its asset, because the functions run on this machine, whatever its processor,
-and their dependencies are on its `PYTHONPATH`. And CDK's own linter is off, which
-takes longer than all the rest of a synthesis. tests/infra/test_cdk_cli.py has the
-asset for Lambda and the linter.
+and their dependencies are on its `PYTHONPATH`. CDK's own linter is off, which
+takes longer than all the rest of a synthesis. And app.py runs once for each
+environment and settings, not once for each command: see tests/docs/synthesis.py.
+tests/infra/test_cdk_cli.py has the asset for Lambda, the linter and app.py itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from embedded.serve import serve
 from tests.docs.archives import make_archive
 from tests.docs.bare import make_checkout, make_machine
 from tests.docs.commands import ROOT, read_commands
+from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
 def test_every_command_of_the_page(tmp_path: Path, variables: dict[str, str]) -> None:
     """The page is followed literally to its end; what it deployed is gone then."""
     checkout = make_checkout(tmp_path / "checkout")
+    use_kept_syntheses(checkout, tmp_path / "syntheses")
     (checkout / "archive.zip").write_bytes(make_archive("archive.zip"))
     with Terminal(checkout, variables) as terminal:
         for command in read_commands(PAGE):

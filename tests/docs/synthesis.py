@@ -1,0 +1,55 @@
+"""Stands for app.py in the cdk.json of a test's checkout: makes each synthesis once.
+
+Run as ``python -m tests.docs.synthesis KEPT`` by the CDK CLI. A synthesis depends on the variables
+that the CLI sets, and on the asset. With those of an earlier command, this program copies what
+app.py wrote then from the folder KEPT. A synthesis takes 3 s of a processor, and the commands of
+docs/deploy.md need sixteen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OUTPUT = "CDK_OUTDIR"
+
+
+def use_kept_syntheses(checkout: Path, kept: Path) -> None:
+    """Make the CDK CLI in a checkout run this program; the syntheses are in `kept`."""
+    settings = json.loads((ROOT / "cdk.json").read_text())
+    settings["app"] = f".venv/bin/python -m {__name__} {kept}"
+    (checkout / "cdk.json").unlink()
+    (checkout / "cdk.json").write_text(json.dumps(settings))
+
+
+def name_synthesis() -> str:
+    """Return a name that two syntheses share if the CLI asks for the same."""
+    asked = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(("CDK_", "S3UNZIP_")) and name != OUTPUT
+    }
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+def main() -> int:
+    """Write the synthesis that the CLI asks for; return the exit code of app.py."""
+    folder = Path(sys.argv[1], name_synthesis())
+    output = Path(os.environ[OUTPUT])
+    if not folder.exists():
+        code = subprocess.run([sys.executable, "app.py"], check=False).returncode
+        if code:
+            return code
+        shutil.copytree(output, folder)
+    shutil.copytree(folder, output, dirs_exist_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
