@@ -18,6 +18,7 @@ from s3unzip.objects.existing import (
     is_member,
     is_same_object,
 )
+from s3unzip.objects.stored import read_stored
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
 from s3unzip.zipformat import Member
@@ -196,3 +197,22 @@ def test_an_object_is_still_the_one_that_was_written(
     calls = Calls(ManualClock(), 60.0, 4)
     assert is_same_object(outcome, bucket, calls) is same
     assert not is_same_object(replace(outcome, key="gone"), bucket, calls)
+
+
+@pytest.mark.parametrize(
+    ("body", "crc"),
+    [
+        (GZIPPED, crc32(BODY)),
+        (GZIPPED[:-1], None),
+        (GZIPPED + b"more", None),
+        (BODY, None),
+    ],
+    ids=["whole", "cut short", "with a rest", "plain"],
+)
+def test_a_gzip_file_is_read_to_its_end(body: bytes, crc: int | None) -> None:
+    """Only a file that is one whole stream has the CRC-32 of its content."""
+    bucket = MemoryBucket()
+    bucket.put("k", body, ObjectFacts("text/plain", {}), if_absent=False)
+    assert read_stored(bucket, "k", is_gzip=True) == StoredObject("k", len(body), crc)
+    assert read_stored(bucket, "k", is_gzip=False) == StoredObject("k", len(body), crc32(body))
+    assert read_stored(bucket, "nothing", is_gzip=True) is None

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from s3unzip import rates
 from s3unzip.model import Task, TaskKind
 from s3unzip.planning.cutting import (
+    INLINE_SPARE,
     TASK_OVERHEAD,
     TaskCutter,
     Totals,
+    _inline_share,
     choose_concurrency,
     large_seconds,
     order_tasks,
@@ -229,3 +232,15 @@ def test_split_members_are_counted() -> None:
         TaskKind.COPY: 2,
         TaskKind.BATCH: 1,
     }
+
+
+def test_batches_are_cut_for_an_inline_map_where_it_is_sooner() -> None:
+    """Up to what a Distributed Map takes to start and end; and only if there are the workers."""
+    tuning = replace(Tuning(), batch_min_seconds=2.0)
+    limit = 2.0 + rates.MAP_START_SECONDS + rates.MAP_END_SECONDS
+    seconds = limit * rates.MAP_INLINE_AT_ONCE / INLINE_SPARE
+    assert _inline_share(seconds, tuning) == pytest.approx(limit)
+    assert _inline_share(seconds * 1.01, tuning) == 0.0
+    few = rates.MAP_INLINE_AT_ONCE - 1
+    for change in ({"max_workers": few}, {"max_inline_tasks": few}):
+        assert _inline_share(seconds / 2, replace(tuning, **change)) == 0.0

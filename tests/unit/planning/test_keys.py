@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, Options, Request
 from s3unzip.objects.globs import compile_glob
-from s3unzip.planning.keys import parse_template
+from s3unzip.planning.keys import KeyTemplate, parse_template
 from s3unzip.planning.selection import selector
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -158,3 +158,20 @@ def test_a_wrong_field_is_told_with_the_right_ones() -> None:
     )
     with pytest.raises(UsageError, match=r"known: archive_dir, .*bucket, .*member, name, stem"):
         parse_template(request)
+
+
+@pytest.mark.parametrize(
+    ("template", "path", "wanted"),
+    [
+        (KeyTemplate("out/", "{member}", {}), "a/b/", "out/a/b"),
+        (KeyTemplate("out/", "{member}", {}, strip=1), "a/b/", "out/b"),
+        (KeyTemplate("out/", "{member}", {}, strip=1), "a/b/c/", "out/b/c"),
+        (KeyTemplate("out/", "{member}", {}, strip=1), "a/", None),
+        (KeyTemplate("out/", "{name}", {}), "a/b/", None),
+    ],
+)
+def test_folders_have_keys_where_their_members_have(
+    template: KeyTemplate, path: str, wanted: str | None
+) -> None:
+    """A folder that is left out, or that no key names, has none."""
+    assert template.folder_key(path) == wanted

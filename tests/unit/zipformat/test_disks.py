@@ -156,6 +156,13 @@ def test_members_that_begin_on_no_disk(central: dict[str, int]) -> None:
     assert read_parts(parts).code == "multi-disk"
 
 
+def test_members_that_begin_where_a_disk_ends() -> None:
+    """The first byte after a disk is on the next one, whose number the header must have."""
+    parts = build_split(ENTRIES[0], ENTRIES[2], sizes=[150])
+    moved = replace(ENTRIES[0], central={"offset": len(parts[0])})
+    assert read_parts(build_split(moved, ENTRIES[2], sizes=[150])).code == "multi-disk"
+
+
 def test_a_disk_number_in_the_zip64_field() -> None:
     """The number of the disk may be in the ZIP64 field, after its sentinel."""
     field = extra(0x0001, struct.pack("<I", 1))
