@@ -31,6 +31,7 @@ NAMES = (
     "forecast",
     "burst",
     "burst-simulated",
+    "backlog",
     "hostile",
     "start",
 )
