@@ -90,8 +90,13 @@ class Site(DeployedRuns):
         self.ended = False
         self.sent = 0
         self._archives = archives
-        self._bucket = Archives()
-        self._folder = folder
+        bucket = Archives()
+        there: Any = SimpleNamespace(
+            source=lambda _: bucket,
+            destination=MemoryStores().destination,
+            run_store=lambda run, _=None: FolderRunStore(folder, run),
+        )
+        self.stores = there
         self._report = Report("", Verdict.COMPLETED, SOURCE, None, SOURCE, Options(), cost=0.0)
 
     def client(self, service: str) -> Any:
@@ -110,15 +115,6 @@ class Site(DeployedRuns):
     def planner_variables(self) -> dict[str, str]:
         """Return the variables of the plan function."""
         return VARIABLES
-
-    @property
-    def stores(self) -> Any:
-        """The archives, and records in files."""
-        return SimpleNamespace(
-            source=lambda _: self._bucket,
-            destination=MemoryStores().destination,
-            run_store=lambda run, _=None: FolderRunStore(self._folder, run),
-        )
 
     def records(self, run: str) -> RunRecords:
         """Return the records of a run: its report, if it has ended."""
