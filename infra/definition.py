@@ -17,6 +17,11 @@
                                       |                                 ^
                                       +-> wait -------------------------+
 
+Where a Distributed Map scans, and all scans and slices have a worker at once, "Scan and slices" (a
+Parallel state) comes before Link: the Map over the slices starts with that over the scans, and its
+children wait for the link step without a worker. If all is linked in time, Link and the second Map
+are left out.
+
 Extract and the scans of split members run at the same time, so small members do not wait until a
 huge one is scanned and linked. Each has its share of the run's workers. No worker waits for another
 one, so no number of free workers makes a deadlock.
@@ -34,13 +39,14 @@ redrive").
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 
 from infra.maps import WRITER_FLAG, Items, make_inline_map, make_map
-from infra.retries import retry_step
+from infra.retries import SCAN_SECONDS, retry_step
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -57,8 +63,11 @@ SETTLED = ("verdict", *LINKED)
 class Definition:
     """Makes the states, as constructs of `scope`; `start` is the first one."""
 
-    def __init__(self, scope: Construct, environment: Environment, functions: Functions) -> None:
+    def __init__(
+        self, scope: Construct, environment: Environment, functions: Functions, linked: str
+    ) -> None:
         self._scope = scope
+        self._linked = linked  # ARN of the objects that say that a run's members are linked
         self._functions = functions
         self._timeouts = environment.functions
         enabled: bool = True
@@ -142,12 +151,43 @@ class Definition:
         slices = self._extraction("slices", "$.slices_at_once")
         extract = self._map_of_either_kind("Extract slices", slices, end)
         scans = self._scanning("scan")
-        scan = self._map_of_either_kind("Scan", scans, self._link_until_scanned(extract))
+        link = self._link_until_scanned(extract)
+        scan = self._map_of_either_kind("Scan", scans, link)
+        overlap = sfn.Condition.and_(
+            sfn.Condition.is_present("$.overlap"),
+            sfn.Condition.boolean_equals("$.overlap", True),  # noqa: FBT003 - CDK's
+        )
         return (
             sfn.Choice(self._scope, "Any split members?")
+            .when(overlap, self._scan_beside_slices(link, end))
             .when(sfn.Condition.number_greater_than("$.split_members", 0), scan)
             .otherwise(sfn.Succeed(self._scope, "No split members"))
         )
+
+    def _scan_beside_slices(self, link: sfn.IChainable, end: sfn.IChainable) -> sfn.Parallel:
+        """Return what starts scans, link and slices at the same time.
+
+        The link step waits for the scans, and the slices for the link step, so none of them waits
+        for the end of another one's Map, which takes seconds. The children of slices wait without
+        a worker, so scans find one however few there are. If the scans take too long, the slices
+        end without work, and everything goes on as if they had not started.
+        """
+        scope = self._scope
+        slices = replace(self._extraction("slices", "$.slices_at_once"), linked=self._linked)
+        more: dict[str, object] = {"patience": SCAN_SECONDS}
+        together = sfn.Parallel(
+            scope,
+            "Scan and slices",
+            result_selector={f"{field}.$": f"$[1].linked.{field}" for field in LINKED},
+            result_path="$.linked",
+        )
+        together.branch(
+            make_map(scope, "Scan beside", self._scanning("scan")),
+            self._step("Link when scanned", self._functions.link, "linked", more),
+            make_map(scope, "Slices when linked", slices),
+        )
+        together.next(self._nothing_left("Linked in time?", "linked", end, link))
+        return together
 
     def _map_of_either_kind(self, name: str, items: Items, after: sfn.IChainable) -> sfn.Choice:
         """Return the choice between an inline and a Distributed Map; both go on with `after`."""

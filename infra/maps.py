@@ -21,7 +21,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 
-from infra.retries import retry_inline_worker, retry_worker
+from infra.retries import retry_inline_worker, retry_worker, wait_for_link
 from s3unzip import run_files
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Without this flag CDK silently drops result_writer_v2.
 WRITER_FLAG = "@aws-cdk/aws-stepfunctions:useDistributedMapResultWriterV2"
+WAITED_FOR = {"bucket.$": "$.work.bucket", "linked.$": "$.work.linked"}
 LINES = ("scan", "rescan", "plan", "whole", "slices", "redo")  # objects that a Map reads
 
 
@@ -52,6 +53,7 @@ class Items:
     timeout: int  # time limit of the worker, in seconds
     concurrency: str  # the path of the number of concurrent children
     tolerated: int = 100  # tolerated percentage of failed children
+    linked: str | None = None  # ARN of the objects that children wait for; None: they do not wait
 
 
 def make_map(scope: Construct, name: str, items: Items) -> sfn.DistributedMap:
@@ -65,7 +67,7 @@ def make_map(scope: Construct, name: str, items: Items) -> sfn.DistributedMap:
             bucket_name_path=sfn.JsonPath.string_at("$.work.bucket"),
             key=sfn.JsonPath.string_at(f"$.work.{items.lines}"),
         ),
-        item_selector=_selected(items),
+        item_selector=_selected(items) | (WAITED_FOR if items.linked else {}),
         max_concurrency_path=items.concurrency,
         tolerated_failure_percentage=items.tolerated,
         # COMPACT: only the outputs of children, so `{}` for each task that succeeded.
@@ -79,11 +81,35 @@ def make_map(scope: Construct, name: str, items: Items) -> sfn.DistributedMap:
         result_path=sfn.JsonPath.DISCARD,
     )
     # The start time of the child, which lives 300 s.
-    task = _work(scope, f"{name} one", items, {"entered.$": "$$.State.EnteredTime"})
+    entered = "$$.Execution.StartTime" if items.linked else "$$.State.EnteredTime"
+    task = _work(scope, f"{name} one", items, {"entered.$": entered})
     nobody = sfn.Pass(scope, f"{name} one: no free worker", output_path=sfn.JsonPath.DISCARD)
     retry_worker(task, items.timeout, nobody)
-    state.item_processor(task)
+    state.item_processor(_await_link(scope, name, items.linked, task) if items.linked else task)
     return state
+
+
+def _await_link(
+    scope: Construct, name: str, linked: str, work: tasks.LambdaInvoke
+) -> tasks.CallAwsService:
+    """Return the state that goes on with `work` when the run's members are linked.
+
+    It needs no worker while it waits. A child that waited too long ends without a failure.
+    """
+    look = tasks.CallAwsService(
+        scope,
+        f"{name} one: linked?",
+        service="s3",
+        action="headObject",
+        parameters={"Bucket.$": "$.bucket", "Key.$": "$.linked"},
+        iam_action="s3:GetObject",
+        iam_resources=[linked],
+        result_path=sfn.JsonPath.DISCARD,
+    )
+    late = sfn.Pass(scope, f"{name} one: not linked in time", output_path=sfn.JsonPath.DISCARD)
+    wait_for_link(look, late)
+    look.next(work)
+    return look
 
 
 def make_inline_map(scope: Construct, name: str, items: Items) -> sfn.Map:

@@ -30,7 +30,7 @@ WILDCARDS = (
         r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject"
         r"|ListMultipartUploadParts|DeleteObjectVersion|PutObjectTagging|GetObjectTagging"
         r"|(Get|Put)ObjectVersionTagging)",
-        r"(?!\*).+/\*|(?!\*).+/runs/\*(/(scan|rescan|plan|whole|slices|redo)\.jsonl)?",
+        r"(?!\*).+/\*|(?!\*).+/runs/\*(/((scan|rescan|plan|whole|slices|redo)\.jsonl|link\.json))?",
         "Keys below a prefix have no ARNs of their own before they exist; the bucket and the "
         "prefix are exact.",
     ),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from aws_cdk import aws_stepfunctions as sfn
 
+from s3unzip import rates
 from s3unzip.errors import (
     AccessDeniedError,
     DeadlineError,
@@ -30,6 +31,8 @@ FINAL = (AccessDeniedError, NotFoundError, RunStoppedError, StoreFullError, Usag
 # Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
 THROTTLED = "Lambda.TooManyRequestsException"
 POLL_SECONDS = 5  # maximum delay of a child that waits for a free worker
+WAIT_SECONDS = 90  # that a slice waits for the link step, of the 300 s of its child
+SCAN_SECONDS = 60  # that the link step waits for scans which run beside it
 STEP_POLL_SECONDS = 300  # maximum delay of link and report
 STEP_ATTEMPTS = 1_000  # about 40 hours with full jitter
 
@@ -49,6 +52,20 @@ def retry_inline_worker(task: tasks.LambdaInvoke, timeout: int, left: sfn.IChain
     """Retry a task of an inline Map as that of an Express child; after any error go to `left`."""
     _retry_work(task, timeout)
     task.add_catch(left, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
+
+
+def wait_for_link(task: tasks.CallAwsService, late: sfn.IChainable) -> None:
+    """Ask again each second, with no worker; after `WAIT_SECONDS` end the child as `late`.
+
+    Any error means "not yet": S3 answers 403 and not 404 if the role may not list the bucket.
+    """
+    task.add_retry(
+        errors=[sfn.Errors.TASKS_FAILED],
+        interval=cdk.Duration.seconds(rates.SLICE_POLL_SECONDS),
+        max_attempts=WAIT_SECONDS,
+        backoff_rate=1,
+    )
+    task.add_catch(late, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
 
 
 def retry_step(task: tasks.LambdaInvoke) -> None:

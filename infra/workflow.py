@@ -36,12 +36,15 @@ class Workflow(Construct):
         self, scope: Construct, *, environment: Environment, storage: Storage, functions: Functions
     ) -> None:
         super().__init__(scope, "Workflow")
+        linked = storage.work.arn_for_objects(
+            f"{environment.work.prefix}runs/*/{run_files.LINK_COST}"
+        )
         self.state_machine = sfn.StateMachine(
             self,
             "Runs",
             comment="One extraction of one archive; its name is the run's id",
             definition_body=sfn.DefinitionBody.from_chainable(
-                Definition(self, environment, functions).start
+                Definition(self, environment, functions, linked).start
             ),
             state_machine_type=sfn.StateMachineType.STANDARD,
             timeout=cdk.Duration.days(RUN_DAYS),

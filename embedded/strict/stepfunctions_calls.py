@@ -1,7 +1,7 @@
 """What a state machine does in other services goes through `as_role`, one function for all.
 
 AWS makes these calls as the state machine's role: lambda:InvokeFunction of a task,
-s3:GetObject of an ItemReader, s3:PutObject of a ResultWriter, states:StartExecution of
+s3:GetObject of an ItemReader or a HEAD, s3:PutObject of a ResultWriter, states:StartExecution of
 a Distributed Map. A rule on rights replaces `as_role` in this module by a function that
 raises `DeniedError` first.
 https://docs.aws.amazon.com/step-functions/latest/dg/iam-policies-eg-dist-map.html

@@ -146,12 +146,19 @@ LOG_BYTES = 1_500  # an invocation
 # tasks of inline Maps come on top.
 TRANSITIONS = 10
 TRANSITIONS_SPLIT = 16
+TRANSITIONS_OVERLAP = 15  # with slices that wait beside the scans
 
 # Memory of the plan function in the environments that are shipped: a direct run is priced by it.
 DIRECT_MEMORY_MB = 704
 
 # PUTs of a direct run besides the members': the claim, the records, the report.
 DIRECT_WRITES = 3
+
+# How often the slices that wait ask for the link, by HEAD: the shortest interval of a Retry
+# ("IntervalSeconds ... a positive integer").
+# https://docs.aws.amazon.com/step-functions/latest/dg/concepts-error-handling.html
+SLICE_POLL_SECONDS = 1
+LINK_POLL_SECONDS = 0.5  # how often the link step lists the scans that are done
 
 # --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------
 

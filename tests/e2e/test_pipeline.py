@@ -402,7 +402,8 @@ def test_huge_members_go_through_the_state_machine(
 ) -> None:
     """The archive of 6 GB at a hundredth: scanned, linked, extracted in slices, copied, settled.
 
-    By inline Maps, and by Distributed Maps where these are switched off.
+    By inline Maps, and by Distributed Maps where these are switched off: then slices wait beside
+    the scans. On a slow machine they may wait in vain, and another Map extracts them.
     """
     path, key = tmp_path / "huge.zip", f"inline-{inline}/huge.zip"
     large = write_archive(path, 0.01)
@@ -412,8 +413,9 @@ def test_huge_members_go_through_the_state_machine(
         report = pipeline.wait(key)
     run = pipeline.find_run(key)
     assert run is not None
-    assert labels_of_maps(pipeline, run) == (
-        set() if inline else {"Extract", "Scan", "Extractslices"}
+    labels = labels_of_maps(pipeline, run)
+    assert labels - {"Rescan", "Extractslices"} == (
+        set() if inline else {"Extract", "Scanbeside", "Sliceswhenlinked"}
     )
     summary = pipeline.summary(run)
     assert summary is not None

@@ -7,6 +7,7 @@ rules and destinations are in tests/strict/test_rights.py.
 from __future__ import annotations
 
 import json
+import random
 import socket
 import time
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Run
 
 WORKERS = 12
+MIB = 1024**2
 TUNING = {"max_direct_members": 0, "max_inline_tasks": 0}  # Distributed Maps
 SHORT_TAIL = {Variable.TUNING.value: json.dumps({**TUNING, "tail_bytes": 300})}
 
@@ -119,6 +121,22 @@ def less(document: dict[str, Any], action: str) -> list[dict[str, Any]]:
 def test_the_shipped_role_is_enough(guarded: DeployedPipeline) -> None:
     """With the shipped role, a run succeeds."""
     assert run_to_its_end(guarded, "enough.zip") == "SUCCEEDED"
+
+
+def test_slices_wait_with_the_shipped_role(guarded: DeployedPipeline) -> None:
+    """The role may look for the link: the slices that wait are extracted, by no other Map."""
+    tuning = {"split_from": 2 * MIB, "segment_bytes": 2 * MIB, "part_bytes": 5 * MIB}
+    tuning |= {"max_direct_members": 0, "max_inline_tasks": 0}
+    content = random.Random(14).randbytes(6 * MIB).hex().encode()
+    with with_variables(guarded, "plan", {Variable.TUNING.value: json.dumps(tuning)}):
+        guarded.put("slices.zip", build(Entry("large.txt", content, DEFLATE)))
+        report = guarded.wait("slices.zip")
+    assert (report.extracted, report.failed, report.missing) == (1, 0, 0)
+    states, machine = guarded.client("stepfunctions"), guarded.outputs["StateMachineArn"]
+    execution = f"{machine.replace(':stateMachine:', ':execution:')}:{report.run}"
+    maps = states.list_map_runs(executionArn=execution)["mapRuns"]
+    labels = {one["mapRunArn"].split("/")[1].split(":")[0] for one in maps}
+    assert labels == {"Extract", "Scanbeside", "Sliceswhenlinked"}
 
 
 @pytest.mark.parametrize(

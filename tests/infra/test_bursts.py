@@ -32,6 +32,8 @@ class Run:
     tasks: int  # of whole members, and one slice for each scan
     scans: int = 0
     inline: bool = False  # whether the input has the lists
+    overlap: bool = False  # whether slices wait beside the scans
+    linked: bool = False
     chance: float = 1.0  # of an invocation to find a worker
     broken: set[int] = field(default_factory=set)  # tasks and scans that fail
     done: set[int] = field(default_factory=set)
@@ -45,6 +47,7 @@ class Run:
         functions: dict[str, Callable[[Payload], Payload]] = {
             "FunctionsExtract.Arn": self._extract,
             "FunctionsLink.Arn": self._link,
+            "s3:headObject": self._look,
             "FunctionsReport.Arn": self._report,
         }
         return Walker(made.definition(), functions, self.lines)
@@ -54,9 +57,10 @@ class Run:
         """What the plan function hands over."""
         return {
             "run": {},
-            "work": KEYS,
+            "work": {**KEYS, "bucket": "work", "linked": "link.json"},
             "inline": self._lists if self.inline else {},
             "split_members": self.scans,
+            "overlap": self.overlap,
         }
 
     @property
@@ -83,7 +87,14 @@ class Run:
     def _link(self, event: Payload) -> Payload:
         left = [] if event.get("anyway") else sorted(set(range(-self.scans, 0)) - self.scanned)
         self.lines["rescan.jsonl"] = left
+        self.linked = not left
         return _round(left, event)
+
+    def _look(self, parameters: Payload) -> Payload:
+        assert parameters == {"Bucket": "work", "Key": "link.json"}
+        if not self.linked:
+            raise NamedError("S3.NoSuchKeyException")
+        return {}
 
     def _report(self, event: Payload) -> Payload:
         left = sorted(set(range(self.tasks + self.scans)) - self.done)
@@ -134,6 +145,28 @@ def test_a_scan_that_fails_is_not_waited_for(dev: Synthesized) -> None:
     walker.run(run.input)
     assert walker.visited.count("Rescan") == 1
     assert "Link anyway" in walker.visited
+    assert len(run.done) == 8
+
+
+@pytest.mark.parametrize("chance", [1.0, 0.3])
+def test_slices_that_wait_need_no_second_round(dev: Synthesized, chance: float) -> None:
+    """If all scans find a worker, slices follow at once; else they are extracted as without it."""
+    run = Run(tasks=3, scans=40, chance=chance, overlap=True)
+    walker = run.walker(dev)
+    walker.run(run.input)
+    assert walker.visited[-1] == "Done"
+    assert (len(run.done), len(run.scanned)) == (43, 40)
+    assert ("Link" in walker.visited) == ("Extract slices" in walker.visited) == (chance < 1.0)
+    if chance == 1.0:
+        assert len(walker.visited) == rates.TRANSITIONS_OVERLAP
+
+
+def test_a_scan_beside_slices_that_fails(dev: Synthesized) -> None:
+    """The link step does not wait for ever; the other scans are used as without an overlap."""
+    run = Run(tasks=3, scans=5, broken={-1}, overlap=True)
+    walker = run.walker(dev)
+    walker.run(run.input)
+    assert {"Scan and slices", "Link", "Rescan", "Link anyway"} <= set(walker.visited)
     assert len(run.done) == 8
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from infra.maps import LINES
 from infra.reasons import resources_of
+from infra.retries import WAIT_SECONDS
 from infra.workflow import RUN_DAYS
 from s3unzip import errors
 from s3unzip.aws_lambda.executions import MAX_INPUT
+from s3unzip.planning.lists import MAX_OVERLAP_SECONDS
 from s3unzip.runs.rounds import MAX_WAIT, next_round
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, Tuning
 from tests.infra.templates import listed
@@ -33,8 +35,11 @@ WORKERS = {
     "Rescan": "extract",
     "Extract": "extract",
     "Extract slices": "extract",
+    "Scan beside": "extract",
+    "Slices when linked": "extract",
     "Redo": "extract",
 }
+WAITING = "Slices when linked"  # its children wait for the link step
 INLINE = {"Scan inline", "Extract inline", "Extract slices inline"}
 # An iteration of an inline Map: started, task entered, task exited, the state for what is left
 # entered and exited, succeeded; an attempt: scheduled, started, ended.
@@ -64,6 +69,16 @@ def maps_of(made: Synthesized, *, inline: bool = False) -> dict[str, dict[str, A
     }
 
 
+def work_of(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the task of a Map's child that calls a function."""
+    (task,) = (
+        one
+        for one in state["ItemProcessor"]["States"].values()
+        if one["Type"] == "Task" and "FunctionName" in one["Parameters"]
+    )
+    return dict(task)
+
+
 def test_definition_is_the_one_on_record(dev: Synthesized) -> None:
     """A change of the state machine shows in its snapshot (UPDATE_SNAPSHOTS=1 writes it)."""
     text = json.dumps(dev.definition(), indent=2) + "\n"
@@ -90,10 +105,12 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
 def test_retries_back_off_with_jitter(dev: Synthesized) -> None:
     """Every task that is tried again waits longer each time, and not in step with others."""
     tasks = [(name, s) for name, s in each_state(dev.definition()) if s["Type"] == "Task"]
-    assert len(tasks) == 14
-    for _, task in tasks:
+    assert len(tasks) == 18
+    for name, task in tasks:
         for retry in task["Retry"]:
-            if retry["MaxAttempts"]:
+            if name.endswith(": linked?"):  # all slices begin at the same time anyway
+                assert (retry["IntervalSeconds"], retry["BackoffRate"]) == (1, 1)
+            elif retry["MaxAttempts"]:
                 assert retry["JitterStrategy"] == "FULL"
                 assert retry["BackoffRate"] > 1
 
@@ -109,9 +126,9 @@ def test_maps_read_lines_and_keep_nothing(dev: Synthesized) -> None:
         assert state["ResultPath"] is None
         assert "MaxConcurrencyPath" in state
     tolerated = {name: state.get("ToleratedFailurePercentage") for name, state in maps.items()}
-    assert tolerated["Extract"] == tolerated["Extract slices"] == tolerated["Scan"] == 100
-    assert not tolerated["Redo"]
-    assert not tolerated["Rescan"]
+    assert not tolerated.pop("Redo")
+    assert not tolerated.pop("Rescan")
+    assert set(tolerated.values()) == {100}
 
 
 def test_short_lists_go_through_inline_maps(dev: Synthesized) -> None:
@@ -138,8 +155,7 @@ def test_an_inline_map_tolerates_every_failure(dev: Synthesized) -> None:
         (caught,) = task["Catch"]
         assert caught["ErrorEquals"] == ["States.ALL"]
         assert iteration["States"][caught["Next"]]["Type"] == "Pass"
-        child = maps_of(dev)[name.removesuffix(" inline")]["ItemProcessor"]
-        assert task["Retry"] == child["States"][child["StartAt"]]["Retry"]
+        assert task["Retry"] == work_of(maps_of(dev)[name.removesuffix(" inline")])["Retry"]
         assert "entered.$" not in task["Parameters"]["Payload"]  # no child, no end of it
         for end in (one for one in iteration["States"].values() if one.get("End")):
             assert end["OutputPath"] is None
@@ -151,13 +167,13 @@ def test_no_result_is_too_large_for_a_state(dev: Synthesized) -> None:
     Without a ResultWriter the result of a Map is an array of what all children
     returned, and the execution dies when that is more than 256 KiB.
     """
-    for state in maps_of(dev).values():
+    for name, state in maps_of(dev).items():
         writer = state["ResultWriter"]
         assert writer["Resource"].endswith(":states:::s3:putObject")
         assert writer["Parameters"] == {"Bucket.$": "$.work.bucket", "Prefix.$": "$.work.maps"}
         assert writer["WriterConfig"] == {"OutputType": "JSONL", "Transformation": "COMPACT"}
         ends = [s for s in state["ItemProcessor"]["States"].values() if s.get("End")]
-        assert len(ends) == 2
+        assert len(ends) == (3 if name == WAITING else 2)
         for end in ends:
             assert end["OutputPath"] is None  # {}
 
@@ -165,8 +181,7 @@ def test_no_result_is_too_large_for_a_state(dev: Synthesized) -> None:
 def test_a_throttled_child_does_not_fail(dev: Synthesized) -> None:
     """A child without a free worker succeeds in time, and a later round repeats its task."""
     for name, state in maps_of(dev).items():
-        child = state["ItemProcessor"]
-        task = child["States"][child["StartAt"]]
+        child, task = state["ItemProcessor"], work_of(state)
         (caught,) = task["Catch"]
         assert caught["ErrorEquals"] == [THROTTLED]
         assert child["States"][caught["Next"]]["Type"] == "Pass"
@@ -175,16 +190,19 @@ def test_a_throttled_child_does_not_fail(dev: Synthesized) -> None:
             min(retry["MaxDelaySeconds"], retry["IntervalSeconds"] * retry["BackoffRate"] ** n)
             for n in range(retry["MaxAttempts"])
         ]
-        timeout = dev.properties("AWS::Lambda::Function", f"Functions{WORKERS[name].title()}")
-        assert sum(waits) + timeout["Timeout"] <= EXPRESS_SECONDS - EXPRESS_END
+        made = dev.properties("AWS::Lambda::Function", f"Functions{WORKERS[name].title()}")
+        work = made["Timeout"]
+        if name == WAITING:  # only short slices wait
+            work = MAX_OVERLAP_SECONDS + WAIT_SECONDS
+        assert sum(waits) + work <= EXPRESS_SECONDS - EXPRESS_END
 
 
 def test_a_worker_knows_when_its_child_ends(dev: Synthesized) -> None:
     """Each worker gets the start time of its child, and is not retried after the child's end."""
-    for state in maps_of(dev).values():
-        child = state["ItemProcessor"]
-        task = child["States"][child["StartAt"]]
-        assert task["Parameters"]["Payload"]["entered.$"] == "$$.State.EnteredTime"
+    for name, state in maps_of(dev).items():
+        task = work_of(state)
+        first = "$$.Execution.StartTime" if name == WAITING else "$$.State.EnteredTime"
+        assert task["Parameters"]["Payload"]["entered.$"] == first
         (final,) = (one for one in task["Retry"] if "DeadlineError" in one["ErrorEquals"])
         assert final["MaxAttempts"] == 0
 
@@ -250,6 +268,26 @@ def test_small_members_do_not_wait_for_huge_ones(dev: Synthesized) -> None:
     assert work["Next"] == "Report"
 
 
+def test_slices_wait_for_the_link_step_without_a_worker(dev: Synthesized) -> None:
+    """Their children ask S3 each second; one that waited too long ends without a failure."""
+    states = states_of(dev)
+    together = states["Scan and slices"]
+    scans, link, slices = together["Branches"]
+    assert (scans["StartAt"], slices["StartAt"]) == ("Scan beside", WAITING)
+    child = slices["States"][WAITING]["ItemProcessor"]
+    look = child["States"][child["StartAt"]]
+    assert look["Resource"].endswith(":aws-sdk:s3:headObject")
+    assert child["States"][look["Next"]] == work_of(slices["States"][WAITING])
+    (retry,), (caught,) = look["Retry"], look["Catch"]
+    assert (retry["ErrorEquals"], caught["ErrorEquals"]) == (["States.TaskFailed"], ["States.ALL"])
+    assert child["States"][caught["Next"]]["Type"] == "Pass"
+    # The link step waits less for the scans than the slices for the link step.
+    patience = link["States"]["Link when scanned"]["Parameters"]["Payload"]["patience"]
+    assert patience < retry["MaxAttempts"] * retry["IntervalSeconds"] == WAIT_SECONDS
+    (linked,) = states["Linked in time?"]["Choices"]
+    assert (linked["Next"], states["Linked in time?"]["Default"]) == ("Slices extracted", "Link")
+
+
 def test_rounds_fit_into_the_history(dev: Synthesized) -> None:
     """Of seven days full of rounds the history has room, after inline Maps with every retry."""
     attempts = max(
@@ -275,7 +313,7 @@ def test_children_outlive_their_function(dev: Synthesized) -> None:
 
 
 def test_state_machine_has_exact_rights_in_the_work_bucket(dev: Synthesized) -> None:
-    """It reads the six objects that Maps need, and writes results below a run's folder."""
+    """It reads what Maps need, looks for the link, and writes results below a run's folder."""
     rights = {
         (action, resource)
         for statement in dev.statements("WorkflowRunsRole")
@@ -287,6 +325,7 @@ def test_state_machine_has_exact_rights_in_the_work_bucket(dev: Synthesized) -> 
     runs = f"<{work}.Arn>/runs/*"
     assert rights == {
         *(("s3:GetObject", f"{runs}/{name}.jsonl") for name in LINES),
+        ("s3:GetObject", f"{runs}/link.json"),
         ("s3:GetObject", f"{runs}/maps/*"),
         ("s3:PutObject", f"{runs}/maps/*"),
         ("s3:ListMultipartUploadParts", f"{runs}/maps/*"),

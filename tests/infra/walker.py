@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.paths import choose, fill, look
+from tests.simulation.paths import choose, fill, follow, look, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ CONTEXT = {
     "Execution.Name": "run",
     "StateMachine.Id": "machine",
     "State.EnteredTime": "2026-01-01T00:00:00Z",
+    "Execution.StartTime": "2026-01-01T00:00:00Z",
 }
 
 
@@ -54,24 +55,25 @@ class Walker:
         """Walk to the end, from the first state or from the one that a redrive enters."""
         self._walk(self.definition, data, state)
 
-    def _walk(self, machine: Payload, data: Payload, state: str | None = None) -> None:
-        """Walk through a machine, or a branch of one, to its end."""
-        name = state or str(machine["StartAt"])
+    def _walk(self, machine: Payload, data: Payload, state: str | None = None) -> Payload:
+        """Walk through a machine, or a branch of one, to its end; return its output."""
+        following: str | None = state or str(machine["StartAt"])
         states = machine["States"]
-        while True:
+        while following is not None:
+            name = following
             self.visited.append(name)
             one = states[name]
             if one["Type"] == "Succeed":
-                return
+                break
             try:
-                name, data = self._step(one, data)
+                following, data = self._step(one, data)
             except NamedError as error:
-                caught = _catch(one, error)
-                if caught is None:
+                following = _catch(one, error)
+                if following is None:
                     raise FailedExecutionError(name, data) from error
-                name = caught
+        return data
 
-    def _step(self, state: Payload, data: Payload) -> tuple[str, Payload]:
+    def _step(self, state: Payload, data: Payload) -> tuple[str | None, Payload]:
         match state["Type"]:
             case "Choice":
                 return choose(state, data), data
@@ -80,38 +82,46 @@ class Walker:
             case "Map":
                 self._map(state, data)
             case "Parallel":  # one branch after the other
-                for branch in state["Branches"]:
-                    self._walk(branch, data)
+                outputs = [self._walk(branch, data) for branch in state["Branches"]]
+                if "ResultSelector" in state:
+                    data = select(state, outputs, data)
             case "Task" if state.get("OutputPath") == "$.Payload":
                 return str(state["Next"]), self._invoke(state, data)
             case "Task":
-                answer = self._invoke(state, data)
-                selected = {
-                    key.removesuffix(".$"): look(path, {"Payload": answer})
-                    for key, path in state["ResultSelector"].items()
-                }
-                data = {**data, state["ResultPath"].removeprefix("$."): selected}
-        return str(state["Next"]), data
+                data = select(state, {"Payload": self._invoke(state, data)}, data)
+        return follow(state), data
 
     def _map(self, state: Payload, data: Payload) -> None:
         if "ItemsPath" in state:
             items = look(state["ItemsPath"], data)
         else:
             items = self.lines[look(state["ItemReader"]["Parameters"]["Key.$"], data)]
-        child = state["ItemProcessor"]
-        task = child["States"][child["StartAt"]]
         failed = 0
         for item in items:
             values = fill(state["ItemSelector"], data, {**CONTEXT, "Map.Item.Value": item})
-            try:
-                self._invoke(task, values)
-            except NamedError as error:
-                failed += _catch(task, error) is None
+            failed += not self._child(state["ItemProcessor"], values)
         if failed * 100 > state.get("ToleratedFailurePercentage", 0) * len(items):
             raise NamedError("States.ExceedToleratedFailureThreshold")
 
+    def _child(self, child: Payload, values: Payload) -> bool:
+        """Do the tasks of a child one after the other; return whether it succeeded."""
+        name: str | None = str(child["StartAt"])
+        while name is not None and child["States"][name]["Type"] == "Task":
+            task = child["States"][name]
+            try:
+                self._invoke(task, values)
+            except NamedError as error:
+                name = _catch(task, error)
+                if name is None:
+                    return False
+            else:
+                name = follow(task)
+        return True
+
     def _invoke(self, state: Payload, data: Payload) -> Payload:
         parameters = state["Parameters"]
+        if state["Resource"].endswith(":s3:headObject"):
+            return self.functions["s3:headObject"](fill(parameters, data, CONTEXT))
         function = self.functions[parameters["FunctionName"]]
         return function(fill(parameters["Payload"], data, CONTEXT))
 

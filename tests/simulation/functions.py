@@ -136,3 +136,19 @@ def invoke(world: World, name: str, event: Json, seconds: float = 900.0) -> Json
         world.scheduler.sleep(world.faults.rng.choice((0.0, 0.01, 20.0)))
         raise NamedError("Lambda.SdkClientException")
     return invoked.wait(seconds)
+
+
+def head_object(world: World, key: str, seconds: float) -> Json:
+    """Ask S3 for a record of a run, as a state machine does.
+
+    Raises:
+        NamedError: there is none, S3 did not answer, or the caller's time is over.
+    """
+    if seconds <= 0:
+        raise NamedError("States.Timeout")
+    if world.faults.injects(Fault.LOSE, "the answer of headObject"):
+        raise NamedError("S3.SdkClientException")
+    _, run, name = key.split("/")
+    if name not in world.records[run]:
+        raise NamedError("S3.NoSuchKeyException")
+    return {}

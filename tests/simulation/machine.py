@@ -15,8 +15,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.functions import NamedError, invoke
-from tests.simulation.paths import catch, choose, fill, look, retry_wait
+from tests.simulation.functions import NamedError, head_object, invoke
+from tests.simulation.paths import catch, choose, fill, follow, look, retry_wait, select
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
 
@@ -115,7 +115,9 @@ class Execution:
                 branch.ended = True
                 return
             try:
-                branch.state, branch.data = self._step(one, branch, process)
+                following, branch.data = self._step(one, branch, process)
+                branch.ended = following is None
+                branch.state = following or branch.state
             except NamedError as error:
                 caught = catch(one, error)
                 if caught is None:
@@ -125,7 +127,7 @@ class Execution:
             branch.children = None
             branch.branches = []
 
-    def _step(self, state: Json, branch: Branch, process: Process) -> tuple[str, Json]:
+    def _step(self, state: Json, branch: Branch, process: Process) -> tuple[str | None, Json]:
         data = branch.data
         match state["Type"]:
             case "Choice":
@@ -136,17 +138,15 @@ class Execution:
                 self._map(state, branch, process)
             case "Parallel":
                 self._parallel(state, branch, process)
+                if "ResultSelector" in state:
+                    data = select(state, [one.data for one in branch.branches], data)
             case "Task":
                 context = {"Execution.Name": self.name, "StateMachine.Id": MACHINE}
                 answer = self._attempts(state, data, context, float("inf"))
                 if state.get("OutputPath") == "$.Payload":
                     return str(state["Next"]), answer
-                selected = {
-                    key.removesuffix(".$"): look(path, {"Payload": answer})
-                    for key, path in state["ResultSelector"].items()
-                }
-                data = {**data, state["ResultPath"].removeprefix("$."): selected}
-        return str(state["Next"]), data
+                data = select(state, {"Payload": answer}, data)
+        return follow(state), data
 
     def _inside(self, process: Process) -> Process:
         """Return a process for a Map or for branches; it dies with `process`."""
@@ -236,33 +236,45 @@ class Execution:
         """Run one child workflow or iteration; return whether it succeeded."""
         values = fill(state["ItemSelector"], data, {"Map.Item.Value": item})
         processor = state["ItemProcessor"]
-        task = processor["States"][processor["StartAt"]]
+        states, name = processor["States"], processor["StartAt"]
         now = self._world.scheduler.now
-        entered = datetime.fromtimestamp(now, UTC).isoformat()
-        context = {"State.EnteredTime": entered}
+        began = datetime.fromtimestamp(now, UTC).isoformat()
+        context = {"State.EnteredTime": began, "Execution.StartTime": began}
         until = math.inf if "ItemsPath" in state else now + CHILD_SECONDS
-        try:
-            self._attempts(task, values, context, until)
-        except NamedError as error:
-            self._world.note(f"child failed: {error.name}")
-            return catch(task, error) is not None
+        while name is not None and states[name]["Type"] == "Task":
+            task = states[name]
+            try:
+                self._attempts(task, values, context, until)
+                name = follow(task)
+            except NamedError as error:
+                self._world.note(f"child failed: {error.name}")
+                name = catch(task, error)
+                if name is None:
+                    return False
         return True
 
     def _attempts(self, state: Json, data: Json, context: Json, until: float) -> Json:
         """Invoke a task's function until it answers or no Retry is left."""
         scheduler = self._world.scheduler
-        function = state["Parameters"]["FunctionName"].removeprefix("Functions")
-        name = function.removesuffix(".Arn").lower()
-        payload = fill(state["Parameters"]["Payload"], data, context)
         tried: dict[int, int] = {}
         while True:
             try:
-                return invoke(self._world, name, payload, until - scheduler.now)
+                return self._call(state, data, context, until - scheduler.now)
             except NamedError as error:
                 wait = retry_wait(state, error, tried)
                 if wait is None:
                     raise
-                scheduler.sleep(self._world.scheduler.rng.uniform(0.0, wait))
+                jitter = any("JitterStrategy" in rule for rule in state["Retry"])
+                scheduler.sleep(scheduler.rng.uniform(0.0, wait) if jitter else wait)
+
+    def _call(self, state: Json, data: Json, context: Json, seconds: float) -> Json:
+        """Call the service of a task once; a NamedError says that it failed or had no time."""
+        parameters = state["Parameters"]
+        if state["Resource"].endswith(":s3:headObject"):
+            return head_object(self._world, fill(parameters, data, context)["Key"], seconds)
+        function = parameters["FunctionName"].removeprefix("Functions")
+        payload = fill(parameters["Payload"], data, context)
+        return invoke(self._world, function.removesuffix(".Arn").lower(), payload, seconds)
 
 
 class StateMachine:

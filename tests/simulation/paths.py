@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,13 +12,13 @@ Json = dict[str, Any]
 NOT_TASK_FAILED = frozenset({"States.Timeout"})  # what States.TaskFailed does not match
 
 
-def look(path: str, data: Json, context: Json | None = None) -> Any:
+def look(path: str, data: Any, context: Json | None = None) -> Any:
     """Return the value at a path of the data or of the context object."""
     if path.startswith("$$."):
         return (context or {})[path.removeprefix("$$.")]
     found: Any = data
-    for part in path.removeprefix("$.").split("."):
-        found = found[part]
+    for part in re.findall(r"[^.\[\]]+", path.removeprefix("$")):
+        found = found[int(part) if isinstance(found, list) else part]
     return found
 
 
@@ -27,6 +28,19 @@ def fill(template: Json, data: Json, context: Json) -> Json:
         key.removesuffix(".$"): look(value, data, context) if key.endswith(".$") else value
         for key, value in template.items()
     }
+
+
+def select(state: Json, result: Any, data: Json) -> Json:
+    """Return the output of a state that puts chosen fields of its result at a path of its input."""
+    fields = {
+        key.removesuffix(".$"): look(one, result) for key, one in state["ResultSelector"].items()
+    }
+    return {**data, state["ResultPath"].removeprefix("$."): fields}
+
+
+def follow(state: Json) -> str | None:
+    """Return the state after a state that succeeded; None: it was the last one."""
+    return None if state.get("End") else str(state["Next"])
 
 
 def choose(state: Json, data: Json) -> str:

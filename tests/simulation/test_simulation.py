@@ -67,6 +67,12 @@ def test_most_schedules_have_faults_of_every_kind() -> None:
     assert sum(bool(one.injected) for one in ended) > 40
 
 
+def test_slices_wait_beside_scans() -> None:
+    """In some schedules the Map over the slices starts with that over the scans."""
+    traces = (run_seed(seed).trace for seed in range(13, 4_000, 20))
+    assert any("Slices when linked" in line for trace in traces for line in trace)
+
+
 def test_a_failure_says_its_seed_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where settling drops no uploads, a schedule fails, and says how to see it again."""
     monkeypatch.setattr("s3unzip.reporting.settle.abort_leftovers", lambda *_: 0)

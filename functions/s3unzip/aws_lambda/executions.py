@@ -9,7 +9,7 @@ import msgspec
 
 from s3unzip import run_files
 from s3unzip.model import ScanTask, Task, encode
-from s3unzip.planning.lists import Shares, WorkList, choose_inline
+from s3unzip.planning.lists import Shares, WorkList, can_overlap, choose_inline
 
 if TYPE_CHECKING:
     from s3unzip.model import Location, PlanSummary, Request
@@ -66,6 +66,7 @@ def planned_input(work: Location, plan: PlanSummary, inline: InlineLists) -> dic
             "slices": f"{run}/{run_files.SLICES}",
             "redo": f"{run}/{run_files.REDO}",
             "maps": f"{run}/{run_files.MAPS}",
+            "linked": f"{run}/{run_files.LINK_COST}",
         },
         "inline": empty | {name.value: msgspec.to_builtins(inline[name]) for name in inline},
         "split_members": plan.split_members,
@@ -76,6 +77,9 @@ def planned_input(work: Location, plan: PlanSummary, inline: InlineLists) -> dic
     }
     if len(encode(given)) > MAX_INPUT:
         given["inline"] = empty
+    in_objects = given["inline"].keys().isdisjoint((WorkList.SCAN, WorkList.SLICES))
+    overlap = can_overlap(plan.scans, plan.slices, plan.split_at_once, plan.longest_task)
+    given["overlap"] = in_objects and overlap
     return given
 
 

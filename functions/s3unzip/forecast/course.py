@@ -130,13 +130,16 @@ def _usage(
     """Return what is billed of the jobs of `maps` and of the functions' own `steps`."""
     jobs = [job for one in maps for job in one.jobs]
     seconds = [each for one in maps for each in _seconds_of(one)]
-    children = [each for one in maps if not one.inline for each in _seconds_of(one)]
+    children = [one.waited + each for one in maps if not one.inline for each in _seconds_of(one)]
+    asked = sum(len(one.jobs) * math.ceil(one.waited) for one in maps)  # by HEAD, for the link
     own = [step.seconds for step in steps]
     split = any(job.shared for job in jobs)
     states = rates.TRANSITIONS_SPLIT if split else rates.TRANSITIONS
+    if asked:
+        states = rates.TRANSITIONS_OVERLAP
     return Usage(
         members=workload.members,
-        requests=requests_of(jobs) + plan_requests(workload, tuning),
+        requests=requests_of(jobs) + plan_requests(workload, tuning) + Requests(head=asked),
         invocations=len(seconds) + len(own),
         lambda_seconds=sum(seconds) + sum(own),
         children=len(children),

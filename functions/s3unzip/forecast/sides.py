@@ -20,6 +20,7 @@ from s3unzip.model import TaskKind
 from s3unzip.planning.lists import (
     Shares,
     WorkList,
+    can_overlap,
     choose_inline,
     divide_tasks,
     mix,
@@ -50,6 +51,7 @@ class MapRun(Struct, frozen=True):
     jobs: tuple[Job, ...]
     timeline: Timeline
     inline: bool = False
+    waited: float = 0.0  # seconds that each child waits before it calls its worker
 
 
 class Side(Struct, frozen=True):
@@ -87,6 +89,12 @@ class Sides:
         self._slices = [demand.job_of(task) for task in slices]
         segments = [task for task in slices if task.kind is TaskKind.SEGMENT]
         self._scans = [demand.scan_of(task) for task in segments]
+        longest = max((task.seconds for task in workload.tasks), default=0.0)
+        self._overlaps = (
+            inline
+            and self._inline.keys().isdisjoint((WorkList.SCAN, WorkList.SLICES))
+            and can_overlap(len(segments), len(slices), self._shares.split, longest)
+        )
 
     def simulate(self) -> tuple[Side, ...]:
         """Return the branches of the work; on one machine it is one."""
@@ -116,17 +124,42 @@ class Sides:
             return Side()
         scans = self._run(self._scans, WorkList.SCAN, "scans")
         warm = sum(one.timeline.environments for one in scans.maps)  # the same function
+        if self._overlaps:
+            return self._overlapped(scans, warm)
         slices = self._run(self._slices, WorkList.SLICES, "slices", warm)
         return _joined(scans, Side((self._link(),)), slices)
 
-    def _run(self, jobs: Sequence[Job], name: WorkList, told: str, warm: int = 0) -> Side:
+    def _overlapped(self, scans: Side, warm: int) -> Side:
+        """Return the split members' work if slices wait beside `scans`, whose Map ends unnoticed.
+
+        The link function starts with the scans, so it is warm when they end. The slices begin
+        within one interval in which they ask for the link.
+        """
+        scanned = Side(scans.steps[:-1], scans.maps)
+        link = self._link(cold=False)
+        noticed = Step("notice scans", rates.LINK_POLL_SECONDS / 2 + 3 * self._platform.get.mean)
+        waited = scanned.seconds + noticed.seconds + link.seconds - self._platform.start_seconds
+        rate = len(self._slices) / rates.SLICE_POLL_SECONDS
+        asking = replace(self._platform, start_seconds=0.0, dispatch_rate=rate)
+        slices = self._run(self._slices, WorkList.SLICES, "slices", warm, asking)
+        maps = tuple(replace(one, waited=waited) for one in slices.maps)
+        return _joined(scanned, Side((noticed, link)), replace(slices, maps=maps))
+
+    def _run(
+        self,
+        jobs: Sequence[Job],
+        name: WorkList,
+        told: str,
+        warm: int = 0,
+        platform: Platform | None = None,
+    ) -> Side:
         """Return a Map over `jobs`, with its start and its end; no time without jobs.
 
         `warm` environments of the function are idle when it starts.
         """
         if not jobs:
             return Side()
-        platform, inline = self._platform, name in self._inline
+        platform, inline = platform or self._platform, name in self._inline
         start, end = platform.start_seconds, platform.end_seconds
         at_once = min(
             len(jobs), self._shares.whole if name is WorkList.WHOLE else self._shares.split
@@ -144,7 +177,7 @@ class Sides:
             first_object=start + _first_object(jobs, line, platform),
         )
 
-    def _link(self) -> Step:
+    def _link(self, *, cold: bool = True) -> Step:
         """Return the link step; its requests are those of `extraction.split.link`.
 
         The segments are read and written several at once, so the slowest requests of each kind
@@ -162,7 +195,8 @@ class Sides:
             calls = (segments - lanes) * max(get.mean, put.mean) / lanes
             cpu = max(cpu, calls)
         around = LINK_READS * get.mean + put.mean + math.ceil(members / at_once) * one + cpu
-        return Step("link", around + draw_cold_start(self._platform, self._rng))
+        start = draw_cold_start(self._platform, self._rng) if cold else 0.0
+        return Step("link", around + start)
 
 
 def _joined(*sides: Side) -> Side:

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, logger, timed
-from s3unzip.extraction.split.link import link_members, list_unscanned
+from s3unzip.extraction.split.link import await_scans, link_members
 from s3unzip.model import Run
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.rounds import Round, next_round
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Link the scanned segments when all scans are done, and begin the uploads of split members."""
+    """Link the scanned segments when all scans are done, and begin the uploads of split members.
+
+    It waits for the scans as long as the event says.
+    """
     run = parse_field(event, "run", Run)
     bind_run(run)
     worker = open_worker()
     step = worker.context(context)
     calls = step.calls()
     records = RunRecords.open(worker.stores, run.id, calls)
-    left = 0 if event.get("anyway") else list_unscanned(records)
+    waited = event.get("patience", 0.0)
+    left = 0 if event.get("anyway") else await_scans(records, step.clock, waited)
     if not left:
         with timed("LinkDuration"):
             report = link_members(run, step, calls)

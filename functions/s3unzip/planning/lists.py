@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 
+# Slices may wait for the link step in their children, whose life is bounded: only short ones do.
+MAX_OVERLAP_SECONDS = 60.0
+
 L = TypeVar("L")
 S = TypeVar("S")
 
@@ -104,6 +107,22 @@ def choose_inline(
             chosen[name] = listed
             left -= len(listed)
     return chosen
+
+
+def can_overlap(scans: int, slices: int, at_once: int, longest: float) -> bool:
+    """Say whether the slices of split members may wait for the link step beside the scans.
+
+    Their Map then starts with that of the scans, and its children wait until all segments are
+    linked. A child that waits needs no worker, but has a place in its Map and a bounded life. So
+    all scans must run at once, and be short.
+
+    Args:
+        scans: how many, done by a Distributed Map.
+        slices: how many, likewise.
+        at_once: workers of this side of the run.
+        longest: seconds of the longest task; a scan takes about as long as its slice.
+    """
+    return 0 < scans <= slices <= at_once and longest <= MAX_OVERLAP_SECONDS
 
 
 def _is_sooner_inline(tasks: Sequence[Task], at_once: int) -> bool:

@@ -42,6 +42,7 @@ def planned(workers: int, slices: int = 0) -> dict[str, Any]:
         "whole_at_once": workers,
         "scans_at_once": max(1, slices),
         "slices_at_once": max(1, slices),
+        "overlap": False,
     }
 
 
@@ -238,6 +239,15 @@ def test_both_sides_of_a_run_have_their_part(share: int, whole: int, slices: int
     assert (told["whole_at_once"], told["slices_at_once"]) == (whole, slices)
     assert told["scans_at_once"] == slices
     assert told["concurrency"] == min(share, 100)
+
+
+@pytest.mark.parametrize(("share", "overlap"), [(200, True), (100, True), (99, False), (1, False)])
+def test_slices_overlap_the_scans_only_with_all_workers(share: int, *, overlap: bool) -> None:
+    """With fewer workers than planned, slices would wait for scans that wait for a worker."""
+    assert limit_workers({**planned(60, 40), "overlap": True}, share)["overlap"] is overlap
+    assert limit_workers(planned(60, 40), share)["overlap"] is False
+    older = {name: value for name, value in planned(60, 40).items() if name != "overlap"}
+    assert limit_workers(older, share)["overlap"] is False
 
 
 def test_shares_follow_the_runs() -> None:

@@ -29,6 +29,7 @@ from s3unzip.model import (
     PlanSummary,
     Report,
     Run,
+    ScanTask,
     Task,
     TaskKind,
     Verdict,
@@ -216,6 +217,21 @@ def test_lists_that_make_the_input_too_large_stay_in_objects() -> None:
     given = planned_input(work, plan, {WorkList.WHOLE: tasks})
     assert given["inline"] == {"scan": [], "slices": []}
     assert len(encode(given)) < MAX_INPUT
+
+
+def test_slices_overlap_the_scans_of_distributed_maps() -> None:
+    """Not those of an inline Map, nor those of a run with too few workers for all at once."""
+    work = read_worker(VARIABLES).work
+    plan = PlanSummary(
+        run=RUN, members=1, tasks=5, scans=5, slices=5, split_members=1, split_at_once=5
+    )
+    given = planned_input(work, plan, {})
+    assert given["overlap"] is True
+    assert given["work"]["linked"] == f"s3unzip/runs/{RUN.id}/link.json"
+    scans = [ScanTask(f"scan-{n}", (0, 1), 0, n, 5, 1) for n in range(5)]
+    assert planned_input(work, plan, {WorkList.SCAN: scans})["overlap"] is False
+    assert planned_input(work, replace(plan, split_at_once=4), {})["overlap"] is False
+    assert planned_input(work, PlanSummary(run=RUN, members=1, tasks=1), {})["overlap"] is False
 
 
 @pytest.mark.parametrize("verdict", Verdict)

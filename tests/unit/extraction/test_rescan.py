@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from s3unzip import rates
 from s3unzip.errors import AccessDeniedError
-from s3unzip.extraction.split.link import list_unscanned
+from s3unzip.extraction.split.link import await_scans, list_unscanned
 from s3unzip.model import ScanTask, decode, encode
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.stop import stop_for
-from tests.memory import MemoryWork
+from tests.memory import ManualClock, MemoryWork
 
 SCANS = [ScanTask(f"scan-00000000-{part:04d}", (0, 9), 0, part, 3, 9) for part in range(3)]
 
@@ -47,3 +50,43 @@ def test_a_run_that_must_stop_scans_no_more() -> None:
     work = planned()
     RunRecords(work).write_stop(stop_for(AccessDeniedError("no")))
     assert list_unscanned(RunRecords(work)) == 0
+
+
+class Scanning(ManualClock):
+    """A clock by which a scan ends each time that somebody sleeps."""
+
+    def __init__(self, work: MemoryWork, remaining: float = 600.0) -> None:
+        super().__init__(remaining)
+        self.work = work
+        self.to_do = [SCANS[0], SCANS[2]]
+
+    def sleep(self, seconds: float) -> None:
+        """Let a scan end."""
+        super().sleep(seconds)
+        if self.to_do:
+            self.work.write(f"scans/{self.to_do.pop().id}.json", [b"{}"])
+
+
+def test_link_waits_until_all_is_scanned() -> None:
+    """It sleeps once for each scan here, and lists none."""
+    work = planned()
+    clock = Scanning(work)
+    assert await_scans(RunRecords(work), clock, 60.0) == 0
+    assert clock.slept == 2 * rates.LINK_POLL_SECONDS
+
+
+@pytest.mark.parametrize(("patience", "remaining"), [(0.0, 600.0), (60.0, 2.0), (4.0, 600.0)])
+def test_link_does_not_wait_for_ever(patience: float, remaining: float) -> None:
+    """After its patience, or half of its own time, it lists the scans that are left."""
+    work, clock = planned(), ManualClock(remaining)
+    assert await_scans(RunRecords(work), clock, patience) == 2
+    assert clock.slept <= min(patience, remaining / 2) + rates.LINK_POLL_SECONDS
+    assert len(work.read("rescan.jsonl").splitlines()) == 2
+
+
+def test_link_does_not_wait_for_the_scans_of_a_run_that_must_stop() -> None:
+    """Linking then says why the run ends."""
+    work, clock = planned(), ManualClock(600.0)
+    RunRecords(work).write_stop(stop_for(AccessDeniedError("no")))
+    assert await_scans(RunRecords(work), clock, 60.0) == 0
+    assert not clock.slept

@@ -76,10 +76,11 @@ def test_the_path_adds_up(name: str) -> None:
 
 
 def test_a_split_member_is_scanned_linked_and_seen_last() -> None:
-    """One deflated member of 100 GB passes two Maps, and is visible when the run ends."""
-    forecast = make_forecast(make_fixture(FIXTURES["100gb"], TUNING), aws(), TUNING)
+    """With 500 workers 100 GB passes two Maps one after the other; it is visible at the end."""
+    forecast = make_forecast(make_fixture(FIXTURES["100gb"], TUNING), aws(workers=500), TUNING)
     names = [step.name for step in forecast.steps]
-    assert names.index("start scans") < names.index("link") < names.index("start slices")
+    assert names.index("start scans") < names.index("end scans") < names.index("link")
+    assert names.index("link") < names.index("start slices")
     # The slices find the environments of the scans.
     assert "cold start" in names[: names.index("link")]
     assert "cold start" not in names[names.index("link") :]
@@ -99,6 +100,22 @@ def test_the_link_step_waits_for_requests_in_a_row(members: int, parts: int, wai
     (link,) = (step for step in forecast.steps if step.name == "link")
     cpu = members * parts * rates.LINK_SEGMENT_SECONDS
     assert link.seconds == pytest.approx(waits * STEADY.mean + cpu)
+
+
+def test_slices_wait_beside_the_scans_where_all_have_a_worker() -> None:
+    """A member of 100 GB needs neither the end of the scans' Map nor the start of another one."""
+    workload = make_fixture(FIXTURES["100gb"], TUNING)
+    forecast = make_forecast(workload, aws(), TUNING)
+    names = [step.name for step in forecast.steps]
+    assert names.index("start scans") < names.index("notice scans") < names.index("link")
+    assert not {"end scans", "start slices"} & set(names)
+    assert "cold start" not in names[names.index("link") :]  # the slices find the scans' places
+    assert forecast.duration.expected <= 24
+    apart = make_forecast(workload, aws(workers=500), TUNING)
+    assert apart.duration.expected - forecast.duration.expected > 6
+    # The price of it: HEADs, and children that wait.
+    assert forecast.requests.head - apart.requests.head > len(workload.tasks)
+    assert forecast.cost.total < 1.05 * apart.cost.total
 
 
 def test_small_members_do_not_wait_for_the_scan_of_a_huge_one() -> None:

@@ -9,6 +9,7 @@ from s3unzip.model import Task, TaskKind
 from s3unzip.planning.lists import (
     Shares,
     WorkList,
+    can_overlap,
     choose_inline,
     divide_tasks,
     longest_first,
@@ -86,6 +87,23 @@ def test_lists_of_no_seconds_are_shared() -> None:
 def test_short_lists_are_inline(tasks: list[Task], shares: Shares, inline: set[str]) -> None:
     """Where they are done no later so, and all together do not fill the history."""
     assert set(choose_inline(tasks, shares, TUNING)) == inline
+
+
+@pytest.mark.parametrize(
+    ("scans", "slices", "at_once", "longest", "expected"),
+    [
+        (522, 522, 522, 3.5, True),
+        (522, 530, 530, 3.5, True),  # another member is copied in slices
+        (522, 522, 521, 3.5, False),  # one child would wait for a place
+        (522, 522, 522, 60.1, False),  # children live 300 s
+        (0, 24, 24, 3.5, False),  # copies only: there is no scan to wait for
+    ],
+)
+def test_slices_wait_only_where_all_run_at_once(
+    scans: int, slices: int, at_once: int, longest: float, *, expected: bool
+) -> None:
+    """All scans run at once and are short, so the wait ends within the life of a child."""
+    assert can_overlap(scans, slices, at_once, longest) is expected
 
 
 def test_inline_maps_can_be_switched_off() -> None:

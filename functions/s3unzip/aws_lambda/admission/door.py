@@ -266,6 +266,7 @@ def limit_workers(payload: Mapping[str, Any], share: int) -> dict[str, Any]:
     """Return the input of a planned execution (`executions.planned_input`) with `share` workers.
 
     If both sides of the run are at work at once, each has its part of them, and at least one.
+    Slices only wait beside the scans if all of them keep a worker each.
     """
     if "whole_at_once" not in payload:
         return dict(payload)
@@ -281,4 +282,5 @@ def limit_workers(payload: Mapping[str, Any], share: int) -> dict[str, Any]:
         "whole_at_once": whole,
         "scans_at_once": min(split, payload["scans_at_once"]),
         "slices_at_once": split,
+        "overlap": payload.get("overlap", False) and split == payload["slices_at_once"],
     }

@@ -12,7 +12,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip import deflate
+from s3unzip import deflate, rates
 from s3unzip.errors import ArchiveError, MemberError, RunStoppedError, SourceChangedError
 from s3unzip.extraction.member import open_data
 from s3unzip.model import Link, Outcome, SliceParts, TaskKind, Verdict
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from s3unzip.model import PlannedMember, Run, Task
     from s3unzip.runs.records import RunRecords
     from s3unzip.stores.calls import Calls
+    from s3unzip.stores.ports import Clock
 
 MEMBERS_AT_ONCE = 4
 SEGMENTS_AT_ONCE = 32  # of a member: so many are read, and as many are written
@@ -59,6 +60,23 @@ def list_unscanned(records: RunRecords) -> int:
         return 0
     records.write_rescan(left)
     return len(left)
+
+
+def await_scans(records: RunRecords, clock: Clock, patience: float) -> int:
+    """Wait until all scans are done or the run must stop; then do as `list_unscanned`.
+
+    Args:
+        records: of the run.
+        clock: of this worker; at most half of its remaining time is spent.
+        patience: seconds at most.
+
+    Raises:
+        ServiceFaultError: try again later.
+    """
+    until = clock.now() + min(patience, clock.remaining() / 2)
+    while clock.now() < until and records.find_stop() is None and records.list_unscanned():
+        clock.sleep(rates.LINK_POLL_SECONDS)
+    return list_unscanned(records)
 
 
 def linked_sizes(records: RunRecords) -> dict[str, int]:
