@@ -136,7 +136,7 @@ def test_slices_wait_with_the_shipped_role(guarded: DeployedPipeline) -> None:
     execution = f"{machine.replace(':stateMachine:', ':execution:')}:{report.run}"
     maps = states.list_map_runs(executionArn=execution)["mapRuns"]
     labels = {one["mapRunArn"].split("/")[1].split(":")[0] for one in maps}
-    assert labels == {"Extract", "Scanbeside", "Sliceswhenlinked"}
+    assert labels == {"Scanbeside", "Sliceswhenlinked"}
 
 
 @pytest.mark.parametrize(

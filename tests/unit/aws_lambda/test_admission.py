@@ -250,6 +250,14 @@ def test_slices_overlap_the_scans_only_with_all_workers(share: int, *, overlap: 
     assert limit_workers(older, share)["overlap"] is False
 
 
+def test_split_members_alone_have_all_workers() -> None:
+    """Where nothing is beside them, no worker is kept for it."""
+    alone = {**planned(1, 40), "inline": {"whole": []}, "overlap": True}
+    told = limit_workers(alone, 40)
+    assert (told["scans_at_once"], told["slices_at_once"], told["overlap"]) == (40, 40, True)
+    assert limit_workers(alone, 39)["overlap"] is False
+
+
 def test_shares_follow_the_runs() -> None:
     """A giant gives workers to a second one, and gets them back; small changes are not told."""
     world = World(800)

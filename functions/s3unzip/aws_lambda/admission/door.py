@@ -32,6 +32,7 @@ from s3unzip.aws_lambda.admission.ledger import (
 )
 from s3unzip.aws_lambda.telemetry import logger, record_waiting
 from s3unzip.model import encode
+from s3unzip.planning.lists import WorkList
 from s3unzip.runs.shares import MIN_WORKERS, Bid, admit, share_workers
 
 if TYPE_CHECKING:
@@ -273,6 +274,8 @@ def limit_workers(payload: Mapping[str, Any], share: int) -> dict[str, Any]:
     whole, split = payload["whole_at_once"], payload["slices_at_once"]
     if not payload["split_members"]:
         whole = min(whole, share)
+    elif payload.get("inline", {}).get(WorkList.WHOLE) == []:  # nothing beside the split members
+        split = min(split, share)
     elif whole + split > share:
         split = max(1, share * split // (whole + split))
         whole = max(1, share - split)
