@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +12,14 @@ from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+SETPRIV = shutil.which("setpriv")
+WITHOUT = "-dac_override,-dac_read_search"  # the capabilities by which root passes over rights
+# What is put before a command that the rights of files bind; None: root cannot be bound here.
+LIMITED: tuple[str, ...] | None = ()
+if os.geteuid() == 0:
+    LIMITED = (SETPRIV, "--bounding-set", WITHOUT) if SETPRIV else None
 
 
 class Ended(NamedTuple):
@@ -23,6 +32,8 @@ class Ended(NamedTuple):
 
 class Program:
     """Runs `s3unzip` in `folder`; its runs are kept there too."""
+
+    command: tuple[str, ...] = (sys.executable, "-m", "s3unzip.cli")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,7 +49,7 @@ class Program:
     def run(self, *words: str, stdin: bytes | None = None) -> Ended:
         """Run one command to its end."""
         done = subprocess.run(
-            [sys.executable, "-m", "s3unzip.cli", *words],
+            [*self.command, *words],
             cwd=self.folder,
             env=os.environ | self.variables,
             input=stdin if stdin is not None else b"",

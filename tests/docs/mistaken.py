@@ -71,6 +71,9 @@ def _write_files(folder: Path) -> None:
         "empty.txt": b"",
     }.items():
         (folder / name).write_bytes(data)
+    (folder / "unreadable.zip").write_bytes(plain)
+    (folder / "unreadable.zip").chmod(0)
+    (folder / "closed").mkdir(mode=0o555)
 
 
 def _answer_web(asked: Asked, files: WebFiles) -> Reply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from s3unzip.cli.main import main
 from tests.docs.commands import ROOT
 from tests.docs.mistaken import mistaken_world
+from tests.processes import LIMITED, Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,14 +49,28 @@ def test_a_mistake_says(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     words = [_filled(word, known) for word in shlex.split(str(mistake["command"]))]
-    with pytest.raises(SystemExit) as end:
-        main(words)
+    code = _run_limited(words) if mistake.get("limited") else _run(words)
     written = capfd.readouterr()
     said = written.err + written.out
-    assert end.value.code == mistake["exit"]
+    assert code == mistake["exit"]
     assert _filled(str(mistake["says"]), known) in [line.strip() for line in said.splitlines()]
     assert "Traceback" not in said
     assert "internal error" not in said
+
+
+def _run(words: list[str]) -> object:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return end.value.code
+
+
+def _run_limited(words: list[str]) -> int:
+    if LIMITED is None:
+        pytest.skip("root may do everything; no setpriv")
+    done = subprocess.run(
+        [*LIMITED, *Program.command, *words], stdin=subprocess.DEVNULL, check=False
+    )
+    return done.returncode
 
 
 def _filled(text: str, known: dict[str, str]) -> str:

@@ -65,6 +65,16 @@ def test_a_full_output_is_told(home: Path, command: str) -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["ls a.zip", "cat a.zip f1", "run a.zip out -q --json -w 1"])
+def test_a_closed_output_is_told(home: Path, command: str) -> None:
+    """What should have been written is lost, so the exit code is that of a full one."""
+    done = shell(f"s3unzip {command} >&-")
+    assert done.returncode == 74
+    assert done.stderr == (
+        "s3unzip: standard output: Bad file descriptor; not all of it is written\n"
+    )
+
+
 def test_an_output_that_nobody_reads_any_more(home: Path) -> None:
     """`ls | head` is no error."""
     done = shell("(s3unzip ls a.zip; echo $? >code) | true")

@@ -111,6 +111,19 @@ def _end_badly(error: Exception) -> int:
     if isinstance(error, MemoryError):
         _say("no memory left: give fewer --workers or --puts, or raise the limit (ulimit -v)")
         return ServiceFaultError.exit_code
+    if isinstance(error, OSError):
+        from s3unzip.stores.folder.errors import is_known, translate_error
+
+        if not is_known(error):
+            return _end_unknown(error)
+        refused = translate_error(error, str(error.filename or "this machine"))
+        _say(refused)
+        return refused.exit_code
+    return _end_unknown(error)
+
+
+def _end_unknown(error: Exception) -> int:
+    """Say that there is a bug; return the exit code."""
     if os.environ.get("S3UNZIP_DEBUG"):
         traceback.print_exc()
     _say(f"internal error, please report it: {type(error).__name__}: {error}")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from s3unzip.errors import AccessDeniedError
 from s3unzip.model import Location, run_stem
+from s3unzip.stores.folder.errors import translate_error
+from s3unzip.stores.folder.run_store import HOME_ADVICE
+from s3unzip.stores.locations import whole_path
 
 
 def runs_home() -> Location:
@@ -15,18 +19,24 @@ def runs_home() -> Location:
     """
     home = os.environ.get("S3UNZIP_HOME")
     if not home:
-        state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-        home = str(Path(state).expanduser() / "s3unzip")
-    return Location("file", "", str(Path(home).absolute()) + "/")
+        home = f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/s3unzip"
+    return Location("file", "", f"{whole_path(home)}/")
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, the latest first."""
+    """Return the ids of the runs below `home`, the latest first.
+
+    Raises:
+        AccessDeniedError: this user may not read the folder.
+    """
     folder = Path(home.key) / "runs"
     try:
         found = [entry for entry in os.scandir(folder) if entry.is_dir()]
     except FileNotFoundError:
         return []
+    except PermissionError as error:
+        denied = translate_error(error, str(folder))
+        raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from error
     return [entry.name for entry in sorted(found, key=lambda e: e.stat().st_mtime, reverse=True)]
 
 

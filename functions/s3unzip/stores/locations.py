@@ -60,9 +60,9 @@ def _parse(text: str) -> Location:
         meant = _MEANT.match(text)
         if meant is not None:
             raise UsageError(f"{text}: no location; did you mean s3://{text[meant.end() :]}?")
-        return _local(Path(text))
+        return Location("file", "", whole_path(text))
     if scheme == "file":
-        return _local(Path(unquote(urlsplit(text).path)))
+        return Location("file", "", whole_path(unquote(urlsplit(text).path)))
     if scheme == "s3":
         bucket, _, key = rest.partition("/")
         if not _BUCKET.match(bucket):
@@ -78,8 +78,20 @@ def _parse(text: str) -> Location:
     raise UsageError(f"{text}: {scheme}:// is not known; s3://, http(s):// or a path")
 
 
-def _local(path: Path) -> Location:
-    return Location("file", "", posixpath.normpath(path.expanduser().absolute().as_posix()))
+def whole_path(text: str) -> str:
+    """Return a path from the root, with the home folder for ``~``.
+
+    Raises:
+        UsageError: the home folder is not known, or the current folder is gone.
+    """
+    try:
+        return posixpath.normpath(Path(text).expanduser().absolute().as_posix())
+    except RuntimeError:
+        raise UsageError(f"{text}: there is no such home folder; give the whole path") from None
+    except FileNotFoundError:
+        raise UsageError(
+            f"{text}: the current folder is gone; change to another one, or give the whole path"
+        ) from None
 
 
 def _without_query(text: str) -> str:

@@ -53,7 +53,8 @@ def mend_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            # The lowest free number, which is this one. Output that is written is lost, and told.
+            os.open(os.devnull, os.O_RDONLY if number == OUTPUT else os.O_RDWR)
     if sys.stdin is None:
         sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - for as long as the process
     sys.stdout = _text(_Output(OUTPUT, "wb", closefd=False), sys.stdout)

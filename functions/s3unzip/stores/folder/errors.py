@@ -15,11 +15,11 @@ from s3unzip.errors import (
 
 _KINDS: dict[int, tuple[type[S3UnzipError], str]] = {
     errno.ENOENT: (NotFoundError, "no such file or folder"),
-    errno.EACCES: (AccessDeniedError, "permission denied: change the rights or the folder"),
-    errno.EPERM: (AccessDeniedError, "not permitted: change the rights or the folder"),
-    errno.EROFS: (AccessDeniedError, "the file system is read-only"),
-    errno.ENOSPC: (StoreFullError, "no space left: free some, then start again"),
-    errno.EDQUOT: (StoreFullError, "the disk quota is reached: free some, then start again"),
+    errno.EACCES: (AccessDeniedError, "permission denied: change its rights, or use another place"),
+    errno.EPERM: (AccessDeniedError, "not permitted: change its rights, or use another place"),
+    errno.EROFS: (AccessDeniedError, "the file system is read-only: use another place"),
+    errno.ENOSPC: (StoreFullError, "no space left: make room, or use another place"),
+    errno.EDQUOT: (StoreFullError, "the disk quota is reached: make room, or use another place"),
     errno.EFBIG: (StoreFullError, "too large for this file system"),
     errno.ENAMETOOLONG: (StorageError, "the name is too long for this file system"),
     errno.EISDIR: (StorageError, "a folder is where a file is needed"),
@@ -32,6 +32,11 @@ _KINDS: dict[int, tuple[type[S3UnzipError], str]] = {
     errno.EMFILE: (ServiceFaultError, "too many open files: raise `ulimit -n`"),
     errno.ENFILE: (ServiceFaultError, "too many open files on this machine"),
 }
+
+
+def is_known(error: OSError) -> bool:
+    """Return whether there are words for what the system refused."""
+    return error.errno in _KINDS
 
 
 def translate_error(error: OSError, path: str) -> S3UnzipError:

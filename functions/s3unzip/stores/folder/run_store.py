@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import ServiceFaultError
+from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.stores.folder.destination import FolderDestination
 from s3unzip.stores.folder.errors import translate_error
 from s3unzip.stores.folder.placing import Folder, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 
 
 class FolderRunStore:
@@ -26,8 +28,16 @@ class FolderRunStore:
         self._store = FolderDestination(self._folder.root, private=True)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write a file whole or not at all; return its size in bytes."""
-        return write_file(self._folder, self._key(name), pieces)
+        """Write a file whole or not at all; return its size in bytes.
+
+        Raises:
+            AccessDeniedError: the folder of runs may not be written.
+            StorageError: the file cannot be written.
+        """
+        try:
+            return write_file(self._folder, self._key(name), pieces)
+        except AccessDeniedError as denied:
+            raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from denied
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the file, or bytes [start, stop) of it.
