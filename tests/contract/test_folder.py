@@ -364,6 +364,21 @@ def test_runs_are_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
 
 
+def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
+    """The folder that S3UNZIP_HOME is in, or names, may be ``/tmp``: only a run's own is closed."""
+    (tmp_path / "shared/home").mkdir(parents=True)
+    for name in ("shared", "shared/home"):
+        (tmp_path / name).chmod(0o777)
+    for home in ("shared/home", "shared/new"):
+        FolderRunStore(str(tmp_path / home), "run-1").write("run.json", [b"{}"])
+        FolderRunStore(str(tmp_path / home), "run-1").write("plan.jsonl", [b"{}"])
+    modes = [
+        stat.S_IMODE((tmp_path / name).stat().st_mode)
+        for name in ("shared", "shared/home", "shared/home/runs/run-1", "shared/new")
+    ]
+    assert modes == [0o777, 0o777, 0o700, 0o700]
+
+
 def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
     """Everybody may read and write what no umask forbids, and nobody may execute it."""
     before = os.umask(0)

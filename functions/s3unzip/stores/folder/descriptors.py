@@ -9,6 +9,7 @@ Everything below it is opened name by name, relative to a descriptor and with O_
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 import threading
@@ -135,14 +136,20 @@ class Directories:
 def make_folders(path: Path, mode: int) -> None:
     """Make a folder and those above it that are missing, each with `mode`.
 
-    A folder that is private (mode 0700) is made so also where it exists and is ours.
+    If the folder exists, is ours and is to be private (mode 0700), its mode is changed. Those above
+    it that exist are left as they are: `path` may be below ``/tmp`` or a folder that others use.
     """
     if not path.is_dir():
-        if path.parent != path:
-            make_folders(path.parent, mode)
+        for missing in reversed(list(itertools.takewhile(_is_missing, path.parents))):
+            with contextlib.suppress(FileExistsError):
+                missing.mkdir(mode)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode)
     elif mode == PRIVATE:
         found = path.stat()
         if found.st_mode & 0o077 and found.st_uid == os.geteuid():
             path.chmod(PRIVATE)
+
+
+def _is_missing(path: Path) -> bool:
+    return not path.is_dir()
