@@ -86,7 +86,7 @@ def test_the_first_update_has_all_there_is(attempt: TaskAttempt, shown: Shown) -
     """The first outcome, the bytes that were read and those that were copied are told once."""
     row = target_of(attempt).row
     attempt.extracted(row, 0.1)
-    attempt.bytes_copied = 7
+    attempt.bytes_copied += 7
     attempt.add_read(11)
     assert (shown.counts["extracted"], shown.counts["bytes_written"]) == (1, row.member.size)
     assert (shown.counts["bytes_read"], shown.counts["bytes_copied"]) == (11, 7)
@@ -133,4 +133,62 @@ def test_an_attempt_takes_over_what_an_earlier_one_did(attempt: TaskAttempt, sho
     assert report.requests == Requests(get=1, put=3)
     assert (report.extracted, report.bytes_read, report.unfinished) == (1, 40, 0)
     assert (report.started, report.first_object, report.put_seconds) == (990.0, 999.0, 0.25)
+    assert report.late == 0
     assert report.warnings == {"prefix-adjusted": 2}
+
+
+def test_what_passes_of_a_large_member_is_done_once(
+    attempt: TaskAttempt, shown: Shown, clock: SetClock
+) -> None:
+    """Its bytes count as they pass; its outcome replaces them by all that it counts for."""
+    row = target_of(attempt).row
+    pieces = (memoryview(bytes(size)) for size in (300, 200))
+    for _ in attempt.passing(pieces):
+        clock.time += PROGRESS_SECONDS
+        attempt.show_progress()
+    assert shown.counts["bytes_done"] == 500
+    attempt.extracted(row, 0.1)
+    attempt.show_progress(now=True)
+    assert shown.counts["bytes_done"] == row.work
+    assert attempt.report(Requests()).bytes_done == row.work
+
+
+def test_what_passed_of_a_member_that_begins_again_is_taken_back(
+    attempt: TaskAttempt, shown: Shown
+) -> None:
+    """An increment may be negative: the work is done again."""
+    attempt.passed(500)
+    attempt.begin_again()
+    attempt.show_progress(now=True)
+    assert shown.counts["bytes_done"] == 0
+    attempt.passed(70)
+    assert attempt.write().bytes_done == 0  # its upload was dropped
+
+
+def test_a_slice_is_done_as_far_as_it_passed(attempt: TaskAttempt, shown: Shown) -> None:
+    """Its member's outcome comes by settling, for all of its slices."""
+    attempt.task = replace(attempt.task, parts=3)
+    row = target_of(attempt).row
+    attempt.passed(70)
+    attempt.slice_done = True
+    attempt.failed(row, Finding("slice-refused", "the upload is gone"))
+    report = attempt.write()
+    assert (report.bytes_done, shown.counts["bytes_done"]) == (70, 70)
+    assert shown.failures == []
+
+
+def test_attempts_without_progress_are_counted_in_a_row(attempt: TaskAttempt) -> None:
+    """An outcome that no earlier attempt had ends the row, also that of the first attempt."""
+    first = begin(World(WHOLE))
+    first.extracted(target_of(first).row, 0.1)
+    assert first.write_late().late == 0
+    late = []
+    earlier: TaskReport | None = None
+    for number in range(4):
+        if earlier is not None:
+            attempt.resume(TaskOutcomes(earlier, []))
+        if number == 2:
+            attempt.extracted(target_of(attempt).row, 0.1)
+        earlier = attempt.write_late()
+        late.append(earlier.late)
+    assert late == [1, 2, 0, 1]
