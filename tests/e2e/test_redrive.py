@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from s3unzip.model import Report, Run, Verdict, decode
+from s3unzip.model import Report, Run, TaskReport, Verdict, decode
 from s3unzip.settings import Variable
 from tests.e2e.functions import with_variables
 from tests.patience import HANG_SECONDS
@@ -112,3 +112,21 @@ def test_a_run_that_succeeded_is_left_alone(
     done = call(pipeline, tmp_path, "redrive", run.id, "--env", "dev")
     assert done.returncode == 0
     assert done.stderr == f"{run.id}: COMPLETED already, nothing is left to do\n"
+
+
+def test_a_task_without_time_fails_its_run_at_the_fourth_attempt(
+    pipeline: DeployedPipeline, tmp_path: Path
+) -> None:
+    """Each attempt is in another round; a redrive with time completes the run."""
+    without_time = json.dumps({"margin_seconds": 1_000})  # more than a worker ever has left
+    with with_variables(pipeline, "extract", {Variable.TUNING.value: without_time}):
+        pipeline.put("late.zip", build(*(Entry(f"{n}", b"x") for n in range(3))))
+        run = until_status(pipeline, "late.zip", "FAILED")
+    (line,) = (pipeline.read(f"runs/{run.id}/outcomes/batch-0000000.jsonl") or b"").splitlines()
+    report = decode(line, TaskReport)
+    assert (report.late, report.unfinished) == (4, 3)
+    assert execution_of(pipeline, run)["redriveStatus"] == "REDRIVABLE"
+    done = call(pipeline, tmp_path, "redrive", run.id, "--env", "dev")
+    assert done.returncode == 0, done.stderr
+    until_status(pipeline, "late.zip", "SUCCEEDED")
+    assert len(pipeline.members("late/")) == 3
