@@ -14,7 +14,12 @@ import pytest
 from hypothesis import settings
 
 from tests.leaks import Logger, restore, take_state
-from tools.coverage_files import collect, drop_unreadable, measure_processes
+from tools.coverage_files import (
+    collect,
+    drop_unreadable,
+    forget_processes,
+    measure_processes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -49,8 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measure the processes that tests start, if coverage measures the tests."""
-    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", default=0)
-    if config.getoption("cov_source", default=None) and runs_tests:
+    if not config.getoption("cov_source", default=None):
+        return
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        forget_processes()
+    if is_worker or not config.getoption("numprocesses", default=0):
         measure_processes(os.environ)
 
 

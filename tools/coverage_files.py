@@ -30,6 +30,11 @@ LINE_BITS = 28  # how coverage's tracer packs two line numbers, and after them t
 JOURNAL = "-journal"  # SQLite's, of a change that was not finished
 
 
+def forget_processes(folder: Path = FOLDER) -> None:
+    """Delete what the processes of a run that did not end have left."""
+    shutil.rmtree(folder / STARTED, ignore_errors=True)
+
+
 def measure_processes(variables: MutableMapping[str, str], folder: Path = FOLDER) -> None:
     """Set the variables that make Python processes write what they run, for `collect`."""
     from coverage import tracer  # noqa: PLC0415 - only a measured run needs coverage's C part
@@ -55,7 +60,7 @@ def collect(folder: Path = FOLDER) -> int:
         )
         data.write()
         data.close()
-    shutil.rmtree(folder / STARTED, ignore_errors=True)
+    forget_processes(folder)
     return len(files)
 
 

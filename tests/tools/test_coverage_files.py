@@ -13,7 +13,12 @@ from coverage import CoverageData
 from coverage.data import combine_parallel_data
 
 from tests.processes import Program
-from tools.coverage_files import collect, drop_unreadable, measure_processes
+from tools.coverage_files import (
+    collect,
+    drop_unreadable,
+    forget_processes,
+    measure_processes,
+)
 from tools.structure import ROOT
 
 if TYPE_CHECKING:
@@ -159,6 +164,9 @@ def test_forks_threads_and_exits_are_measured(tmp_path: Path) -> None:
 
 
 def test_no_process_was_started(tmp_path: Path) -> None:
-    """Without results there is no data file."""
+    """Without results there is no data file; those of an earlier run do not count."""
+    measure_processes({}, tmp_path)
+    (tmp_path / "started" / "1-1.pairs").write_bytes(b"of a run that was stopped")
+    forget_processes(tmp_path)
     assert collect(tmp_path) == 0
     assert list(tmp_path.iterdir()) == []
