@@ -48,7 +48,7 @@ TUNING: Mapping[str, float] = {
     "segment_bytes": MIB,
 }
 SLOWED = ("extract", "link")
-BESIDE_WORK = ("event", "plan", "report")  # steps of the forecast
+BESIDE_WORK = ("event", "hand over", "plan", "report")  # steps of the forecast
 PATIENCE = 120.0
 
 

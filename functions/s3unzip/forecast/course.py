@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
 
 
+HAND_OVER_WRITES = 3  # the ledger is listed and written, the execution is started
+PLANNER_STATES = 2  # that an execution without a plan enters besides the others
+
+
 class SimulatedRun(Struct, frozen=True):
     """One simulated run; seconds since the event or the start of the command."""
 
@@ -48,7 +52,8 @@ def simulate_orchestrated(
 ) -> SimulatedRun:
     """Return one run of `workload` on `platform`; equal states of `rng` give equal runs."""
     before = [
-        Step("event", platform.event_seconds, "until the planner is invoked"),
+        Step("event", platform.event_seconds, "until the function is invoked"),
+        _hand_over_step(workload, platform, tuning, rng),
         _plan_step(workload, platform, tuning, rng),
     ]
     planned = sum(step.seconds for step in before)
@@ -64,7 +69,7 @@ def simulate_orchestrated(
         first_object=min(seconds, planned + min(side.first_object for side in sides)),
         steps=tuple(step for step in steps if step.seconds > 0),
         chain=longest.chain,
-        usage=_usage(workload, tuning, maps, [before[-1], *links, steps[-1]]),
+        usage=_usage(workload, tuning, maps, [*before[1:], *links, steps[-1]]),
         jobs=tuple(job for one in maps for job in one.jobs if job.kind != "scan"),
         tasks_seconds=max((line.end for line in lines), default=0.0),
         throttled_seconds=max((line.throttled_seconds for line in lines), default=0.0),
@@ -97,6 +102,21 @@ def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
         abort=1,
         list=3 + math.ceil((tasks + 1) / 1_000),
     )
+
+
+def _hand_over_step(
+    workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
+) -> Step:
+    """Return what comes before the plan if the directory is too large for the plan function.
+
+    The plan function reads the tail, writes to the ledger of shares and starts an execution, whose
+    first task is the planner. To start an execution is in the seconds before the first Map.
+    """
+    if not platform.inline_at_once or workload.directory_bytes <= tuning.tail_bytes:
+        return Step("hand over", 0.0)
+    calls = platform.get.mean + HAND_OVER_WRITES * platform.put.mean
+    seconds = calls + PLANNER_STATES * rates.STATE_SECONDS + draw_cold_start(platform, rng)
+    return Step("hand over", seconds, "from the plan function to the planner")
 
 
 def _plan_step(workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random) -> Step:
@@ -132,11 +152,13 @@ def _usage(
     seconds = [each for one in maps for each in _seconds_of(one)]
     children = [one.waited + each for one in maps if not one.inline for each in _seconds_of(one)]
     asked = sum(len(one.jobs) * math.ceil(one.waited) for one in maps)  # by HEAD, for the link
-    own = [step.seconds for step in steps]
+    own = [step.seconds for step in steps if step.seconds]
     split = any(job.shared for job in jobs)
     states = rates.TRANSITIONS_SPLIT if split else rates.TRANSITIONS
     if asked:
         states = rates.TRANSITIONS_OVERLAP
+    if any(step.name == "hand over" and step.seconds for step in steps):
+        states += PLANNER_STATES
     return Usage(
         members=workload.members,
         requests=requests_of(jobs) + plan_requests(workload, tuning) + Requests(head=asked),

@@ -102,6 +102,29 @@ def test_the_link_step_waits_for_requests_in_a_row(members: int, parts: int, wai
     assert link.seconds == pytest.approx(waits * STEADY.mean + cpu)
 
 
+@pytest.mark.parametrize(("name", "handed"), [("49k", True), ("1k", False)])
+def test_large_directories_are_handed_to_the_planner(name: str, *, handed: bool) -> None:
+    """It has a cold start of its own, is one more call, and two more states of the execution."""
+    workload = make_fixture(FIXTURES[name], TUNING)
+    whole = replace(TUNING, tail_bytes=workload.directory_bytes)
+    forecast, without = (make_forecast(workload, aws(), one) for one in (TUNING, whole))
+    steps = {step.name: step.seconds for step in forecast.steps}
+    assert ("hand over" in steps) is handed
+    assert "hand over" not in {step.name for step in without.steps}
+    calls, states = (
+        [line.quantity for one in (forecast, without) for line in one.cost.lines if match(line)]
+        for match in (
+            lambda line: (line.service, line.item) == ("Lambda", "requests"),
+            lambda line: line.item == "Standard",
+        )
+    )
+    assert calls[0] - calls[1] == handed
+    assert states[0] - states[1] == 2 * handed
+    machine = local(workers=4, put=Latency(0.01, 0.02))
+    on_one = make_forecast(workload, machine, TUNING)
+    assert "hand over" not in {step.name for step in on_one.steps}
+
+
 def test_slices_wait_beside_the_scans_where_all_have_a_worker() -> None:
     """A member of 100 GB needs neither the end of the scans' Map nor the start of another one."""
     workload = make_fixture(FIXTURES["100gb"], TUNING)
