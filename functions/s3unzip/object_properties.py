@@ -123,11 +123,11 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
                 f"metadata {name!r}: the value must be printable ASCII, without spaces at its ends"
             )
     size = sum(len(name) + len(value) for name, value in metadata.items())
-    most = MAX_METADATA_BYTES - OWN_METADATA_BYTES
-    if size > most:
+    max_size = MAX_METADATA_BYTES - OWN_METADATA_BYTES
+    if size > max_size:
         raise UsageError(
             f"metadata: {size:,} bytes of names and values; S3 takes {MAX_METADATA_BYTES:,}, of "
-            f"which s3unzip needs {OWN_METADATA_BYTES}: use at most {most:,}"
+            f"which s3unzip needs {OWN_METADATA_BYTES}: use at most {max_size:,}"
         )
 
 

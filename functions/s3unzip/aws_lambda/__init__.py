@@ -1,1 +1,4 @@
-"""The code of the Lambda functions around the pipeline: settings, events, metrics, budget."""
+"""The code of the Lambda functions around the pipeline: settings, events, metrics, budget.
+
+`handlers` calls these modules. `operate` reads what they write; nothing below imports them.
+"""

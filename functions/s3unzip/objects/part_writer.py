@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 
 
-def choose_part_size(size: int, least: int, limits: PartLimits) -> int:
+def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
     """Return the part size with which an object of `size` bytes fits the store's limits.
 
     Raises:
@@ -34,7 +34,7 @@ def choose_part_size(size: int, least: int, limits: PartLimits) -> int:
         message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
         raise MemberError(Finding("object-too-large", message))
     needed = math.ceil(size / limits.max_parts)
-    part = max(least, limits.min_bytes)
+    part = max(min_part, limits.min_bytes)
     if needed > part:
         part = math.ceil(needed / MIB) * MIB
     return min(part, limits.max_bytes)

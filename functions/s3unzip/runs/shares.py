@@ -135,11 +135,11 @@ class _Room:
             self.add(bid)
 
     def add(self, bid: Bid) -> None:
-        least = min_workers(self._workers, bid)
-        self._taken += least * bid.busy_with(least)
+        min_share = min_workers(self._workers, bid)
+        self._taken += min_share * bid.busy_with(min_share)
         self._load += bid.load_of_one
         self._runs += 1
-        part = max(least / self._workers, bid.load_of_one / MAX_LOAD)
+        part = max(min_share / self._workers, bid.load_of_one / MAX_LOAD)
         self._used[bid.tenant] = self._used.get(bid.tenant, 0.0) + part
 
     def used_by(self, tenant: str) -> float:
@@ -150,8 +150,8 @@ class _Room:
             return True
         # Room for half of its workers is enough: a worker that is asked for too early costs a few
         # refused calls, and one that nobody asks for is lost.
-        least = min_workers(self._workers, bid)
-        taken = self._taken + least * bid.busy_with(least) / 2
+        min_share = min_workers(self._workers, bid)
+        taken = self._taken + min_share * bid.busy_with(min_share) / 2
         return taken <= self._workers and self._load + bid.load_of_one <= MAX_LOAD
 
 

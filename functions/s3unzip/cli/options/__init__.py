@@ -1,1 +1,4 @@
-"""Options that commands share: groups of them, and what becomes of them."""
+"""Options that commands share, in groups, and the values that they stand for.
+
+Only `cli.commands` imports these modules. `groups` makes a group from a dataclass.
+"""

@@ -67,5 +67,4 @@ class Extra(OptionGroup):
             return None
         from s3unzip.cli.terminal.deletion import Question
 
-        most = self.max_delete or MAX_DELETED
-        return Question(most, stop_display, sure=self.yes, quiet=quiet)
+        return Question(self.max_delete or MAX_DELETED, stop_display, sure=self.yes, quiet=quiet)

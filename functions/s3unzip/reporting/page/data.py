@@ -82,7 +82,7 @@ class Rates(Struct, frozen=True):
 
     step: float = 1.0
     workers: tuple[float, ...] = ()  # tasks running, mean of the step
-    most: int = 0  # maximum of concurrent tasks
+    max_at_once: int = 0  # maximum of concurrent tasks
     members: tuple[float, ...] = ()  # a second
     bytes: tuple[float, ...] = ()  # written, a second
 

@@ -109,13 +109,13 @@ def rates(table: TaskTable, origin: float) -> Rates:
     return Rates(
         step=step,
         workers=tuple(round(value, 2) for value in workers),
-        most=_most(start, stop),
+        max_at_once=_count_at_once(start, stop),
         members=tuple(round(value, 2) for value in members),
         bytes=tuple(float(round(value)) for value in written),
     )
 
 
-def _most(start: Iterable[float], stop: Iterable[float]) -> int:
+def _count_at_once(start: Iterable[float], stop: Iterable[float]) -> int:
     """Return the maximum of concurrent tasks; equal stop and start do not overlap."""
     moments = sorted([*((at, 1) for at in start), *((at, -1) for at in stop)])
     return max(accumulate(change for _, change in moments))

@@ -88,7 +88,7 @@ class Chain:
             self._data = memoryview(data)
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `most` bytes; see `Codec`."""
+        """Return up to `max_length` bytes; see `Codec`."""
         while not self._stream.eof or self._next_stream():
             if self._stream.needs_input and not self._data:
                 break

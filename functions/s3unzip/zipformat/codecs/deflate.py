@@ -68,7 +68,7 @@ class Deflate:
             self._data = memoryview(data)
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `most` bytes; see `Codec`."""
+        """Return up to `max_length` bytes; see `Codec`."""
         piece = b""
         while not self._stream.eof:
             given = self._kept
@@ -116,7 +116,7 @@ class Deflate64:
         self._count_spare()
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `most` bytes; see `Codec`."""
+        """Return up to `max_length` bytes; see `Codec`."""
         while not (self._output or self._stream.eof):
             length = min(_DEFLATE64_SLICE, max(1, self._left - 1))
             if len(self._data) < length:

@@ -56,7 +56,7 @@ class _Liblzma:
             self._data = b"".join((self._data, data)) if self._data else data
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `most` bytes; see `Codec`."""
+        """Return up to `max_length` bytes; see `Codec`."""
         if self._stream is None:
             self._stream = self._start()
         if self._stream is None or self._stream.eof:
@@ -93,7 +93,7 @@ class Lzma(_Liblzma):
         super().push(data)
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `most` bytes; see `Codec`.
+        """Return up to `max_length` bytes; see `Codec`.
 
         Some writers add an end marker to a stream of known size. liblzma accepts it, unless its
         input is cut inside the marker. So the last byte of output is pulled alone, when the input

@@ -22,7 +22,7 @@ class StreamError(Exception):
 class Codec(Protocol):
     """One stream's decompressor.
 
-    Call `push` with the next input after `pull` has returned nothing. `pull` returns at most `most`
+    Call `push` with the next input after `pull` has returned nothing. `pull` returns at most
     bytes, and nothing when it needs input or the stream has ended. `spare` is the number of bytes
     pushed after the end of the stream, or any number above 0 where the library only reports that
     there were some.
@@ -40,7 +40,7 @@ class Codec(Protocol):
         """Take the next input."""
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `most` bytes of output.
+        """Return up to `max_length` bytes of output.
 
         Raises:
             StreamError: the stream is corrupt, or wants too much memory.
@@ -66,7 +66,7 @@ class Stored:
         self._data = memoryview(data)
 
     def pull(self, max_length: int) -> Buffer:
-        """Return a view of up to `most` bytes."""
+        """Return a view of up to `max_length` bytes."""
         piece, self._data = self._data[:max_length], self._data[max_length:]
         self._left -= len(piece)
         return piece

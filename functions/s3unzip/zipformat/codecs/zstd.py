@@ -51,7 +51,7 @@ class Zstd:
             self._data = memoryview(data)
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `most` bytes; see `Codec`."""
+        """Return up to `max_length` bytes; see `Codec`."""
         while not self._output and self._data and not self._late:
             if self._frame.eof and not self._next_frame():
                 break

@@ -79,7 +79,7 @@ def test_rates_add_up(drawn: list[tuple[float, float, int]]) -> None:
     # Each step is rounded to a hundredth of a member a second.
     slack = 0.01 * rates.step * len(rates.members)
     assert sum(rates.members) * rates.step == pytest.approx(members, rel=1e-6, abs=slack)
-    assert 1 <= rates.most <= len(drawn)
+    assert 1 <= rates.max_at_once <= len(drawn)
 
 
 @settings(max_examples=40, deadline=None)
@@ -99,7 +99,7 @@ def test_rates_of_known_tasks() -> None:
     assert page.rates.members[:120] == (10,) * 120
     assert page.rates.members[120:] == (20,) * 120
     assert page.rates.bytes[0] == 10_000
-    assert page.rates.most == 1
+    assert page.rates.max_at_once == 1
 
 
 def test_rows_are_bounded_and_every_kind_has_one() -> None:

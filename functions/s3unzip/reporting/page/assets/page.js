@@ -76,7 +76,7 @@ function showFacts({ verdict, totals, rates, phases }) {
   if (rejected) { fact("Written", "nothing", totals.bytes_in ? `${bytes(totals.bytes_in)} read` : ""); }
   if (totals.tasks > 1) {
     fact("Tasks", count(totals.tasks), [
-      rates.most && `at most ${count(rates.most)} at once`,
+      rates.max_at_once && `at most ${count(rates.max_at_once)} at once`,
       totals.tasks_failed && `${count(totals.tasks_failed)} failed`,
     ].filter(Boolean).join(", "));
   }
