@@ -13,6 +13,7 @@ from s3unzip.errors import (
     StoreFullError,
 )
 
+HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 _KINDS: dict[int, tuple[type[S3UnzipError], str]] = {
     errno.ENOENT: (NotFoundError, "no such file or folder"),
     errno.EACCES: (AccessDeniedError, "permission denied: change its rights, or use another place"),

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.stores.folder.destination import FolderDestination
-from s3unzip.stores.folder.errors import translate_error
+from s3unzip.stores.folder.errors import HOME_ADVICE, translate_error
 from s3unzip.stores.folder.placing import Folder, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 
 
 class FolderRunStore:
