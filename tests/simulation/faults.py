@@ -62,6 +62,7 @@ class FaultPlan:
     injected: list[str] = field(default_factory=list)  # what went wrong so far
     skipped: frozenset[int] = frozenset()  # numbers of the faults that are left out
     number: int = 0  # of the faults so far, with those left out
+    overlaps: bool = False  # whether what happens twice may happen at the same moment
 
     @staticmethod
     def choose(rng: random.Random, skipped: frozenset[int] = frozenset()) -> FaultPlan:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 NOTICE_SECONDS = 600.0  # until an operator does anything
+SOON = (0.01, 1.0, 20.0, 120.0)  # seconds after an abort, while its functions may go on
 STOPPED = frozenset({"FAILED", "ABORTED"})
 
 
@@ -53,6 +54,14 @@ class Operator:
     def _abort(self, name: str) -> None:
         if not self._runs.stop(name):
             return
+        self._drop_uploads(name)
+        faults = self._world.faults
+        if faults.overlaps and faults.rng.random() < 0.5:
+            self._world.scheduler.sleep(faults.rng.choice(SOON))
+            self._world.note(f"redrive {name} soon")
+            self._redrive(name)
+
+    def _drop_uploads(self, name: str) -> None:
         summary = self._runs.records(name).find_summary()
         if summary is not None:
             clock = ClockOf(self._world.scheduler)
@@ -70,10 +79,7 @@ class Operator:
         def work() -> None:
             world.scheduler.sleep(NOTICE_SECONDS)
             for name in failed:
-                if world.faults.rng.random() < 0.5:  # the console's button
-                    services.redrive(name)
-                else:
-                    self._runs.redrive(name)
+                self._redrive(name)
             for body in letters:
                 services.send(body)
             for event in failures:
@@ -81,6 +87,13 @@ class Operator:
 
         self._do("redrive", work)
         return bool(failed or letters or failures)
+
+    def _redrive(self, name: str) -> None:
+        """Redrive by the console's button or by the command."""
+        if self._world.faults.rng.random() >= 0.5:
+            self._runs.redrive(name)
+        elif self._services.machine.executions[name].status in STOPPED:
+            self._services.redrive(name)
 
     def retry(self) -> bool:
         """Remove what is in the way of members, and try failed members again.

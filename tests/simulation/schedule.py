@@ -21,7 +21,7 @@ from tests.model.facts import NEVER, OVERWRITE, SKIP_UNCHANGED, ViolationError
 from tests.model.nested import check_nested
 from tests.model.run import Model
 from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive, older_objects
-from tests.simulation.faults import FaultPlan
+from tests.simulation.faults import RATES, Fault, FaultPlan
 from tests.simulation.machine import MACHINE
 from tests.simulation.operator import Operator
 from tests.simulation.scheduler import Process, Scheduler, StuckError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 REDRIVES = 4  # that an operator tries, once nothing goes wrong any more
 NESTED = 3  # last digit of the seeds whose archives have archives inside
 DISTRIBUTED = 13  # rest by 20 of the seeds with Distributed Maps and many workers
+OVERLAPS = 2  # last digit of the seeds where what happens twice happens at the same moment
 RETRIED = 0.3  # of the schedules whose runs have failed members
 
 
@@ -118,6 +119,8 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     rules = (OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER)
     with drawn(seed, skipped, rules, depth) as schedule:
         world = schedule.world
+        if seed % 10 == OVERLAPS:
+            _let_overlap(schedule)
         services = Services(world)
         with (
             substituted(schedule.scheduler),
@@ -135,6 +138,14 @@ def _tuning_of(seed: int) -> Mapping[str, float]:
     if seed % 20 == DISTRIBUTED:
         return {**TUNING, "max_inline_tasks": 0, "max_workers": 64}
     return TUNING
+
+
+def _let_overlap(schedule: Schedule) -> None:
+    """Let runs be redriven while functions of the aborted execution go on, and the like."""
+    faults = schedule.faults
+    faults.overlaps = True
+    faults.left[Fault.ABORT] = faults.left.get(Fault.ABORT, 0) + faults.rng.choice((0, 1, 2))
+    faults.rates.setdefault(Fault.ABORT, faults.rng.choice(RATES))
 
 
 def check_end(world: World) -> None:

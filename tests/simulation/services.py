@@ -101,8 +101,13 @@ class Services:
                 return
             message.receipt = f"receipt-{next(self._numbers)}"
             message.visible = scheduler.now + VISIBILITY
-            process = Process("event source")
-            scheduler.spawn(process, lambda attempt=attempt: self._deliver(message, attempt))  # type: ignore[misc]  # likewise
+            faults = self.world.faults
+            counts = [attempt]
+            if faults.overlaps and faults.injects(Fault.TWICE, "delivery"):
+                counts.append(attempt + faults.rng.choice((0, 1)))  # "approximate"
+            for one in counts:
+                process = Process("event source")
+                scheduler.spawn(process, lambda count=one: self._deliver(message, count))  # type: ignore[misc]  # likewise
 
     def _deliver(self, message: Message, attempt: int) -> None:
         receipt = message.receipt

@@ -26,6 +26,10 @@ MAX_CAUSE = 1_000  # characters
 TOLD = ("name", "status", "startDate", "stopDate", "error", "cause")
 
 
+class RedrivenError(S3UnzipError):
+    """The execution whose failure is reported was redriven: it reports its own end."""
+
+
 def is_first_end(records: RunRecords, run: str, execution: str) -> bool:
     """Return whether the run ends for the first time, that is, not after a retry or a redrive.
 

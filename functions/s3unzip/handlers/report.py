@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.admission.opening import open_door
-from s3unzip.aws_lambda.endings import end_source, is_first_end, note_failure, unplanned_report
+from s3unzip.aws_lambda.endings import (
+    RedrivenError,
+    end_source,
+    is_first_end,
+    note_failure,
+    unplanned_report,
+)
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.model import Settled
+    from s3unzip.stores.calls import Calls
 
 preload()
 
@@ -41,51 +49,74 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         RunStoppedError: a right was missing for the end of a member whose tasks are done. The
             report is written. The execution fails here, so that a redrive enters this state again.
     """
-    worker = open_worker()
-    step = worker.context(context)
-    calls = step.calls()
+    step = open_worker().context(context)
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
-    ending = failure or event
-    if failure:
-        if _is_redriven(failure, step):
-            logger.info("execution was redriven", run=failure["name"])
-            return _nothing_left(failure["status"])
-        _release(failure["name"], ending, step)
-        # The summary is the plan's last object: without it there is nothing to settle by.
-        plan = RunRecords.open(worker.stores, run_of(failure["name"]), calls).find_summary()
-        if plan is None:
-            return _end_unplanned(failure, step)
-        run = plan.run
-    else:
-        run = parse_field(event, "run", Run)
+    if not failure:
+        return _settle(parse_field(event, "run", Run), event, step, step.calls())
+    try:
+        return _end_failed(failure, step)
+    except RedrivenError as error:
+        logger.info(str(error), run=failure["name"])
+        return _nothing_left(failure["status"])
+
+
+def _end_failed(failure: dict[str, Any], step: Context) -> dict[str, Any]:
+    """Report a run whose execution failed.
+
+    Raises:
+        RedrivenError: it was redriven.
+    """
+    _check_not_redriven(failure, step)
+    _release(failure["name"], failure, step)
+    # The summary is the plan's last object: without it there is nothing to settle by.
+    calls = step.calls()
+    records = RunRecords.open(open_worker().stores, run_of(failure["name"]), calls)
+    plan = records.find_summary()
+    if plan is None:
+        return _end_unplanned(failure, step)
+    return _settle(plan.run, failure, step, calls)
+
+
+def _settle(run: Run, ending: dict[str, Any], step: Context, calls: Calls) -> dict[str, Any]:
+    """Settle a run; `ending` is the step's event, or the detail of the failure's."""
+    worker = open_worker()
+    failure = ending if "status" in ending else None
     bind_run(run)
     execution = ending.get("name") or ending.get("execution") or run.id
     first = is_first_end(RunRecords.open(worker.stores, run.id, calls), run.id, execution)
     with timed("ReportDuration"):
-        settled = settle(run, step, calls)
+        check = partial(_check_not_redriven, failure, step) if failure else None
+        settled = settle(run, step, calls, before_report=check)
     if not failure and not settled.left and settled.report.verdict is Verdict.FAILED:
         raise RunStoppedError(settled.report.message or "the run cannot be ended")
+    if check:
+        check()
     if failure or not settled.left:
         record_archive(settled.report, first=first)
         _end(run, settled, ending, step)
         if not failure:  # before the archive is moved, which may take minutes
             _release(execution, ending, step)
         end_source(run, settled.report, step)
-    earlier = parse_field(event, "earlier", Round) if "earlier" in event else None
+    earlier = parse_field(ending, "earlier", Round) if "earlier" in ending else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}
 
 
-def _is_redriven(failure: dict[str, Any], step: Context) -> bool:
-    """Say whether a failed execution was redriven since: it reports its own end.
+def _check_not_redriven(failure: dict[str, Any], step: Context) -> None:
+    """Compare how often a failed execution was redriven with what its failure says.
 
-    The failure comes late if the function could not take it before. DescribeExecution may return an
-    older state ("eventually consistent"), so its count is compared, not its status.
+    The failure comes late if the function could not take it before, and somebody may redrive the
+    execution while the function is at work. DescribeExecution may return an older state
+    ("eventually consistent"), so its count is compared, not its status.
+
+    Raises:
+        RedrivenError: it was redriven since: it reports its own end.
     """
     if "redriveCount" not in failure:
-        return False
+        return
     known: int = failure["redriveCount"]
-    return open_door(step, failure["stateMachineArn"]).count_redrives(failure["name"]) > known
+    if open_door(step, failure["stateMachineArn"]).count_redrives(failure["name"]) > known:
+        raise RedrivenError("execution was redriven")
 
 
 def _nothing_left(verdict: str) -> dict[str, Any]:
@@ -114,6 +145,7 @@ def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:
     calls = step.calls()
     if is_refused(report, report.run, step, calls):
         return _nothing_left(report.verdict.value)
+    _check_not_redriven(failure, step)
     report = write_refusal(report, step, calls)
     record_archive(report)
     note_failure(RunRecords.open(worker.stores, report.run), failure)

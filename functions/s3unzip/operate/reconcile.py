@@ -12,13 +12,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from s3unzip.aws_lambda.environment import read_orders
 from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import NotFoundError
 from s3unzip.local.clock import LocalClock
-from s3unzip.model import Location, Request, SourceState, run_id
+from s3unzip.model import Location, Request, SourceState, Verdict, run_id
 from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.operate.queue import ArchiveEvent, send_events
 from s3unzip.operate.runs import RUNNING
@@ -43,14 +43,15 @@ THREADS = 32  # archives that are looked up concurrently
 # The longest time of a function: an action that is pending for longer was cut off.
 ACTION_SECONDS = 900.0
 
-State = Literal["no run", "not finished", "archive left"]
+State = Literal["no run", "not finished", "archive left", "put back"]
 
 
 class Unsettled(Struct, frozen=True):
     """An archive without a verdict, or one that was to be deleted, moved or tagged.
 
     ``no run``: the event never came. ``not finished``: the run never ended. ``archive left``: the
-    run is COMPLETED, and what was to follow has not happened.
+    run is COMPLETED, and what was to follow has not happened. ``put back``: the run ended because
+    the archive was replaced, but the same bytes are there again.
     """
 
     source: Location
@@ -128,7 +129,12 @@ def _look(
 
 
 def _after(report: Report, left: Unsettled) -> Unsettled | str | None:
-    """Return `left` if the archive is left after its run; RUNNING while a function may be at it."""
+    """Return what is wrong although the run ended; RUNNING while a function may be at its archive.
+
+    `left` is the archive, as one that is left after its run.
+    """
+    if report.verdict is Verdict.SOURCE_CHANGED:
+        return structs.replace(left, state="put back")
     after = report.after_success
     if after is None or not is_left(report):
         return None

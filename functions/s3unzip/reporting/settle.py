@@ -45,7 +45,7 @@ from s3unzip.runs.step import Step
 from s3unzip.runs.stop import RUN_FAULTS, stop_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
@@ -56,7 +56,12 @@ if TYPE_CHECKING:
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
 
 
-def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
+def settle(
+    run: Run,
+    context: Context,
+    calls: Calls | None = None,
+    before_report: Callable[[], None] | None = None,
+) -> Settled:
     """Finish split members, write ``report.json``, and say how many tasks are left.
 
     Running it again is harmless: it reads what is there and judges anew.
@@ -65,6 +70,7 @@ def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
         run: the run.
         context: of this worker.
         calls: whose requests count as this report's; None: none was made yet.
+        before_report: called last before the report is written; what it raises prevents that.
 
     Raises:
         ServiceFaultError: try again later.
@@ -72,8 +78,7 @@ def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
     step = Step(run, "report", context, calls or context.calls())
     records = step.records
     summary = records.read_summary()
-    earlier = records.find_report()
-    stop = records.find_stop()
+    earlier, stop = records.find_report(), records.find_stop()
     changed = stop is not None and stop.verdict is Verdict.SOURCE_CHANGED
     retries = read_retries(records)
     tally = Tally(context.tuning.failures_listed, retried=retries.outcomes.keys())
@@ -97,8 +102,9 @@ def settle(run: Run, context: Context, calls: Calls | None = None) -> Settled:
     forecast = forecast_plan(plan.tasks, summary, context) if not left else None
     if judged.verdict is Verdict.COMPLETED and run.options.marker:
         _write_marker(step, judged)
-    before = earlier.settling if earlier is not None else Requests()
-    report = _write_report(step, before, judged, summary, tally, forecast)
+    if before_report is not None:
+        before_report()
+    report = _write_report(step, earlier, judged, summary, tally, forecast)
     return Settled(report, len(left))
 
 
@@ -112,14 +118,15 @@ def _source_result(run: Run, judged: Report, earlier: Report | None) -> SourceRe
 
 def _write_report(
     step: Step,
-    before: Requests,
+    earlier: Report | None,
     judged: Report,
     summary: PlanSummary,
     tally: Tally,
     forecast: Forecast | None,
 ) -> Report:
-    """Write the report with all requests of the run in it; `before` are of earlier reports."""
+    """Write the report with all requests of the run in it, those of earlier reports among them."""
     columns = tally.columns
+    before = earlier.settling if earlier is not None else Requests()
 
     def make(requests: Requests) -> Report:
         settling = before + requests

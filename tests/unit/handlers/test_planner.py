@@ -127,6 +127,18 @@ class Redriven:
         return {"executionArn": executionArn, "status": "RUNNING", "redriveCount": self.redrives}
 
 
+@dataclass(slots=True)
+class RedrivenMeanwhile:
+    """Step Functions, of which an execution is redriven after the first question."""
+
+    asked: int = 0
+
+    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:  # noqa: N803
+        """Return what the API reference of DescribeExecution says."""
+        self.asked += 1
+        return {"executionArn": executionArn, "redriveCount": int(self.asked > 1)}
+
+
 @pytest.mark.parametrize(("redrives", "reported"), [(0, True), (1, False)])
 def test_a_failure_that_comes_after_the_redrive(
     started: Functions,
@@ -152,6 +164,33 @@ def test_a_failure_that_comes_after_the_redrive(
     assert answer["verdict"] == "FAILED"
     assert len(account.receive(heard)) == reported
     assert (records(started, run).find_report() is not None) is reported
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["unplanned", "planned"])
+def test_a_redrive_while_the_failure_is_reported(
+    started: Functions, account: Account, monkeypatch: pytest.MonkeyPatch, *, planned: bool
+) -> None:
+    """The report and the event of the redriven execution stay the last ones."""
+    (run,) = account.executions()
+    if planned:
+        started.plan_run(run)
+    heard = account.listen()
+    states = RedrivenMeanwhile()
+    monkeypatch.setattr("s3unzip.aws_lambda.admission.opening.open_client", lambda _: states)
+    detail = {
+        "name": run,
+        "stateMachineArn": account.outputs["StateMachineArn"],
+        "status": "ABORTED",
+        "redriveCount": 0,
+        "input": json.dumps(started.told(run)),
+    }
+    answer = report.handler({"detail": detail}, started.invocation)
+    assert (answer["verdict"], answer["left"]) == ("ABORTED", 0)
+    assert states.asked > 1
+    assert account.receive(heard) == []
+    found = records(started, run)
+    assert found.find_report() is None
+    assert not found.has_failure()
 
 
 @pytest.mark.parametrize("newer", [None, bytes(70_000)], ids=["failed", "refused"])

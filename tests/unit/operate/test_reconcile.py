@@ -76,6 +76,24 @@ def test_a_run_that_did_not_end(
     assert (found.run, found.state) == (run, "not finished")
 
 
+def test_an_archive_that_was_put_back(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """Its run ended as the other archive lay there, and its event starts no new run."""
+    run = put(functions, "a.zip")
+    before = functions.account.client("s3").get_object(Bucket="arrivals", Key="a.zip")
+    functions.account.put("a.zip", ARCHIVE + b"another")
+    functions.extract(run)
+    assert functions.report(run)["verdict"] == "SOURCE_CHANGED"
+    (newer,) = reconcile(open_runs(), 0.0).unsettled
+    assert (newer.run != run, newer.state) == (True, "no run")
+    functions.account.put("a.zip", before["Body"].read())
+    assert functions.plan(object_created("a.zip")) == []
+    assert functions.account.executions() == [run]
+    (found,) = reconcile(open_runs(), 0.0).unsettled
+    assert (found.run, found.state) == (run, "put back")
+
+
 def test_a_plan_that_never_started(
     functions: Functions, open_runs: Callable[[], DeployedRuns]
 ) -> None:

@@ -57,7 +57,7 @@ def reconcile_command(
             f"{len(found.unsettled) - left:,} without a verdict"
             + (f", {left:,} left after success\n" if left else "\n")
         )
-    lost = [one for one in found.unsettled if one.state != "not finished"]
+    lost = [one for one in found.unsettled if one.state in ("no run", "archive left")]
     if start and lost:
         count = reconciling.start(runs, lost)
         sys.stderr.write(f"{count:,} queued: s3unzip runs{runs.found_by}\n")
@@ -66,6 +66,8 @@ def reconcile_command(
 
 def _line(one: Unsettled, found_by: str) -> str:
     when = datetime.fromtimestamp(one.put, UTC)
-    mend = f"  s3unzip redrive {one.run}{found_by}" if one.state == "not finished" else ""
+    redrive = f"  s3unzip redrive {one.run}{found_by}"
+    mend = {"not finished": redrive, "put back": "  s3unzip run"}
     size = show_bytes(one.size)
-    return f"{when:%Y-%m-%d %H:%M}  {one.state:12}  {size:>9}  {printable(str(one.source))}{mend}\n"
+    line = f"{when:%Y-%m-%d %H:%M}  {one.state:12}  {size:>9}  {printable(str(one.source))}"
+    return line + mend.get(one.state, "") + "\n"
