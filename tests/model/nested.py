@@ -23,12 +23,8 @@ def right_nested(model: Model) -> list[ArchiveFacts]:
     """Return the archives inside the current archive that are at the destination."""
     current = model.versions[str(model.current)]
     bodies = {member.key: member.body for member in current.members}
-    found = [
-        (facts, model.objects[key].body == bodies[key])
-        for key, facts in current.nested
-        if key in model.objects
-    ]
-    return [facts for facts, right in found if right]
+    there = {key: written.body for key, written in model.objects.items()}
+    return [facts for key, facts in current.nested if there.get(key) == bodies[key]]
 
 
 def check_nested(model: Model) -> None:

@@ -203,16 +203,15 @@ class Model:
             return  # planned as the archive was replaced: it was never begun
         verdict = state.reports[-1]["verdict"]
         is_direct = run not in self.started
-        if (verdict == REJECTED or is_direct) and not is_current and not state.announced:
-            return  # replaced before its event was sent: the newer one has a run
-        if run in self.aborted:
-            return  # reliability.md 27: a planner that goes on may announce it, too
+        # Replaced before its event was sent: the newer one has a run.
+        silent = (verdict == REJECTED or is_direct) and not is_current and not state.announced
+        if silent or run in self.aborted:  # reliability.md 27: its planner may announce it, too
+            return
         told = state.announced
         self.must(told[-1:] == [verdict], "events.md: one event a run", (run, told))
         right = {state.right} | (set() if is_current else {CHANGED})
-        self.must(
-            verdict in right, "a run that is redriven ends as its archive says", (run, verdict)
-        )
+        ends_right = "a run that is redriven ends as its archive says"
+        self.must(verdict in right, ends_right, (run, verdict))
         if calm:
             # reliability.md 12: a repetition at the same time may announce a refusal again.
             once = state.retried or len(set(told)) == 1
@@ -228,10 +227,8 @@ class Model:
         return any(facts is one for one in (current, *(inner for _, inner in current.nested)))
 
     def _right_verdict(self, state: RunState) -> str:
-        if state.facts.broken:
-            return REJECTED
         wrong = any(self._may_fail(state, member) for member in state.facts.members)
-        return WITH_ERRORS if wrong else COMPLETED
+        return REJECTED if state.facts.broken else WITH_ERRORS if wrong else COMPLETED
 
     # What each outcome means
 
@@ -251,10 +248,9 @@ class Model:
 
     def _may_fail(self, state: RunState, member: MemberFacts) -> bool:
         """Say whether the documents let this member fail."""
-        if not member.right:
-            return True
         there = self.objects.get(member.key)
-        return self.rule == NEVER and there is not None and there.body != member.body
+        taken = self.rule == NEVER and there is not None and there.body != member.body
+        return taken or not member.right
 
     def _check_sums(self, state: RunState, report: Json) -> None:
         if report["verdict"] == REJECTED or report.get("pin", ...) is None:
@@ -277,15 +273,15 @@ class Model:
         self.must(goes_on, "reliability.md: further rounds do the tasks that are left", report)
 
     def _check_whole(self, state: RunState, run: str, report: Json) -> None:
-        for member in state.facts.members:
-            if self._may_fail(state, member):
-                continue
+        bad = [member for member in state.facts.members if self._may_fail(state, member)]
+        for member in (one for one in state.facts.members if one not in bad):
             there = self.objects.get(member.key)
-            same = there is not None and there.body == member.body
-            others = there is not None and there.run not in {run, None}
-            self.must(same or others, "COMPLETED: every right member is there", member.key)
-        bad = sum(self._may_fail(state, member) for member in state.facts.members)
-        self.must(report.get(FAILED, 0) == bad, "the members that fail are those that are bad", run)
+            right = there is not None and (
+                there.body == member.body or there.run not in {run, None}
+            )
+            self.must(right, "COMPLETED: every right member is there", member.key)
+        same = report.get(FAILED, 0) == len(bad)
+        self.must(same, "the members that fail are those that are bad", run)
 
     def _is_unplanned(self, run: str) -> bool:
         """Say whether the run has an execution that has not written its plan."""

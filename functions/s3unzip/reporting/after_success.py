@@ -25,6 +25,14 @@ MOVE_SPARE = 10.0  # seconds
 WORTH_DOING = frozenset({SourceState.PENDING, SourceState.FAILED})
 
 
+def source_result(run: Run, judged: Report, earlier: Report | None) -> SourceResult | None:
+    """Return what the report says of the archive; what an earlier report says is done stays so."""
+    known = earlier.after_success if earlier is not None else None
+    if known is not None and known.state is SourceState.DONE:
+        return known
+    return pending_result(run, judged)
+
+
 def pending_result(run: Run, report: Report) -> SourceResult | None:
     """Return what the report says before the action; None if there is none to do."""
     rule = run.after_success

@@ -21,8 +21,6 @@ from s3unzip.model import (
     Requests,
     Run,
     Settled,
-    SourceResult,
-    SourceState,
     Status,
     Stop,
     Task,
@@ -32,7 +30,7 @@ from s3unzip.model import (
 from s3unzip.objects.metadata import marker_metadata
 from s3unzip.objects.upload_registry import abort_leftovers
 from s3unzip.planning.keys import marker_key
-from s3unzip.reporting.after_success import pending_result
+from s3unzip.reporting.after_success import source_result
 from s3unzip.reporting.page_writer import (
     MAX_FORECAST,
     forecast_plan,
@@ -98,7 +96,7 @@ def settle(
         if met is None:  # else the uploads are completed by a redrive
             abort_leftovers(step)
     judged = _judge(step, summary, tally, met or stop, left, retries.left)
-    judged = replace(judged, after_success=_source_result(run, judged, earlier))
+    judged = replace(judged, after_success=source_result(run, judged, earlier))
     forecast = forecast_plan(plan.tasks, summary, context) if not left else None
     if judged.verdict is Verdict.COMPLETED and run.options.marker:
         _write_marker(step, judged)
@@ -106,14 +104,6 @@ def settle(
         before_report()
     report = _write_report(step, earlier, judged, summary, tally, forecast)
     return Settled(report, len(left))
-
-
-def _source_result(run: Run, judged: Report, earlier: Report | None) -> SourceResult | None:
-    """Return what the report says of the archive; what an earlier report says is done stays so."""
-    known = earlier.after_success if earlier is not None else None
-    if known is not None and known.state is SourceState.DONE:
-        return known
-    return pending_result(run, judged)
 
 
 def _write_report(
