@@ -187,6 +187,8 @@ def main() -> None:
     os.chdir(root)
     os.environ["LAMBDA_TASK_ROOT"] = root
     sys.path.insert(0, root)
+    # Only MiniStack has it. Lambda's asset does not, and botocore would import it at each start.
+    vars(sys)["modules"]["awscrt"] = None
     sys.argv = ["awslambdaric", os.environ["_HANDLER"]]
     runpy.run_module("awslambdaric", run_name="__main__", alter_sys=True)
 

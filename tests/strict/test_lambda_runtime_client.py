@@ -75,6 +75,12 @@ def test_a_function_that_is_too_slow_times_out(place: Place) -> None:
     assert 0 < place.invoke(name, 0).payload <= 1_000
 
 
+def test_packages_of_ministack_cannot_be_imported(place: Place) -> None:
+    """A function without awscrt in its asset does not find that of MiniStack."""
+    name = place.function("def handler(event, context):\n    import awscrt\n")
+    assert place.invoke(name).payload["errorType"] == "ModuleNotFoundError"
+
+
 @pytest.mark.parametrize(
     ("source", "kind"),
     [
