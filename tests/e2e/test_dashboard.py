@@ -62,5 +62,5 @@ def test_its_resources_exist(pipeline: DeployedPipeline, body: dict[str, Any]) -
         for log in widgets_of(body, "log")
         for group in re.findall(r"SOURCE '([^']+)'", log["query"])
     ]
-    assert len(asked) == 5
+    assert len(asked) == 6
     assert set(asked) <= {one["logGroupName"] for one in groups}
