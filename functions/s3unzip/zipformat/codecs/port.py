@@ -22,10 +22,10 @@ class StreamError(Exception):
 class Codec(Protocol):
     """One stream's decompressor.
 
-    Call `push` with the next input after `pull` has returned nothing. `pull` returns at most `max_length`
-    bytes, and nothing when it needs input or the stream has ended. `spare` is the number of bytes
-    pushed after the end of the stream, or any number above 0 where the library only reports that
-    there were some.
+    Call `push` with the next input after `pull` has returned nothing. `pull` returns at most
+    `max_length` bytes, and nothing when it needs input or the stream has ended. `spare` is the
+    number of bytes pushed after the end of the stream, or any number above 0 where the library
+    only reports that there were some.
     """
 
     @property
