@@ -148,3 +148,14 @@ def test_what_was_searched_is_not_read_again() -> None:
     for start, stop, taken in ((20, 30, 10), (20, 26, 10), (24, 34, 14), (0, 10, 24)):
         assert b"".join(reader.read(Span(start, stop))) == bytes(range(start, stop))
         assert data.taken == taken
+
+
+def test_a_member_without_a_link_does_not_hide_the_next() -> None:
+    """The link step may have ended between two members; each is judged by its own record."""
+    world, names = World(), ("one", "two")
+    report = world.run(zips.build(*(zips.Entry(name, CONTENT, zips.DEFLATE) for name in names)))
+    assert report.extracted == len(names)
+    store = world.buckets.run_store(report.run)
+    store.delete(["links/00000000.json"])
+    settled = settle(RunRecords(store).read_run(), world.context)
+    assert (settled.report.extracted, settled.report.missing) == (1, 1)
