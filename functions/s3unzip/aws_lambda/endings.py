@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.telemetry import logger, record_source
-from s3unzip.errors import S3UnzipError
+from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.model import Report, Request, Verdict, decode
 from s3unzip.reporting.after_success import finish_source, is_left
 
@@ -30,12 +30,32 @@ class RedrivenError(S3UnzipError):
     """The execution whose failure is reported was redriven: it reports its own end."""
 
 
-def is_first_end(records: RunRecords, run: str, execution: str) -> bool:
-    """Return whether the run ends for the first time, that is, not after a retry or a redrive.
+class Ending:
+    """The end of one execution of a run, which a step of it reports.
 
-    Only then its time since the put of the archive measures the speed of the pipeline.
+    An execution that is aborted does not end its functions. Its report function may still be at
+    work when the execution has been redriven and has written a newer report.
     """
-    return execution == run and not records.has_failure()
+
+    def __init__(self, records: RunRecords, run: str, execution: str) -> None:
+        """Look up how an earlier execution of the run ended."""
+        self._records = records
+        self._execution = execution
+        self._failure = records.find_failure()
+        # Not after a retry or a redrive. Only then the time since the put of the archive measures
+        # the speed of the pipeline.
+        self.is_first = execution == run and self._failure is None
+
+    def check(self) -> None:
+        """Look again, as the last thing before the report is written.
+
+        Raises:
+            ServiceFaultError: meanwhile the execution was reported as failed or aborted. A step
+                that is still wanted is tried again.
+        """
+        failure = self._records.find_failure()
+        if failure and failure != self._failure and failure["name"] == self._execution:
+            raise ServiceFaultError("the execution ended while this function made its report")
 
 
 def unplanned_report(detail: Mapping[str, Any], now: float) -> Report:

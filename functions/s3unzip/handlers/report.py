@@ -10,9 +10,9 @@ from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.admission.opening import open_door
 from s3unzip.aws_lambda.endings import (
+    Ending,
     RedrivenError,
     end_source,
-    is_first_end,
     note_failure,
     unplanned_report,
 )
@@ -83,16 +83,16 @@ def _settle(run: Run, ending: dict[str, Any], step: Context, calls: Calls) -> di
     failure = ending if "status" in ending else None
     bind_run(run)
     execution = ending.get("name") or ending.get("execution") or run.id
-    first = is_first_end(RunRecords.open(worker.stores, run.id, calls), run.id, execution)
+    end = Ending(RunRecords.open(worker.stores, run.id, calls), run.id, execution)
     with timed("ReportDuration"):
         check = partial(_check_not_redriven, failure, step) if failure else None
-        settled = settle(run, step, calls, before_report=check)
+        settled = settle(run, step, calls, before_report=check or end.check)
     if not failure and not settled.left and settled.report.verdict is Verdict.FAILED:
         raise RunStoppedError(settled.report.message or "the run cannot be ended")
     if check:
         check()
     if failure or not settled.left:
-        record_archive(settled.report, first=first)
+        record_archive(settled.report, first=end.is_first)
         _end(run, settled, ending, step)
         if not failure:  # before the archive is moved, which may take minutes
             _release(execution, ending, step)

@@ -116,9 +116,9 @@ class RunRecords(PlanRecords, TaskRecords):
         """Write what became of the nested archives of the run."""
         self._store.write(run_files.NESTED, join_lines(nested))
 
-    def has_failure(self) -> bool:
-        """Say whether an execution of the run is on record that did not end well."""
-        return self._find(run_files.FAILED, dict[str, Any]) is not None
+    def find_failure(self) -> dict[str, Any] | None:
+        """Return how the last execution of the run ended that did not end well; None: none did."""
+        return self._find(run_files.FAILED, dict[str, Any])
 
     def write_failure(self, failure: Mapping[str, Any]) -> None:
         """Write how an execution of the run ended that did not end well."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip import run_files
-from s3unzip.aws_lambda.endings import is_first_end, note_failure
+from s3unzip.aws_lambda.endings import Ending, note_failure
 from s3unzip.aws_lambda.telemetry import metrics, record_archive
+from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Options, Report, Verdict
 from s3unzip.runs.records import RunRecords
 from tests.memory import MemoryWork
@@ -42,14 +43,26 @@ def clean() -> Iterator[None]:
 def test_a_redriven_run_has_ended_before() -> None:
     """After a reported failure, no later end is the first one."""
     work = RunRecords(MemoryWork())
-    assert is_first_end(work, "run", "run")
+    assert Ending(work, "run", "run").is_first
     note_failure(work, DETAIL)
-    assert not is_first_end(work, "run", "run")
+    assert not Ending(work, "run", "run").is_first
 
 
 def test_a_retry_is_never_the_first_end() -> None:
     """An execution that is named after a retry comes after the run's own."""
-    assert not is_first_end(RunRecords(MemoryWork()), "run", "run-retry-0001")
+    assert not Ending(RunRecords(MemoryWork()), "run", "run-retry-0001").is_first
+
+
+def test_the_report_of_an_aborted_execution_is_not_written_late() -> None:
+    """A function of an execution whose abort was reported meanwhile ends without a report."""
+    work = RunRecords(MemoryWork())
+    ending, of_a_retry = Ending(work, "run", "run"), Ending(work, "run", "run-retry-0001")
+    ending.check()
+    note_failure(work, DETAIL)
+    with pytest.raises(ServiceFaultError, match="ended while this function made its report"):
+        ending.check()
+    of_a_retry.check()
+    Ending(work, "run", "run").check()  # of the redriven execution
 
 
 def test_how_an_execution_failed_is_kept() -> None:

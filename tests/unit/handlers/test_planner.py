@@ -190,7 +190,7 @@ def test_a_redrive_while_the_failure_is_reported(
     assert account.receive(heard) == []
     found = records(started, run)
     assert found.find_report() is None
-    assert not found.has_failure()
+    assert found.find_failure() is None
 
 
 @pytest.mark.parametrize("newer", [None, bytes(70_000)], ids=["failed", "refused"])
