@@ -30,6 +30,7 @@ from tests.model.facts import (
     ViolationError,
     Written,
 )
+from tests.model.nested import right_nested
 
 
 class Model:
@@ -222,9 +223,9 @@ class Model:
             self.must(not twice, "one completion: a member becomes visible once", twice)
 
     def _is_current(self, facts: ArchiveFacts) -> bool:
-        """Say whether it is the archive that is there now, or inside of that."""
+        """Say whether it is the archive that is there now, or one inside of it that is there."""
         current = self.versions[str(self.current)]
-        return any(facts is one for one in (current, *(inner for _, inner in current.nested)))
+        return any(facts is one for one in (current, *right_nested(self)))
 
     def _right_verdict(self, state: RunState) -> str:
         wrong = any(self._may_fail(state, member) for member in state.facts.members)
