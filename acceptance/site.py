@@ -179,16 +179,19 @@ class Site:
         )
 
     def wait_running(self, put: Put) -> bool:
-        """Wait until the execution is active; return False if the run has already ended.
+        """Wait until the execution is active and has a plan; return False if it has already ended.
 
         Raises:
             Mismatch: no run began.
         """
         for _ in self.looks(self.seconds):
             state = self.runs.state(put.run)
-            if state is not None:
-                return state == RUNNING
-            if self.runs.records(put.run).find_report() is not None:  # it had no execution
+            if state is not None and state != RUNNING:
+                return False
+            records = self.runs.records(put.run)
+            if state == RUNNING and records.find_summary() is not None:
+                return True
+            if state is None and records.find_report() is not None:  # it had no execution
                 return False
         raise Mismatch(f"no run of s3://{self.ingest}/{put.key} began in {self.seconds:.0f} s")
 

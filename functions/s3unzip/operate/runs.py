@@ -165,7 +165,7 @@ class DeployedRuns:
             if latest is None:
                 raise NotFoundError(f"no run of {self.environment} has begun yet")
             return run_of(latest.id)
-        found = self._recorded_ids(name) or self._direct_ids(name) or self.waiting.ids(name)
+        found = self._recorded_ids(name) or self._begun_ids(name) or self.waiting.ids(name)
         if name in found:
             return name
         if not found:
@@ -292,7 +292,8 @@ class DeployedRuns:
         found = list_folders(self.stores.session.control, self.work_location, name)
         return [run for run in itertools.islice(found, MAX_RUNS) if not run.startswith("-")]
 
-    def _direct_ids(self, name: str) -> list[str]:
-        """Return the ids that begin with `name` of direct runs, which may have no records yet."""
-        entries = list_direct_runs(self.stores.session.control, self.work_location, MAX_RUNS)
-        return [entry.id for entry in entries if entry.id.startswith(name)]
+    def _begun_ids(self, name: str) -> list[str]:
+        """Return the ids that begin with `name` of runs that may have no records yet."""
+        direct = list_direct_runs(self.stores.session.control, self.work_location, MAX_RUNS)
+        ids = {run_of(entry.id): None for entry in (*direct, *self._executions(MAX_RUNS))}
+        return [run for run in ids if run.startswith(name)]

@@ -77,6 +77,25 @@ def test_a_run_is_found_by_its_beginning(
         runs.find("other")
 
 
+def test_a_run_is_found_before_it_has_a_plan(
+    functions: Functions,
+    open_runs: Callable[[], DeployedRuns],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An execution whose planner has written nothing yet is a run, which can be aborted once."""
+    run, runs = put(functions, "a.zip"), open_runs()
+    s3 = functions.account.client("s3")
+    for key in functions.account.objects("work"):
+        s3.delete_object(Bucket="work", Key=key)
+    assert runs.find(run) == runs.find("a-") == run
+    capsys.readouterr()  # the plan function's metrics
+    for words in ("execution stopped\n0 incomplete uploads dropped\n", ""):
+        with pytest.raises(SystemExit) as end:
+            main(["abort", "a-", "--env", "dev", "--endpoint-url", functions.account.url])
+        assert capsys.readouterr().out == words
+        assert end.value.code == (0 if words else NotFoundError.exit_code)
+
+
 def test_state_and_stop(functions: Functions, open_runs: Callable[[], DeployedRuns]) -> None:
     """A run is stopped once; a run without execution has no state."""
     run, runs = put(functions, "a.zip"), open_runs()
