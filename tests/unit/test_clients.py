@@ -222,7 +222,7 @@ def test_reading_s3_imports_no_botocore(monkeypatch: pytest.MonkeyPatch) -> None
     """A worker whose variables decide reads and writes S3 without boto3 and botocore's session."""
     code = (
         "import sys\n"
-        "from s3unzip.handlers import extract, link, scan\n"
+        "from s3unzip.handlers import extract, link\n"
         "from s3unzip.stores.s3.access import S3Access, Writing\n"
         "from s3unzip.stores.s3.session import Session\n"
         "session = Session(S3Access())\n"
