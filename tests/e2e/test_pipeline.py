@@ -15,8 +15,9 @@ from urllib.parse import quote_plus
 import pytest
 
 from s3unzip.metric_names import METRICS
-from s3unzip.model import Report, Run, Verdict, decode
+from s3unzip.model import Report, Verdict, decode
 from s3unzip.settings import MIB, Variable
+from tests.e2e.executions import labels_of_maps
 from tests.e2e.functions import with_handler, with_variables, without_workers
 from tests.functional.large.huge import check, write_archive
 from tests.patience import HANG_SECONDS
@@ -413,7 +414,7 @@ def test_huge_members_go_through_the_state_machine(
         report = pipeline.wait(key)
     run = pipeline.find_run(key)
     assert run is not None
-    labels = labels_of_maps(pipeline, run)
+    labels = labels_of_maps(pipeline, run.id)
     assert labels - {"Rescan", "Extractslices"} == (
         set() if inline else {"Extract", "Scanbeside", "Sliceswhenlinked"}
     )
@@ -424,14 +425,6 @@ def test_huge_members_go_through_the_state_machine(
     check(pipeline.client("s3"), pipeline.outputs["DestinationBucket"], report, large, 100)
     lines = [line for line in pipeline.metrics() if key in line.get("archive", "")]
     assert {name for line in lines for name in line if name in METRICS} == METRICS.keys() - UNUSED
-
-
-def labels_of_maps(pipeline: DeployedPipeline, run: Run) -> set[str]:
-    """Return the labels of the Distributed Maps that a run's execution started."""
-    states, machine = pipeline.client("stepfunctions"), pipeline.outputs["StateMachineArn"]
-    execution = f"{machine.replace(':stateMachine:', ':execution:')}:{run.id}"
-    found = states.list_map_runs(executionArn=execution)["mapRuns"]
-    return {one["mapRunArn"].split("/")[1].split(":")[0] for one in found}
 
 
 @contextmanager

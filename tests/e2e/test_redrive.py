@@ -13,6 +13,7 @@ import pytest
 
 from s3unzip.model import Report, Run, TaskReport, Verdict, decode
 from s3unzip.settings import Variable
+from tests.e2e.executions import describe, list_maps
 from tests.e2e.functions import with_variables
 from tests.patience import HANG_SECONDS
 from tests.zips import Entry, build
@@ -47,15 +48,6 @@ def until_status(pipeline: DeployedPipeline, key: str, *wanted: str) -> Run:
     raise AssertionError(f"{key} is not {wanted}: {pipeline.logs()[-2_000:]}")
 
 
-def execution_of(pipeline: DeployedPipeline, run: Run) -> dict[str, Any]:
-    """Return what DescribeExecution tells of a run."""
-    arn = pipeline.outputs["StateMachineArn"].replace(":stateMachine:", ":execution:")
-    told: dict[str, Any] = pipeline.client("stepfunctions").describe_execution(
-        executionArn=f"{arn}:{run.id}"
-    )
-    return told
-
-
 @pytest.fixture(scope="module")
 def assembly(orchestrated: Assembly) -> Assembly:
     """The stack without direct runs: the tests look at executions."""
@@ -71,7 +63,7 @@ def redriven(
     with with_variables(pipeline, "extract", {Variable.TUNING.value: "{no JSON"}):
         pipeline.put("redriven.zip", build(*members))
         run = until_status(pipeline, "redriven.zip", "FAILED")
-    failed = execution_of(pipeline, run)
+    failed = describe(pipeline, run.id)
     done = call(pipeline, tmp_path_factory.mktemp("home"), "redrive", run.id, "--env", "dev")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"redriven: s3unzip watch {run.id} --env dev\n"
@@ -95,10 +87,10 @@ def test_a_redriven_run_completes(
     report = decode(watched.stdout.splitlines()[-1], Report)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 25)
     assert len(pipeline.members("redriven/")) == 25
-    told = execution_of(pipeline, run)
+    told = describe(pipeline, run.id)
     assert told["redriveCount"] == 1
     states = pipeline.client("stepfunctions")
-    runs = states.list_map_runs(executionArn=told["executionArn"])["mapRuns"]
+    runs = list_maps(pipeline, run.id)
     described = [states.describe_map_run(mapRunArn=one["mapRunArn"]) for one in runs]
     assert [one["redriveCount"] for one in described] == [1]  # Redo; the first round was inline
 
@@ -125,7 +117,7 @@ def test_a_task_without_time_fails_its_run_at_the_fourth_attempt(
     (line,) = (pipeline.read(f"runs/{run.id}/outcomes/batch-0000000.jsonl") or b"").splitlines()
     report = decode(line, TaskReport)
     assert (report.late, report.unfinished) == (4, 3)
-    assert execution_of(pipeline, run)["redriveStatus"] == "REDRIVABLE"
+    assert describe(pipeline, run.id)["redriveStatus"] == "REDRIVABLE"
     done = call(pipeline, tmp_path, "redrive", run.id, "--env", "dev")
     assert done.returncode == 0, done.stderr
     until_status(pipeline, "late.zip", "SUCCEEDED")

@@ -18,6 +18,14 @@ import pytest
 from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.settings import Variable
+from tests.e2e.executions import (
+    abort,
+    await_end,
+    has_execution,
+    labels_of_maps,
+    start_map,
+    stop,
+)
 from tests.e2e.functions import find_function, with_variables
 from tests.e2e.ledger import await_that, clear_ledger, count_refusals, entries_of, hold
 from tests.patience import HANG_SECONDS
@@ -132,11 +140,7 @@ def test_slices_wait_with_the_shipped_role(guarded: DeployedPipeline) -> None:
         guarded.put("slices.zip", build(Entry("large.txt", content, DEFLATE)))
         report = guarded.wait("slices.zip")
     assert (report.extracted, report.failed, report.missing) == (1, 0, 0)
-    states, machine = guarded.client("stepfunctions"), guarded.outputs["StateMachineArn"]
-    execution = f"{machine.replace(':stateMachine:', ':execution:')}:{report.run}"
-    maps = states.list_map_runs(executionArn=execution)["mapRuns"]
-    labels = {one["mapRunArn"].split("/")[1].split(":")[0] for one in maps}
-    assert labels == {"Scanbeside", "Sliceswhenlinked"}
+    assert labels_of_maps(guarded, report.run) == {"Scanbeside", "Sliceswhenlinked"}
 
 
 @pytest.mark.parametrize(
@@ -202,46 +206,23 @@ def test_the_plan_function_needs_the_right_to_remind_itself(guarded: DeployedPip
 
 
 @pytest.fixture(scope="module")
-def giant(guarded: DeployedPipeline) -> Iterator[Run]:
-    """A run whose Map does not end: the workers' store does not answer."""
+def silent_workers(guarded: DeployedPipeline) -> Iterator[None]:
+    """The store of the extract function does not answer, so no Map ends for some minutes."""
     clear_ledger(guarded)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"https://127.0.0.1:{silent.getsockname()[1]}"
         with with_variables(guarded, "extract", {"AWS_ENDPOINT_URL_S3": endpoint}):
-            run = begin(guarded, "giant.zip")
-            yield run
-            stop(guarded, run)
+            yield
+
+
+@pytest.fixture
+def giant(guarded: DeployedPipeline, silent_workers: None) -> Iterator[Run]:
+    """A run whose Map does not end while a test is at work."""
     clear_ledger(guarded)
-
-
-def begin(pipeline: DeployedPipeline, key: str) -> Run:
-    """Put an archive; return its run when its Map is at work."""
-    pipeline.put(key, build(Entry("a", b"a")))
-    await_that(pipeline, lambda: bool(list_maps(pipeline, pipeline.find_run(key))))
-    run = pipeline.find_run(key)
-    assert run is not None
-    return run
-
-
-def list_maps(pipeline: DeployedPipeline, run: Run | None) -> list[dict[str, Any]]:
-    """Return the Map Runs of a run's execution; none if there is no execution."""
-    if run is None or pipeline.status(run) is None:
-        return []
-    states = pipeline.client("stepfunctions")
-    listed = states.list_map_runs(executionArn=execution_of(pipeline, run))
-    return list(listed["mapRuns"])
-
-
-def execution_of(pipeline: DeployedPipeline, run: Run) -> str:
-    """Return the ARN of a run's execution."""
-    machine = pipeline.outputs["StateMachineArn"]
-    return f"{machine.replace(':stateMachine:', ':execution:')}:{run.id}"
-
-
-def stop(pipeline: DeployedPipeline, run: Run) -> None:
-    """Abort a run's execution."""
-    states = pipeline.client("stepfunctions")
-    states.stop_execution(executionArn=execution_of(pipeline, run))
+    run = start_map(guarded, "giant.zip")
+    yield run
+    stop(guarded, run)
+    clear_ledger(guarded)
 
 
 MOVES = ["states:ListMapRuns", "states:UpdateMapRun"]
@@ -255,13 +236,13 @@ def test_the_plan_function_needs_rights_to_move_shares(
     clear_ledger(guarded)
     kept, denied = hold(guarded, giant.id, WORKERS, share=6), count_refusals(guarded)
     with without(guarded, role_of(guarded, "plan"), action):
-        beside = begin(guarded, f"beside{action[7:]}.zip")
+        beside = start_map(guarded, f"beside{action[7:]}.zip")
         if action:
             await_that(guarded, lambda: count_refusals(guarded) > denied)
             assert kept in entries_of(guarded)
         else:
             await_that(guarded, lambda: kept not in entries_of(guarded))
-    stop(guarded, beside)
+        stop(guarded, beside)
 
 
 @pytest.mark.parametrize(
@@ -273,18 +254,25 @@ def test_the_report_function_needs_rights_to_give_workers_to_others(
 ) -> None:
     """The end of a run starts one that waits, and moves the share of another."""
     clear_ledger(guarded)
-    ending = begin(guarded, f"ending{action[3:]}.zip")
-    for run in (giant.id, ending.id, "busy-1", "busy-2"):
-        hold(guarded, run, WORKERS, share=6)
+    ending = start_map(guarded, f"ending{action[3:]}.zip")
+    for holder in (giant.id, ending.id, "busy-1", "busy-2"):
+        hold(guarded, holder, WORKERS, share=6)
     waiting = f"waiting{action[3:]}.zip"
     guarded.put(waiting, build(Entry("a", b"a")))
     await_that(guarded, lambda: len(entries_of(guarded)) == 5)
     denied = count_refusals(guarded)
     with without(guarded, role_of(guarded, "report"), action):
-        stop(guarded, ending)
+        abort(guarded, ending)
         if action:
             await_that(guarded, lambda: count_refusals(guarded) > denied)
         else:
-            await_that(guarded, lambda: guarded.find_run(waiting) is not None)
+            await_that(guarded, lambda: has_execution(guarded, waiting))
+            await_end(guarded, ending)
             assert not entries_of(guarded, ending.id)
             assert count_refusals(guarded) == denied
+    await_end(guarded, ending)
+    clear_ledger(guarded)
+    if has_execution(guarded, waiting):
+        run = guarded.find_run(waiting)
+        assert run is not None
+        stop(guarded, run)
