@@ -27,6 +27,7 @@ from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Upload
 from s3unzip.stores.s3.access import S3Access, Writing
+from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
@@ -278,6 +279,26 @@ def test_a_bucket_in_another_region(call: str) -> None:
         with pytest.raises(ServiceFaultError):
             CALLS[call](stores)
         CALLS[call](stores)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("headers", [{}, {"x-amz-bucket-region": "eu-west-9"}])
+def test_redirects_without_end(call: str, headers: dict[str, str]) -> None:
+    """The client asks again for the region that no answer gives, until Python stops it."""
+    with (
+        answering(lambda asked: Reply(301, headers=headers)) as stores,
+        pytest.raises(ServiceFaultError),
+    ):
+        CALLS[call](stores)
+
+
+@pytest.mark.parametrize("status", [301, 307])
+def test_an_owner_that_is_not_confirmed(status: int) -> None:
+    """A redirect without end does not confirm it, and is no other error."""
+    with HttpServer(lambda asked: Reply(status)) as server:
+        session = Session(S3Access(endpoint_url=server.url))
+        with pytest.raises((ServiceFaultError, StorageError)):
+            session.confirm_owner("bucket", "111122223333")
 
 
 @pytest.mark.parametrize("call", ["read", "put", "list"])

@@ -103,6 +103,16 @@ def test_a_listing_that_is_none_is_a_fault(reply: Reply) -> None:
     assert str(caught.value).startswith("s3:ListBucket s3://bucket/")
 
 
+@pytest.mark.parametrize("size", [b"-1", b"-a", b"-99999999999999999999", b"9" * 5_000])
+def test_a_listing_with_a_chunk_of_an_impossible_size_is_a_fault(size: bytes) -> None:
+    """No more than a page is read of it, and no other error leaves the adapter."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    server = RawServer([head + size + b"\r\n<a/>\r\n0\r\n\r\n"])
+    with pytest.raises(ServiceFaultError):
+        listing(server.url)
+    server.close()
+
+
 class RawServer:
     """Answers each request on a connection with the next of some bytes, then hangs up."""
 
@@ -182,9 +192,19 @@ def test_a_head_in_pieces() -> None:
         b"HTTP/1.1 2x0 OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
     ],
-    ids=["nothing", "cut", "no HTTP", "no status", "no length", "odd length", "too long"],
+    ids=[
+        "nothing",
+        "cut",
+        "no HTTP",
+        "no status",
+        "no length",
+        "odd length",
+        "long length",
+        "too long",
+    ],
 )
 def test_a_head_that_is_none_is_a_fault(answer: bytes) -> None:
     """It is never taken for an object, nor for none."""

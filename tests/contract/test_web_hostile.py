@@ -70,6 +70,11 @@ def read(where: Location, access: WebAccess = FAST) -> bytes:
     return WebSource(access).pinned(where, Pin(4_000_000_000)).read(ByteRange(0, ASKED))
 
 
+def download(where: Location) -> None:
+    """Read a whole archive, and forget it."""
+    WebSource(FAST).download(where, lambda _: None, lambda _: None)
+
+
 @pytest.mark.parametrize("way", ["length", "chunks", "close"])
 def test_no_more_of_a_body_is_read_than_was_asked_for(way: str) -> None:
     """The client reads the requested 64 KiB of an endless body, with any framing."""
@@ -89,6 +94,25 @@ def test_no_more_of_a_body_is_read_than_was_asked_for(way: str) -> None:
     with raw_server(endless) as where:
         assert read(where) == bytes(ASKED)
     assert sum(sent) < 64 * 1024**2  # what the system's buffers took
+
+
+@pytest.mark.parametrize("size", [b"-1", b"-a", b"-99999999999999999999", b"x"])
+@pytest.mark.parametrize("how", ["read", "download"])
+def test_chunks_of_an_impossible_size_are_a_fault(how: str, size: bytes) -> None:
+    """`http.client` would read a negative one to the end of the connection, without a bound."""
+    sent: list[int] = []
+    status = b"HTTP/1.1 200 OK\r\n" if how == "download" else HEAD
+
+    def answer(one: socket.socket) -> None:
+        one.sendall(status + b"Transfer-Encoding: chunked\r\n\r\n" + size + b"\r\n")
+        with suppress(OSError):
+            while sum(sent) < 64 * 1024**2:
+                sent.append(one.send(bytes(65536)))
+
+    ask = read if how == "read" else download
+    with raw_server(answer) as where, pytest.raises(ServiceFaultError):
+        ask(where)
+    assert sum(sent) < 64 * 1024**2
 
 
 @pytest.mark.parametrize(

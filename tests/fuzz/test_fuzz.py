@@ -40,6 +40,12 @@ def test_found_case(target: str, seed: int, case: int) -> None:
     run_case(target, seed, case)
 
 
+@pytest.mark.parametrize("case", [3_292, 14_184, 84_719, 112_335])
+def test_found_answer(case: int) -> None:
+    """A negative chunk and a length of 5,000 digits are refused in our own words."""
+    run_case("answers", 1, case)
+
+
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.zip")), ids=lambda path: path.name)
 def test_found(path: Path) -> None:
     """Inputs that once broke the core no longer break it."""

@@ -58,9 +58,19 @@ class RefusedError(Exception):
         self.answer = answer
 
 
-# What `fault` takes. obstore raises FileNotFoundError for 404, ValueError for a
-# setting it cannot use, and both for what a server sends against the protocol.
-S3_ERRORS = (BaseError, BotoCoreError, ClientError, FileNotFoundError, RefusedError, ValueError)
+# What `translate_error` takes. obstore raises FileNotFoundError for 404, ValueError for a setting
+# it cannot use. A server that breaks the protocol makes the clients raise these, OverflowError (the
+# size of a chunk), and RecursionError (no answer of botocore's search for the region says it).
+S3_ERRORS = (
+    BaseError,
+    BotoCoreError,
+    ClientError,
+    FileNotFoundError,
+    OverflowError,
+    RecursionError,
+    RefusedError,
+    ValueError,
+)
 
 # https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 THROTTLED = frozenset(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import botocore
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from s3unzip.clients import AwsSession
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, StorageError
@@ -31,6 +31,7 @@ from s3unzip.stores.s3.client_settings import (
 )
 from s3unzip.stores.s3.errors import (
     ADVICE,
+    S3_ERRORS,
     UNTRUSTED,
     Call,
     MisplacedError,
@@ -158,7 +159,7 @@ class Session:
         count_request("head")
         try:
             self.control.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
-        except (BotoCoreError, ClientError) as error:
+        except S3_ERRORS as error:
             found = translate_error(error, Call("ListBucket", bucket))
             if isinstance(found, AccessDeniedError):
                 found = AccessDeniedError(f"{found}; or account {owner} does not own the bucket")
@@ -212,7 +213,7 @@ class Session:
             answer = self.control.head_bucket(Bucket=bucket)
         except ClientError as error:
             headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
-        except BotoCoreError:  # no answer: it may have one at the next attempt
+        except S3_ERRORS:  # no answer: it may have one at the next attempt
             return True
         else:
             headers = answer["ResponseMetadata"]["HTTPHeaders"]

@@ -15,6 +15,7 @@ import time
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
+from s3unzip.stores.answer_file import AnswerFile
 from s3unzip.stores.web.access import MAX_HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -83,9 +84,9 @@ class MeteredSocket:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connected, name)
 
-    def makefile(self, *_: object, **__: object) -> io.BufferedReader:
+    def makefile(self, *_: object, **__: object) -> AnswerFile:
         """Return a file that reads from the socket, as `http.client` asks for it."""
-        return io.BufferedReader(_MeteredReader(self._connected, self._meter))
+        return AnswerFile(_MeteredReader(self._connected, self._meter))
 
 
 class _MeteredReader(io.RawIOBase):

@@ -17,11 +17,12 @@ from base64 import b64decode
 from collections import deque
 from contextlib import closing
 from http.client import HTTPException, HTTPResponse, IncompleteRead
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 from weakref import finalize
 
 from s3unzip.errors import ServiceFaultError
+from s3unzip.stores.answer_file import AnswerSocket
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import StoredObject
 from s3unzip.stores.s3.errors import UNTRUSTED, Answer, RefusedError, read_body
@@ -40,6 +41,7 @@ PAGE_BYTES = 16 * 1024**2  # of a page of LIST: 1,000 keys of 1,024 bytes, each 
 IDLE_SECONDS = 50.0  # S3 hangs up a little later
 REGION = "x-amz-bucket-region"
 CRC_HEADER = "x-amz-meta-zip-crc32"
+_LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")  # four bytes in base64
 CHECKSUM_MODE = {"x-amz-checksum-mode": "ENABLED"}
@@ -234,7 +236,7 @@ def read_head(sock: socket.socket) -> tuple[tuple[int, Mapping[str, str], bytes]
 
 def _read(sock: socket.socket) -> tuple[tuple[int, Mapping[str, str], bytes], bool]:
     """Return a whole answer, and whether the connection lasts."""
-    with closing(HTTPResponse(sock)) as answer:
+    with closing(HTTPResponse(cast("socket.socket", AnswerSocket(sock)))) as answer:
         answer.begin()
         body = answer.read(PAGE_BYTES + 1)
         if len(body) > PAGE_BYTES:
@@ -264,7 +266,7 @@ def read_headers(key: str, headers: Mapping[str, str]) -> StoredObject:
         ServiceFaultError: they do not say its length.
     """
     length = headers.get("content-length", "")
-    if not (length.isascii() and length.isdigit()):
+    if not _LENGTH.fullmatch(length):
         raise ServiceFaultError(f"{key}: the answer to HEAD came without its Content-Length")
     crc = headers.get(CRC_HEADER, "")
     checksum = headers.get("x-amz-checksum-crc32", "")
