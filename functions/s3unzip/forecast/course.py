@@ -69,7 +69,7 @@ def simulate_orchestrated(
         first_object=min(seconds, planned + min(side.first_object for side in sides)),
         steps=tuple(step for step in steps if step.seconds > 0),
         chain=longest.chain,
-        usage=_usage(workload, tuning, maps, [*before[1:], *links, steps[-1]]),
+        usage=_usage(workload, platform, tuning, maps, [*before[1:], *links, steps[-1]]),
         jobs=tuple(job for one in maps for job in one.jobs if job.kind != "scan"),
         tasks_seconds=max((line.end for line in lines), default=0.0),
         throttled_seconds=max((line.throttled_seconds for line in lines), default=0.0),
@@ -104,6 +104,11 @@ def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
     )
 
 
+def needs_planner(workload: Workload, platform: Platform, tuning: Tuning) -> bool:
+    """Say whether the directory is too large for the plan function, if the platform has one."""
+    return bool(platform.inline_at_once) and workload.directory_bytes > tuning.tail_bytes
+
+
 def _hand_over_step(
     workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
 ) -> Step:
@@ -112,7 +117,7 @@ def _hand_over_step(
     The plan function reads the tail, writes to the ledger of shares and starts an execution, whose
     first task is the planner. To start an execution is in the seconds before the first Map.
     """
-    if not platform.inline_at_once or workload.directory_bytes <= tuning.tail_bytes:
+    if not needs_planner(workload, platform, tuning):
         return Step("hand over", 0.0)
     calls = platform.get.mean + HAND_OVER_WRITES * platform.put.mean
     seconds = calls + PLANNER_STATES * rates.STATE_SECONDS + draw_cold_start(platform, rng)
@@ -145,7 +150,11 @@ def _report_step(workload: Workload, platform: Platform, rng: random.Random) -> 
 
 
 def _usage(
-    workload: Workload, tuning: Tuning, maps: Sequence[MapRun], steps: Sequence[Step]
+    workload: Workload,
+    platform: Platform,
+    tuning: Tuning,
+    maps: Sequence[MapRun],
+    steps: Sequence[Step],
 ) -> Usage:
     """Return what is billed of the jobs of `maps` and of the functions' own `steps`."""
     jobs = [job for one in maps for job in one.jobs]
@@ -157,7 +166,7 @@ def _usage(
     states = rates.TRANSITIONS_SPLIT if split else rates.TRANSITIONS
     if asked:
         states = rates.TRANSITIONS_OVERLAP
-    if any(step.name == "hand over" and step.seconds for step in steps):
+    if needs_planner(workload, platform, tuning):
         states += PLANNER_STATES
     return Usage(
         members=workload.members,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from s3unzip import rates
 from s3unzip.forecast.demand import Demand, Job
 from s3unzip.forecast.simulation import Timeline, simulate
-from s3unzip.forecast.steps import Step, draw_cold_start
+from s3unzip.forecast.steps import Step, draw_cold_start, last_of
 from s3unzip.model import TaskKind
 from s3unzip.planning.lists import (
     Shares,
@@ -190,8 +190,7 @@ class Sides:
         one = LINK_MEMBER_READS * get.mean + LINK_MEMBER_WRITES * put.mean
         cpu = segments * rates.LINK_SEGMENT_SECONDS
         if lanes:
-            slowest = 0.5 ** (1 / lanes)
-            one += get.quantile(slowest) + put.quantile(slowest)
+            one += last_of(get, lanes) + last_of(put, lanes)
             calls = (segments - lanes) * max(get.mean, put.mean) / lanes
             cpu = max(cpu, calls)
         around = LINK_READS * get.mean + put.mean + math.ceil(members / at_once) * one + cpu

@@ -31,9 +31,14 @@ def calls_seconds(latency: Latency, count: int, at_once: int) -> float:
     """Return the seconds of `count` calls, `at_once` at a time.
 
     Like `demand.put_seconds`: all calls but the last of each lane share the lanes evenly, and the
-    slowest of the last calls ends it (the median of that maximum).
+    slowest of the last calls ends it.
     """
     lanes = min(count, at_once)
     if not lanes:
         return 0.0
-    return (count - lanes) / lanes * latency.mean + latency.quantile(0.5 ** (1 / lanes))
+    return (count - lanes) / lanes * latency.mean + last_of(latency, lanes)
+
+
+def last_of(latency: Latency, calls: int) -> float:
+    """Return the seconds of the slowest of some calls at once: the median of that maximum."""
+    return latency.quantile(0.5 ** (1 / calls))

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import DeadlineError
-from s3unzip.extraction.split.link import link_members, list_unscanned
+from s3unzip.extraction.split.link import await_scans, link_members
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
 from s3unzip.forecast.sides import LINK_MEMBER_READS, LINK_MEMBER_WRITES, LINK_READS
@@ -147,7 +147,7 @@ def test_the_forecast_counts_the_requests_of_the_link_step() -> None:
     life = Lifetime()
     world.stores = FailsAfter(world.buckets, life)
     records = RunRecords.open(world.stores, summary.run.id)
-    assert list_unscanned(records) == 0
+    assert await_scans(records, world.context.clock) == 0
     link_members(summary.run, world.context)
     work = world.buckets.run_store(summary.run.id)
     written = [name for name in work.names("links/") if name.endswith(".bin")]

@@ -6,7 +6,7 @@ import pytest
 
 from s3unzip import rates
 from s3unzip.errors import AccessDeniedError
-from s3unzip.extraction.split.link import await_scans, list_unscanned
+from s3unzip.extraction.split.link import await_scans
 from s3unzip.model import ScanTask, decode, encode
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.stop import stop_for
@@ -27,7 +27,7 @@ def planned() -> MemoryWork:
 def test_scans_without_a_record_are_listed() -> None:
     """Only the scans that left a record are done."""
     work = planned()
-    assert list_unscanned(RunRecords(work)) == 2
+    assert await_scans(RunRecords(work), ManualClock()) == 2
     lines = work.read("rescan.jsonl").splitlines()
     assert [decode(line, ScanTask) for line in lines] == [SCANS[0], SCANS[2]]
 
@@ -37,19 +37,19 @@ def test_nothing_is_listed_when_all_are_done() -> None:
     work = planned()
     for scan in SCANS:
         work.write(f"scans/{scan.id}.json", [b"{}"])
-    assert list_unscanned(RunRecords(work)) == 0
+    assert await_scans(RunRecords(work), ManualClock()) == 0
 
 
 def test_a_run_without_scans_has_nothing_to_list() -> None:
     """Members that are only copied have no scans."""
-    assert list_unscanned(RunRecords(MemoryWork())) == 0
+    assert await_scans(RunRecords(MemoryWork()), ManualClock()) == 0
 
 
 def test_a_run_that_must_stop_scans_no_more() -> None:
     """Linking then says why the run ends."""
     work = planned()
     RunRecords(work).write_stop(stop_for(AccessDeniedError("no")))
-    assert list_unscanned(RunRecords(work)) == 0
+    assert await_scans(RunRecords(work), ManualClock()) == 0
 
 
 class Scanning(ManualClock):

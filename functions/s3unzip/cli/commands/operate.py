@@ -200,10 +200,9 @@ def abort_run(
         stopped = deployed.stop(name)
         if stopped and not json:
             sys.stdout.write("execution stopped\n")
-    count = 0
     # Without a plan it was stopped while it was planned, and the report function ends it.
-    if not stopped or runs.records(name).find_summary() is not None:
-        count = upload_registry.abort_run(read_summary(name, runs).run, _look(runs))
+    summary = runs.records(name).find_summary() if stopped else read_summary(name, runs)
+    count = 0 if summary is None else upload_registry.abort_run(summary.run, _look(runs))
     words = f"{count} incomplete uploads dropped"
     _tell_or_print(words, Aborted(name, env, stopped=stopped, uploads=count), json=json)
     return 0

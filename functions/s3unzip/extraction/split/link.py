@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Clock
 
-MEMBERS_AT_ONCE = 4
-SEGMENTS_AT_ONCE = 32  # of a member: so many are read, and as many are written
 SEGMENTS_AHEAD = 128  # each has 65 KiB at most
 
 
@@ -47,23 +45,10 @@ class LinkReport(NamedTuple):
     settled: int  # members that need nothing more: unchanged, or bad
 
 
-def list_unscanned(records: RunRecords) -> int:
-    """List the scans that are still to do for the state machine; return how many there are.
+def await_scans(records: RunRecords, clock: Clock, patience: float = 0.0) -> int:
+    """Wait until all scans are done, list the others for the state machine; return their count.
 
     Of a run that must stop no scan is to do.
-
-    Raises:
-        ServiceFaultError: try again later.
-    """
-    left = records.list_unscanned()
-    if not left or records.find_stop() is not None:
-        return 0
-    records.write_rescan(left)
-    return len(left)
-
-
-def await_scans(records: RunRecords, clock: Clock, patience: float) -> int:
-    """Wait until all scans are done or the run must stop; then do as `list_unscanned`.
 
     Args:
         records: of the run.
@@ -74,9 +59,14 @@ def await_scans(records: RunRecords, clock: Clock, patience: float) -> int:
         ServiceFaultError: try again later.
     """
     until = clock.now() + min(patience, clock.remaining() / 2)
-    while clock.now() < until and records.find_stop() is None and records.list_unscanned():
+    while left := records.list_unscanned():
+        if records.find_stop() is not None:
+            return 0
+        if clock.now() >= until:
+            records.write_rescan(left)
+            return len(left)
         clock.sleep(rates.LINK_POLL_SECONDS)
-    return list_unscanned(records)
+    return 0
 
 
 def linked_sizes(records: RunRecords) -> dict[str, int]:
@@ -110,7 +100,7 @@ def link_members(run: Run, context: Context, calls: Calls | None = None) -> Link
     try:
         with stops_run(step.records, step.name):
             tasks = step.records.split_tasks()
-            links = list(map_ahead(partial(_link_once, step), tasks, MEMBERS_AT_ONCE))
+            links = list(map_ahead(partial(_link_once, step), tasks, rates.LINKED_MEMBERS_AT_ONCE))
     except SourceChangedError:
         links = _stream_all(step)
     except RunStoppedError:
@@ -211,7 +201,7 @@ def _write_linked(
 
     scans = _scans(step, row, task, part_of)
     linked = deflate.link_segments(scans, row.member.compressed_size)
-    yield from map_ahead(write, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
+    yield from map_ahead(write, linked, rates.SMALL_CALLS_AT_ONCE, SEGMENTS_AHEAD)
 
 
 def _scans(
@@ -221,7 +211,7 @@ def _scans(
     found = map_ahead(
         lambda part: step.records.find_scanned(row.member.index, part),
         range(task.parts),
-        SEGMENTS_AT_ONCE,
+        rates.SMALL_CALLS_AT_ONCE,
         SEGMENTS_AHEAD,
     )
     for part, scanned in enumerate(found):
