@@ -27,11 +27,19 @@ def _explain(name: str, error: Exception) -> StreamError:
     return StreamError(code, f"{name}: {error}")
 
 
-class _Liblzma:
-    """Decompresses with a liblzma decoder that `_start` creates from the first bytes."""
+class Lzma:
+    """LZMA with the ZIP's own header: version, properties' length, properties.
+
+    liblzma gets the raw stream behind a header of the old `.lzma` format, which has the same
+    properties and the size. Then the library knows where the stream ends (flag bit 1: at its
+    marker), and obeys a memory limit. The dictionary never needs to be larger than the member.
+    """
 
     def __init__(self, member: Member, policy: Policy) -> None:
-        self._member, self._limit = member, policy.limits.decoder_memory
+        self._has_marker = bool(member.flags & FLAG_LZMA_EOS)
+        self._size = self._left = member.size
+        self._unseen = member.compressed_size
+        self._limit = policy.limits.decoder_memory
         self._stream: lzma.LZMADecompressor | None = None
         self._data: Buffer = b""
         self._late = 0
@@ -50,47 +58,11 @@ class _Liblzma:
 
     def push(self, data: Buffer) -> None:
         """Take the next input."""
+        self._unseen -= len(data)
         if self.ended:
             self._late += len(data)
         else:
             self._data = b"".join((self._data, data)) if self._data else data
-
-    def pull(self, max_length: int) -> Buffer:
-        """Return up to `max_length` bytes; see `Codec`."""
-        if self._stream is None:
-            self._stream = self._start()
-        if self._stream is None or self._stream.eof:
-            return b""
-        if self._stream.needs_input and not self._data:
-            return b""
-        data, self._data = self._data, b""
-        try:
-            return self._stream.decompress(data, max_length)
-        except (lzma.LZMAError, EOFError) as error:
-            raise _explain("lzma", error) from error
-
-    def _start(self) -> lzma.LZMADecompressor | None:
-        raise NotImplementedError
-
-
-class Lzma(_Liblzma):
-    """LZMA with the ZIP's own header: version, properties' length, properties.
-
-    liblzma gets the raw stream behind a header of the old `.lzma` format, which has the same
-    properties and the size. Then the library knows where the stream ends (flag bit 1: at its
-    marker), and obeys a memory limit. The dictionary never needs to be larger than the member.
-    """
-
-    def __init__(self, member: Member, policy: Policy) -> None:
-        super().__init__(member, policy)
-        self._has_marker = bool(member.flags & FLAG_LZMA_EOS)
-        self._left = member.size
-        self._unseen = member.compressed_size
-
-    def push(self, data: Buffer) -> None:
-        """Take the next input."""
-        self._unseen -= len(data)
-        super().push(data)
 
     def pull(self, max_length: int) -> Buffer:
         """Return up to `max_length` bytes; see `Codec`.
@@ -101,13 +73,20 @@ class Lzma(_Liblzma):
         """
         if self._stream is None:
             self._stream = self._start()
-        if self._has_marker or self._stream is None:
-            return super().pull(max_length)
-        if self._left > 1:
-            max_length = min(max_length, self._left - 1)
-        elif self._unseen > 0 and len(self._data) < _MARKER_ROOM:
+        if self._stream is None or self._stream.eof:
             return b""
-        piece = super().pull(max_length)
+        if not self._has_marker:
+            if self._left > 1:
+                max_length = min(max_length, self._left - 1)
+            elif self._unseen > 0 and len(self._data) < _MARKER_ROOM:
+                return b""
+        if self._stream.needs_input and not self._data:
+            return b""
+        data, self._data = self._data, b""
+        try:
+            piece = self._stream.decompress(data, max_length)
+        except (lzma.LZMAError, EOFError) as error:
+            raise _explain("lzma", error) from error
         self._left -= len(piece)
         return piece
 
@@ -118,13 +97,12 @@ class Lzma(_Liblzma):
         head = bytes(self._data[:length])
         if int.from_bytes(head[2:4], "little") != _PROPERTIES_LENGTH:
             raise StreamError("corrupt-stream", f"lzma: odd properties {head.hex()}")
-        size = self._member.size
         dictionary = int.from_bytes(head[5:9], "little")
-        dictionary = min(dictionary, max(size, _SMALLEST_DICTIONARY))
+        dictionary = min(dictionary, max(self._size, _SMALLEST_DICTIONARY))
         if dictionary > self._limit:
             message = f"lzma: a dictionary of {dictionary} bytes, the limit is {self._limit}"
             raise StreamError("memory-bound", message)
-        known = _UNKNOWN_SIZE if self._has_marker else size
+        known = _UNKNOWN_SIZE if self._has_marker else self._size
         header = head[4:5] + dictionary.to_bytes(4, "little") + known.to_bytes(8, "little")
         self._data = b"".join((header, self._data[length:]))
         return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _OVERHEAD)
