@@ -10,14 +10,12 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from s3unzip import run_files
 from s3unzip.aws_lambda.timeline import list_folders
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import decode, encode
-from s3unzip.model.values import decode_lines
+from s3unzip.model import decode_lines
 from s3unzip.operate.backlog.values import Backlog, BacklogArchive, Ends, Queued
+from s3unzip.runs.object_records import ObjectRecords, join_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,30 +23,25 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from s3unzip.model import Location
-    from s3unzip.stores.ports import RunStore
 
 LIST_LENGTH = 1_000  # archives of one list
 
 
-class BacklogRecords(Struct, frozen=True):
-    """The records of one environment's backlogs; `store` is that of `run_files.BACKLOGS`."""
-
-    store: RunStore
+class BacklogRecords(ObjectRecords):
+    """The records of one environment's backlogs; the store is that of `run_files.BACKLOGS`."""
 
     def write_list(self, backlog: str, number: int, archives: Sequence[BacklogArchive]) -> None:
         """Write one list of archives."""
-        body = b"".join(encode(one) + b"\n" for one in archives)
-        self.store.write(run_files.backlog_archives(backlog, number), [body])
+        self._store.write(run_files.backlog_archives(backlog, number), join_lines(archives))
 
     def read_list(self, backlog: str, number: int) -> list[BacklogArchive]:
         """Return one list of archives."""
-        data = self.store.read(run_files.backlog_archives(backlog, number))
+        data = self._store.read(run_files.backlog_archives(backlog, number))
         return decode_lines(data, BacklogArchive)
 
     def write_backlog(self, backlog: Backlog) -> None:
         """Write what is common to all archives; the lists are there."""
-        name = run_files.backlog_object(backlog.id, run_files.BACKLOG)
-        self.store.write(name, [encode(backlog)])
+        self._write(run_files.backlog_object(backlog.id, run_files.BACKLOG), backlog)
 
     def read_backlog(self, backlog: str) -> Backlog:
         """Return a backlog.
@@ -56,37 +49,29 @@ class BacklogRecords(Struct, frozen=True):
         Raises:
             NotFoundError: its lists are not whole, so nothing of it was queued.
         """
-        name = run_files.backlog_object(backlog, run_files.BACKLOG)
-        try:
-            return decode(self.store.read(name), Backlog)
-        except NotFoundError:
+        found = self._find(run_files.backlog_object(backlog, run_files.BACKLOG), Backlog)
+        if found is None:
             raise NotFoundError(
                 f"{backlog}: was interrupted before its first archive was queued: submit again"
-            ) from None
+            )
+        return found
 
     def write_queued(self, backlog: str, queued: Queued) -> None:
         """Write how much is queued."""
-        name = run_files.backlog_object(backlog, run_files.QUEUED)
-        self.store.write(name, [encode(queued)])
+        self._write(run_files.backlog_object(backlog, run_files.QUEUED), queued)
 
     def read_queued(self, backlog: str) -> Queued:
         """Return how much is queued."""
-        try:
-            name = run_files.backlog_object(backlog, run_files.QUEUED)
-            return decode(self.store.read(name), Queued)
-        except NotFoundError:
-            return Queued()
+        name = run_files.backlog_object(backlog, run_files.QUEUED)
+        return self._find(name, Queued) or Queued()
 
     def write_ends(self, backlog: str, number: int, ends: Ends) -> None:
         """Write what is known of the ends of one list's archives."""
-        self.store.write(run_files.backlog_ends(backlog, number), [encode(ends)])
+        self._write(run_files.backlog_ends(backlog, number), ends)
 
     def find_ends(self, backlog: str, number: int) -> Ends | None:
         """Return what is known of the ends of one list's archives; None: nothing."""
-        try:
-            return decode(self.store.read(run_files.backlog_ends(backlog, number)), Ends)
-        except NotFoundError:
-            return None
+        return self._find(run_files.backlog_ends(backlog, number), Ends)
 
 
 def make_id(now: float) -> str:
