@@ -36,19 +36,11 @@ class Time(Protocol):
         ...
 
 
-class _MachineTime:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
 def follow(
     summary: Looks,
     every: float,
     show: Callable[[BacklogReport], object],
-    clock: Time | None = None,
+    clock: Time = time,
 ) -> BacklogReport:
     """Look until all archives that are queued have ended; return the last report.
 
@@ -59,25 +51,24 @@ def follow(
         summary: makes the reports.
         every: seconds to wait between two looks, at least.
         show: is given each report that differs from the one before, the last one excepted.
-        clock: the machine's if None.
+        clock: measures and waits.
 
     Raises:
         ServiceFaultError: a service did not answer for two minutes.
     """
-    passing = clock or _MachineTime()
     shown: BacklogReport | None = None
     lost_since: float | None = None
-    answered = passing.monotonic()
+    answered = clock.monotonic()
     while True:
-        began = passing.monotonic()
+        began = clock.monotonic()
         try:
             report = summary.look()
         except ServiceFaultError:
-            if passing.monotonic() - answered > FAULT_SECONDS:
+            if clock.monotonic() - answered > FAULT_SECONDS:
                 raise
-            passing.sleep(every)
+            clock.sleep(every)
             continue
-        answered = now = passing.monotonic()
+        answered = now = clock.monotonic()
         lost_since = (now if lost_since is None else lost_since) if report.lost else None
         active = report.queued or report.waiting or report.running
         if not active and (lost_since is None or now - lost_since >= LOST_SECONDS):
@@ -85,4 +76,4 @@ def follow(
         if report != shown:
             show(report)
             shown = report
-        passing.sleep(max(every, now - began))
+        clock.sleep(max(every, now - began))

@@ -67,19 +67,9 @@ class Sums(Struct, frozen=True):
     last: float = 0.0  # Unix seconds: the end of the last run
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            archives=self.archives + other.archives,
-            members=self.members + other.members,
-            extracted=self.extracted + other.extracted,
-            unchanged=self.unchanged + other.unchanged,
-            failed=self.failed + other.failed,
-            missing=self.missing + other.missing,
-            bytes_in=self.bytes_in + other.bytes_in,
-            bytes_out=self.bytes_out + other.bytes_out,
-            dollars=self.dollars + other.dollars,
-            task_seconds=self.task_seconds + other.task_seconds,
-            last=max(self.last, other.last),
-        )
+        names = self.__struct_fields__
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return Sums(**sums | {"last": max(self.last, other.last)})
 
 
 class Ends(Struct, frozen=True):
