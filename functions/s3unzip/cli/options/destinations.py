@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,19 +66,12 @@ class DestinationConnection(SourceConnection):
             UsageError: there are such.
         """
         self.check_source(source)
-        given = self._destination_options()
+        # Inherited fields come first, and each option is named after its field.
+        own = [field.name for field in fields(self)[len(fields(SourceConnection)) :]]
+        given = [f"--{name.replace('_', '-')}" for name in own if getattr(self, name)]
         if destination.scheme != "s3" and given:
             verb = "is" if len(given) == 1 else "are"
             raise UsageError(f"{destination}: {' and '.join(given)} {verb} for S3")
-
-    def _destination_options(self) -> list[str]:
-        """Return the names of the given options that only a destination in S3 can have."""
-        known = {
-            "--dest-endpoint-url": self.dest_endpoint_url,
-            "--dest-region": self.dest_region,
-            "--dest-profile": self.dest_profile,
-        }
-        return [name for name, value in known.items() if value]
 
 
 @dataclass(frozen=True)
@@ -99,10 +92,6 @@ class VerifyConnection(DestinationConnection):
         return replace(
             super().config(connections=connections), destination_unsigned=self.dest_no_sign_request
         )
-
-    def _destination_options(self) -> list[str]:
-        known = super()._destination_options()
-        return [*known, "--dest-no-sign-request"] if self.dest_no_sign_request else known
 
 
 @dataclass(frozen=True)
@@ -150,7 +139,3 @@ class RunConnection(DestinationConnection):
                 "--after-success: with --no-sign-request the archive is reached without "
                 "credentials, so it cannot be changed; leave out one of them"
             )
-
-    def _destination_options(self) -> list[str]:
-        own = {"--dest-owner": self.dest_owner, "--kms-key": self.kms_key}
-        return [*super()._destination_options(), *(name for name, value in own.items() if value)]
