@@ -200,8 +200,8 @@ def test_large_archives_have_all_workers(program: Program) -> None:
     output.failed([])
     for end in batch.archives:
         output.ended(end)
-    assert output.display.figures().phase == "3/3 archives"
-    assert output.display.figures().share == 1.0
+    assert output.figures().phase == "3/3 archives"
+    assert output.figures().share == 1.0
 
 
 def test_one_archive_in_this_process(program: Program, tmp_path: Path) -> None:

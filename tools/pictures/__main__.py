@@ -107,9 +107,9 @@ class Recorder(RunOutput):
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments."""
         super().finished(counts)
-        share = self.display.figures().share
+        share = self.figures().share
         if share is not None and DONE <= share < 1 and not self.frame:
-            self.frame.append(self.display.draw())
+            self.frame.append(self.draw())
 
 
 def show_page(folder: Path) -> None:

@@ -63,8 +63,8 @@ class OneArchive(Extraction):
         from s3unzip.local.contexts import record_of
 
         output, password = RunOutput(quiet=self.quiet, json=self.json), self.reading.read()
-        question = self.extra.question(output.display.stop, quiet=self.quiet)
-        with self.connection.opened(parse_source(self.words[0])) as stores, output.display:
+        question = self.extra.question(output.stop, quiet=self.quiet)
+        with self.connection.opened(parse_source(self.words[0])) as stores, output:
             output.connections = record_of(stores)
             report = s3unzip.extract(
                 self.words[0],
@@ -120,7 +120,7 @@ class SeveralArchives(Extraction):
         from s3unzip.cli.terminal.batch_output import BatchOutput
 
         output = BatchOutput(quiet=self.quiet, json=self.json)
-        with output.display:
+        with output:
             batch = extract_all(
                 self.words,
                 self.dest,

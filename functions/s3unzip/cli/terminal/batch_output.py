@@ -13,30 +13,25 @@ from s3unzip.cli.terminal.progress import Figures, RunDisplay
 from s3unzip.cli.terminal.warnings import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from s3unzip.model import ArchiveEnd, Batch, Outcome
+    from s3unzip.model import ArchiveEnd, Batch
 
 TITLES = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
 
-class BatchDisplay(RunDisplay):
-    """Shows how many archives have ended, and the members and bytes of all."""
+class BatchOutput(RunDisplay, BatchProgress):
+    """Shows how many archives have ended, the members and bytes of all, and the end of each."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, json: bool) -> None:
         super().__init__(quiet=quiet)
+        self._json = json
         self._archives = 0
         self._ended_archives = 0
 
-    def found(self, archives: int) -> None:
+    def found(self, archives: int, size: int) -> None:  # noqa: ARG002 - shown as archives
         """Show the work ahead."""
         self._archives = archives
         self._since = time.monotonic()
         self._start()
-
-    def ended_one(self) -> None:
-        """Show that one more archive has ended."""
-        self._ended_archives += 1
 
     def figures(self) -> Figures:
         """Return what is known now."""
@@ -54,36 +49,15 @@ class BatchDisplay(RunDisplay):
             f"{done / seconds:,.0f} members/s, {show_bytes(written / seconds)}/s",
         )
 
-
-class BatchOutput(BatchProgress):
-    """The progress of several archives, and their end."""
-
-    def __init__(self, *, quiet: bool, json: bool) -> None:
-        self.display = BatchDisplay(quiet=quiet)
-        self._quiet = quiet
-        self._json = json
-
-    def found(self, archives: int, size: int) -> None:  # noqa: ARG002 - shown as archives
-        """Show the work ahead."""
-        self.display.found(archives)
-
-    def finished(self, counts: Mapping[str, int]) -> None:
-        """Take increments."""
-        self.display.finished(counts)
-
-    def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Show members that failed."""
-        self.display.failed(outcomes)
-
     def ended(self, end: ArchiveEnd) -> None:
         """Count an archive; say what is wrong with one that ended without a report."""
-        self.display.ended_one()
+        self._ended_archives += 1
         if end.error is not None:
-            self.display.say(_name_once(end.source, end.error))
+            self.say(_name_once(end.source, end.error))
 
     def print(self, batch: Batch) -> None:
         """Print the end of all archives: a table, or one object of JSON."""
-        self.display.stop()
+        self.stop()
         for end in batch.archives:
             for sentence in end.warnings:
                 warn(f"{end.source}: {sentence}")
