@@ -18,6 +18,7 @@ import botocore.session
 from botocore import xform_name
 from typer.main import get_command
 
+from s3unzip.cli.loading import SOURCES
 from s3unzip.cli.main import app
 
 if TYPE_CHECKING:
@@ -98,13 +99,13 @@ def _joined(block: str, *, console: bool) -> Iterator[tuple[int, str]]:
 def check_s3unzip(words: list[str]) -> str | None:
     """Say what is wrong with a command line of s3unzip, None where it could be run."""
     root: Any = get_command(app)
-    if not words or words[0] not in root.commands:
+    if not words or words[0] not in SOURCES:
         return f"there is no command {words[:1]}"
     if "--help" in words:
         return None
     top = root.context_class(root, info_name="s3unzip")
     try:
-        root.commands[words[0]].make_context(words[0], words[1:], parent=top)
+        root.get_command(top, words[0]).make_context(words[0], words[1:], parent=top)
     except Exception as error:  # noqa: BLE001 - whatever the parser says
         return f"{type(error).__name__}: {error}"
     return None
@@ -114,10 +115,10 @@ def check_spans(page: Path) -> list[str]:
     """Return the code spans of a page that name a target, command or option there is not."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     root: Any = get_command(app)
+    parameters = {name: root.get_command(None, name).params for name in SOURCES}
     known = {
-        name: {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
-        | {"--help"}
-        for name, command in root.commands.items()
+        name: {option for one in some for option in (*one.opts, *one.secondary_opts)} | {"--help"}
+        for name, some in parameters.items()
     }
     own = {option for one in root.params for option in one.opts} | {"--help"}
     every = set().union(*known.values())

@@ -60,7 +60,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 def test_every_command_has_json() -> None:
     """Each command of the program has the option, and a schema of what it prints."""
     root: Any = get_command(app)
-    for name, command in root.commands.items():
+    for name in root.list_commands(None):
+        command = root.get_command(None, name)
         options = {option for one in command.params for option in one.opts}
         described = {one.command.split()[0] for one in OUTPUTS}
         assert ("--json" in options) == (name not in BYTES_ONLY), name

@@ -6,9 +6,9 @@ against the commands' own help.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -16,9 +16,6 @@ from typer.main import get_group
 
 from s3unzip.cli.options.groups import with_groups
 from s3unzip.cli.options.plain_values import PlainCommand, accept_plain_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class CommandSource(NamedTuple):
@@ -76,36 +73,10 @@ SOURCES = {
 }
 
 
-class LazyCommands(MutableMapping[str, Any]):
-    """Commands by name, in the order of `SOURCES`; each is loaded when it is asked for."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = _load(name, SOURCES[name].function)
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(SOURCES)
-
-    def __len__(self) -> int:
-        return len(SOURCES)
-
-    def __contains__(self, name: object) -> bool:
-        return name in SOURCES
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
-
-
-def _load(name: str, function: str) -> Any:
-    """Return the command `name` that a function does."""
-    module, _, attribute = function.partition(".")
+@cache
+def _load(name: str) -> Any:
+    """Return the command `name` of `SOURCES`."""
+    module, _, attribute = SOURCES[name].function.partition(".")
     holder = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     does = getattr(import_module(f"s3unzip.cli.commands.{module}"), attribute)
     holder.command(name, cls=PlainCommand)(with_groups(does))
@@ -113,11 +84,16 @@ def _load(name: str, function: str) -> Any:
 
 
 class LazyGroup(TyperGroup):
-    """The program: a group whose commands are `LazyCommands`."""
+    """The program: a group that loads a command when it is asked for."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = LazyCommands()
+        self.commands: dict[str, Any] = dict.fromkeys(SOURCES)  # Typer lists and suggests the names
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of this name, None if there is none."""
+        del ctx
+        return _load(cmd_name) if cmd_name in SOURCES else None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters of the program, its help option included."""
