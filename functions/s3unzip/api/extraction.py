@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from s3unzip.api.after_success import parse_after_success
 from s3unzip.api.options import judge_selection, make_policy, read_compared_records
 from s3unzip.errors import UsageError
-from s3unzip.local.extra import Runs, check_extra, clear_extra
+from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, Setup
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.processes.processors import available_processors
@@ -174,7 +174,7 @@ def extract_request(
 ) -> Report:
     """Extract an archive as `extract` does, with what its options came to."""
     if confirm is not None:
-        check_extra(request, Runs(setup.stores.work, open_stores(setup.stores)))
+        check_extra(request, setup.stores.work, open_stores(setup.stores))
     with Machine(setup, request.source, request.destination, progress) as machine:
 
         def admit(plan: PlanSummary) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Location, Verdict
@@ -31,15 +31,13 @@ PAGE = 1_000  # keys of one LIST or DeleteObjects
 BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 
 
-class Runs(NamedTuple):
-    """The runs of this machine: where they are kept, and how they are read."""
-
-    home: Location
-    stores: Stores
-
-
-def check_extra(request: Request, runs: Runs) -> None:
+def check_extra(request: Request, home: Location, stores: Stores) -> None:
     """Refuse a request of which it is not certain what is extra.
+
+    Args:
+        request: of the run.
+        home: where this machine keeps its runs.
+        stores: read their records.
 
     Raises:
         UsageError: not all members are extracted; the prefix is none, or holds the archive, the
@@ -57,8 +55,8 @@ def check_extra(request: Request, runs: Runs) -> None:
         )
     prefix = parse_template(request).prefix
     _check_prefix(request, prefix)
-    _check_contents(request, prefix, runs.home)
-    _check_others(request, prefix, runs)
+    _check_contents(request, prefix, home)
+    _check_others(request, prefix, home, stores)
 
 
 def clear_extra(
@@ -126,11 +124,11 @@ def _is_below(place: Location, above: Location) -> bool:
     return (os.path.realpath(place.key) + "/").startswith(os.path.realpath(above.key) + "/")
 
 
-def _check_others(request: Request, prefix: str, runs: Runs) -> None:
+def _check_others(request: Request, prefix: str, home: Location, stores: Stores) -> None:
     """Check that no run of another archive wrote below the prefix, as far as this machine knows."""
     place = request.destination
-    for name in known_runs(runs.home):
-        other = RunRecords.open(runs.stores, name).find_run()
+    for name in known_runs(home):
+        other = RunRecords.open(stores, name).find_run()
         if other is None:
             continue
         there = other.destination

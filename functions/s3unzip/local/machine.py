@@ -100,8 +100,8 @@ class Machine:
 
     def _open_context(self, stores: StoreConfig) -> Context:
         policy, tuning = self._setup.policy, self._setup.tuning
-        context = open_context(stores, policy, tuning, LocalClock(), self._progress)
-        return replace(context, platform=self._platform)
+        clock, platform = LocalClock(), self._platform
+        return open_context(stores, policy, tuning, clock, self._progress, platform)
 
     def _make_pool(self, run: Run, stores: StoreConfig) -> WorkerPool:
         patient = replace(stores, check_reachable=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.local.runner import Pool
-    from s3unzip.model import Budget, PlanSummary, Report, Run
+    from s3unzip.model import PlanSummary, Report, Run
 
 
 def run_nested(
@@ -39,46 +39,23 @@ def run_nested(
     Raises:
         UsageError, StorageError, ServiceFaultError, InterruptedRunError: as `run_archive`.
     """
-    nesting = _Nesting(context, make_pool, planned, first_budget(context.tuning))
+    left = first_budget(context.tuning)
     above = deque([report])
     known: list[NestedRun] = []
     while above:
-        nested, below = nesting.run_below(above.popleft())
-        known += nested
-        above += below
-    return known
-
-
-class _Nesting:
-    """The runs below one archive, and the rest of their budget."""
-
-    def __init__(
-        self,
-        context: Context,
-        make_pool: Callable[[Run], Pool],
-        planned: Callable[[PlanSummary], None],
-        budget: Budget,
-    ) -> None:
-        self._context = context
-        self._make_pool = make_pool
-        self._planned = planned
-        self._left = budget
-
-    def run_below(self, report: Report) -> tuple[list[NestedRun], list[Report]]:
-        """Extract the archives one level below; return their results and reports."""
-        if not has_nested(report):
-            return [], []
-        context = self._context
-        run = RunRecords.open(context.stores, report.run).read_run()
-        found, nested = find_nested(run, context, self._left.archives)
-        reports: list[Report] = []
+        outer = above.popleft()
+        if not has_nested(outer):
+            continue
+        run = RunRecords.open(context.stores, outer.run).read_run()
+        found, nested = find_nested(run, context, left.archives)
         for outcome in found:
-            request = nested_request(run, outcome.key, self._left)
-            below = run_archive(request, context, self._make_pool, self._planned)
-            self._left = spend(self._left, below, context)
+            request = nested_request(run, outcome.key, left)
+            below = run_archive(request, context, make_pool, planned)
+            left = spend(left, below, context)
             nested.append(
                 NestedRun(outcome.key, below.run, below.verdict, below.reason, below.message)
             )
-            reports.append(below)
+            above.append(below)
         record_nested(run, context, nested)
-        return nested, reports
+        known += nested
+    return known

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.local.extra import Runs, check_extra, clear_extra
+from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.model import Location, Options, Request, Verdict
 from s3unzip.stores.ports import ObjectFacts
 from tests.memory import MemoryStores
@@ -35,7 +35,7 @@ def agree(found: Sequence[ListedObject]) -> bool:
 def refused(request: Request, home: Path) -> str:
     """Return why it is not certain what is extra."""
     with pytest.raises(UsageError) as caught:
-        check_extra(request, Runs(Location("file", "", f"{home}/"), MemoryStores()))
+        check_extra(request, Location("file", "", f"{home}/"), MemoryStores())
     return str(caught.value)
 
 
@@ -88,15 +88,15 @@ def test_a_prefix_that_is_not_the_archives(
 )
 def test_a_prefix_of_its_own_is_taken(destination: Location, template: str, tmp_path: Path) -> None:
     """A folder in a bucket, and a folder below the destination's."""
-    home = Runs(Location("file", "", f"{tmp_path}/"), MemoryStores())
-    check_extra(Request(SOURCE, destination, Options(key_template=template)), home)
+    home = Location("file", "", f"{tmp_path}/")
+    check_extra(Request(SOURCE, destination, Options(key_template=template)), home, MemoryStores())
 
 
 def test_runs_that_cannot_be_read_have_no_say(tmp_path: Path) -> None:
     """A run that was never planned wrote nothing."""
     (tmp_path / "runs/archive-0").mkdir(parents=True)
-    home = Runs(Location("file", "", f"{tmp_path}/"), MemoryStores())
-    check_extra(Request(SOURCE, Location("s3", "out", "")), home)
+    home = Location("file", "", f"{tmp_path}/")
+    check_extra(Request(SOURCE, Location("s3", "out", "")), home, MemoryStores())
 
 
 def test_nothing_is_asked_where_nothing_is_extra() -> None:

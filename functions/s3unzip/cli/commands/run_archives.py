@@ -144,7 +144,7 @@ def _decide(request: Request, how: Extraction) -> int:
     from s3unzip.context import Context
     from s3unzip.local.clock import LocalClock
     from s3unzip.local.dry_run import decide
-    from s3unzip.local.extra import Runs, check_extra
+    from s3unzip.local.extra import check_extra
     from s3unzip.stores.factory import open_stores
 
     policy = make_policy(request.options, how.reading.read(), request.destination)
@@ -152,7 +152,7 @@ def _decide(request: Request, how: Extraction) -> int:
     with how.connection.opened(request.source) as config:
         context = Context(open_stores(config), LocalClock(), policy)
         if deletes:
-            check_extra(request, Runs(config.work, context.stores))
+            check_extra(request, config.work, context.stores)
         judge = judge_selection(request.options, warn)
         decisions = decide(request, context, judge, delete_extra=deletes)
         return print_decisions(decisions, json=how.json)
