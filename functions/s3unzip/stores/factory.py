@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.disposal_port import Disposal
-    from s3unzip.stores.folder.source import FileSource
     from s3unzip.stores.ports import Destination, RunStore, Source, Stores
     from s3unzip.stores.s3.access import S3Access
     from s3unzip.stores.s3.stores import S3Stores
@@ -127,19 +126,22 @@ class _Stores:
         self._lock = threading.Lock()
         self._s3: S3Stores | None = None
         self._web: WebSource | None = None
-        self._files: FileSource | None = None
         self._folders: dict[str, Destination] = {}
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
         kept = self._config.spooled
         if kept is not None and location == kept.location:
-            return self._open_spooled(kept)
+            from s3unzip.stores.spool.source import SpooledSource
+
+            return SpooledSource(kept)
         match location.scheme:
             case "s3":
                 return self._open_s3().source(location)
             case "file":
-                return PartsSource(self._open_files())
+                from s3unzip.stores.folder.source import FileSource
+
+                return PartsSource(FileSource())
             case "http" | "https":
                 return PartsSource(self._open_web())
             case "stdin":
@@ -189,12 +191,6 @@ class _Stores:
             case _:
                 raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
 
-    @staticmethod
-    def _open_spooled(kept: SpooledArchive) -> Source:
-        from s3unzip.stores.spool.source import SpooledSource
-
-        return SpooledSource(kept)
-
     def _open_s3(self) -> S3Stores:
         from s3unzip.stores.s3.access import Writing
         from s3unzip.stores.s3.stores import S3Stores
@@ -225,13 +221,6 @@ class _Stores:
                 access = replace(self._config.web, check_reachable=self._config.check_reachable)
                 self._web = WebSource(access)
             return self._web
-
-    def _open_files(self) -> FileSource:
-        from s3unzip.stores.folder.source import FileSource
-
-        if self._files is None:
-            self._files = FileSource()
-        return self._files
 
     def _open_folder(self, root: str) -> Destination:
         from s3unzip.stores.folder.destination import FolderDestination

@@ -34,21 +34,19 @@ class BucketEndpoint(NamedTuple):
     ca_bundle: str | None = None  # file of certificates to trust; None: the system's
 
 
-class ObstoreCredentials:
-    """A session's credentials in obstore's form."""
+def obstore_credentials(credentials: Callable[[], Frozen]) -> Callable[[], S3Credential]:
+    """Return a function with a session's current credentials; obstore asks before they expire."""
 
-    def __init__(self, credentials: Callable[[], Frozen]) -> None:
-        self._credentials = credentials
-
-    def __call__(self) -> S3Credential:
-        """Return the current credentials; obstore asks again before they expire."""
-        now = self._credentials()
+    def provide() -> S3Credential:
+        now = credentials()
         return {
             "access_key_id": now.access_key or "",
             "secret_access_key": now.secret_key or "",
             "token": now.token,
             "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
         }
+
+    return provide
 
 
 def boto_config(access: S3Access, read_seconds: float) -> dict[str, object]:
@@ -82,7 +80,7 @@ def open_store(
     bucket: str,
     endpoint: BucketEndpoint,
     access: S3Access,
-    credentials: ObstoreCredentials | None,
+    credentials: Callable[[], S3Credential] | None,
     config: S3Config,
     limits: ClientConfig,
 ) -> S3Store:

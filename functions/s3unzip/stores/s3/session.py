@@ -24,9 +24,9 @@ from s3unzip.stores.s3.client_settings import (
     PAYER_HEADER,
     REQUESTER,
     BucketEndpoint,
-    ObstoreCredentials,
     boto_config,
     let_requester_pay,
+    obstore_credentials,
     open_store,
 )
 from s3unzip.stores.s3.errors import (
@@ -273,7 +273,7 @@ class Session:
         url, in_host = self._endpoint(bucket)
         endpoint = BucketEndpoint(url, in_host, self._region_of(bucket), self._aws.ca_bundle)
         found = self._credentials(bucket)
-        credentials = None if found is None else ObstoreCredentials(found)
+        credentials = None if found is None else obstore_credentials(found)
         return open_store(bucket, endpoint, self.access, credentials, config, limits)
 
     def _credentials(self, bucket: str) -> Callable[[], Frozen] | None:
