@@ -148,10 +148,10 @@ class TaskCutter:
                 )
             ):
                 self._members, self._in, self._out = members, bytes_in, bytes_out
-                self._close(starts[place])
+                self.finish(starts[place])
                 if is_large:
                     self._add_large(member, (starts[place], starts[place + 1]))
-                self._reset(starts[place + is_large])
+                self._row_start = starts[place + is_large]
                 members = bytes_in = bytes_out = 0
             if not is_large:
                 if not members:
@@ -163,16 +163,7 @@ class TaskCutter:
         self._members, self._in, self._out = members, bytes_in, bytes_out
 
     def finish(self, row_stop: int) -> None:
-        """Close the last batch; `row_stop` is the size of members.jsonl."""
-        self._close(row_stop)
-
-    def _reset(self, row_start: int) -> None:
-        self._row_start = row_start
-        self._members = 0
-        self._in = 0
-        self._out = 0
-
-    def _close(self, row_stop: int) -> None:
+        """Close the batch, the last one at the end; `row_stop` is where its rows end."""
         if not self._members:
             return
         seconds = small_seconds(self._members, self._in, self._out, self._tuning)

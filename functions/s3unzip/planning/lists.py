@@ -145,6 +145,4 @@ def longest_first(tasks: Iterable[Task], sizes: Mapping[str, int]) -> list[Task]
     The uncompressed size of a segment is known only after its scan, and differs by a factor of ten
     within one member. The longest task must not begin last (Graham, 1969).
     """
-    ordered = list(tasks)
-    ordered.sort(key=lambda task: -sizes.get(task.id, 0))
-    return ordered
+    return sorted(tasks, key=lambda task: -sizes.get(task.id, 0))

@@ -57,14 +57,13 @@ def read_whole_tail(
         return _join_parts(source, location, tail, (count, max_parts), calls)
     if EOCD_SIGNATURE in tail.data:
         return tail
-    last, first = last_part_name(location), first_piece_name(location)
-    if last is not None:
+    if last := last_part_name(location):
         message = f"give its last part as the archive: {last}"
-        return tail._replace(refusal=Finding("multi-disk", message))
-    if first is not None:
+    elif first := first_piece_name(location):
         message = f"give its first piece as the archive: {first}"
-        return tail._replace(refusal=Finding("multi-disk", message))
-    return tail
+    else:
+        return tail
+    return tail._replace(refusal=Finding("multi-disk", message))
 
 
 def _join_parts(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from s3unzip.operate.doctor.deployment import Deployment
     from s3unzip.operate.doctor.results import Answer
 
-CANARY_SECONDS = 180.0  # a cold start of every function, and retries of some
 
 CHECKS: Mapping[str, Callable[[Deployment], Answer]] = {
     "stack": stack.check_stack,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from itertools import accumulate
 from operator import add, sub
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from s3unzip.model import TaskKind
@@ -171,18 +171,14 @@ def durations(table: TaskTable) -> Durations:
     return Durations(
         step=step,
         tasks=tuple(bins),
-        median=round(_percentile(ordered, 0.50), 3),
-        p95=round(_percentile(ordered, 0.95), 3),
+        median=round(median(ordered), 3),
+        p95=round(_p95(ordered), 3),
         longest=round(longest, 3),
     )
 
 
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the percentile `share` (0 to 1) of the values, interpolated linearly."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+def _p95(ordered: Sequence[float]) -> float:
+    return quantiles(ordered, n=20, method="inclusive")[-1] if len(ordered) > 1 else ordered[0]
 
 
 def _round_step(minimum: float) -> float:
