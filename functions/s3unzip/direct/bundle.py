@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,14 @@ MAX_CLAIM_BYTES = 512  # a claim is smaller, a bundle is larger: it holds a repo
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files are the same bytes
 
 
+class Event(Enum):
+    """What is known of the event of a run that has ended."""
+
+    NOTHING = ""
+    MISSING = "missing"  # it could not be sent
+    SENT = "sent"  # noted where the queue may have its message twice
+
+
 class Claim(Struct, frozen=True):
     """Who does a run now."""
 
@@ -29,9 +38,7 @@ class Claim(Struct, frozen=True):
     holder: str  # the id of the queue's message
     until: float  # Unix seconds: by then its function has ended, whatever happened to it
     attempt: int = 1  # the delivery of the holder's message; the message of a first one comes again
-    unannounced: bool = False  # the run has ended, but its event could not be sent
-    announced: bool = False  # the event is known to be sent; noted where the queue may repeat it
-    copied: bool = False  # the holder's message is a copy, of which the queue may have two
+    event: Event = Event.NOTHING
     token: str = ""  # of one invocation: a message and its copy may be at work at the same moment
 
 

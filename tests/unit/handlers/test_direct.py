@@ -15,7 +15,7 @@ from s3unzip.aws_lambda.events import NESTED
 from s3unzip.aws_lambda.intake.archive import take_archive
 from s3unzip.aws_lambda.intake.claims import take_claim
 from s3unzip.aws_lambda.intake.messages import KEPT_ID, Message
-from s3unzip.direct.bundle import Claim, pack, unpack
+from s3unzip.direct.bundle import Claim, Event, pack, unpack
 from s3unzip.errors import ClaimedError
 from s3unzip.model import Options, Report, Verdict, decode, encode
 from s3unzip.operate.reconcile import reconcile
@@ -191,13 +191,13 @@ def test_an_event_that_could_not_be_sent(
     event = object_created("a.zip")
     assert functions.plan(event) == [json.dumps(event)]
     claim, files = unpack(records(account)[1])
-    assert claim.unannounced
+    assert claim.event is Event.MISSING
     assert run_files.REPORT in files
     account.client("events").create_event_bus(Name="missing")
     heard = account.listen("missing")
     take("a.zip", Message("redriven", 1) if redriven else Message(claim.holder, 2))
     assert len(account.receive(heard)) == 1
-    assert not unpack(records(account)[1])[0].unannounced
+    assert unpack(records(account)[1])[0].event is Event.SENT
     take("a.zip", Message("another", 1))
     assert account.receive(heard) == []
     assert puts(account) == 20
@@ -214,7 +214,7 @@ def test_a_copy_is_the_message_that_it_replaces(
     account.put("a.zip", archive())
     functions.plan(object_created("a.zip"))
     # As if the work bucket had refused that, too.
-    claim = replace_records(account, unannounced=False, until=time.time() - 1)
+    claim = replace_records(account, event="", until=time.time() - 1)
     take("a.zip", Message("a duplicate", 1))
     copy = json.dumps({**object_created("a.zip"), KEPT_ID: claim.holder})
     account.client("events").create_event_bus(Name="missing")
@@ -231,7 +231,7 @@ def test_two_copies_of_a_message(deploy: Callable[..., Functions], account: Acco
     account.put("a.zip", archive())
     copy = json.dumps({**object_created("a.zip"), KEPT_ID: "message"})
     assert functions.plan(copy) == []
-    assert unpack(records(account)[1])[0].announced
+    assert unpack(records(account)[1])[0].event is Event.SENT
     before = account.objects("work")
     assert functions.plan(copy) == []
     assert account.objects("work") == before
@@ -395,7 +395,7 @@ def test_a_function_that_was_killed_after_its_records(
     assert extracted.run_store(claim.run).read(run_files.REPORT) == files[run_files.REPORT]
     assert len(account.receive(heard)) == 1
     assert puts(account) == 20
-    told = Claim(claim.run, claim.holder, claim.until, announced=True, token=claim.token)
+    told = Claim(claim.run, claim.holder, claim.until, event=Event.SENT, token=claim.token)
     assert account.objects("work", name) == {name: pack(files, told)}
 
 

@@ -26,7 +26,7 @@ from s3unzip.aws_lambda.intake.direct_run import publish, run_direct
 from s3unzip.aws_lambda.intake.planner import refuse
 from s3unzip.aws_lambda.refusals import is_refused
 from s3unzip.aws_lambda.telemetry import bind_run, logger, record_plan
-from s3unzip.direct.bundle import Claim, pack
+from s3unzip.direct.bundle import Claim, Event, pack
 from s3unzip.direct.held_source import DirectStores
 from s3unzip.direct.memory_store import MemoryRunStore
 from s3unzip.direct.plan import holds_directory, plan_direct
@@ -105,15 +105,8 @@ def _take_version(intake: Intake) -> None:
         return
     until = context.clock.now() + context.clock.remaining()
     message = intake.message
-    claim = Claim(
-        intake.run,
-        message.id,
-        until,
-        message.attempts,
-        copied=message.is_copy,
-        token=uuid.uuid4().hex,
-    )
-    _take_claimed(intake, Hold(claim_name(intake.run, tail.modified), claim))
+    claim = Claim(intake.run, message.id, until, message.attempts, token=uuid.uuid4().hex)
+    _take_claimed(intake, Hold(claim_name(intake.run, tail.modified), claim, message.is_copy))
 
 
 def _take_claimed(intake: Intake, hold: Hold) -> None:
@@ -146,7 +139,7 @@ def _is_held(intake: Intake, claim: Claim) -> bool:
             holder's may have had its last delivery.
     """
     left = claim.until - intake.context.clock.now()
-    if left < 0 or claim.unannounced or claim.announced:
+    if left < 0 or claim.event is not Event.NOTHING:
         return False
     if claim.holder == intake.message.id or claim.attempt > 1:
         raise ClaimedError(f"{claim.run}: another invocation may be at work", left)
@@ -169,14 +162,14 @@ def _tell_again(intake: Intake, name: str, taken: Taken) -> None:
     moved back is a new message.
     """
     config, claim = open_worker(), taken.claim
-    if claim.announced:
+    if claim.event is Event.SENT:
         return
     records = RunRecords.open(config.stores, claim.run, intake.calls)
-    may_be_silent = claim.holder == intake.message.id or claim.attempt > 1 or claim.unannounced
-    if may_be_silent or records.find_report() is None:
+    is_own = claim.holder == intake.message.id or claim.attempt > 1
+    if is_own or claim.event is Event.MISSING or records.find_report() is None:
         report = decode(taken.files[REPORT], Report)
         publish(report, _requests_inside(intake, report, taken), config, intake.context)
-        body = pack(taken.files, replace(claim, unannounced=False, announced=True))
+        body = pack(taken.files, replace(claim, event=Event.SENT))
         config.stores.run_store(CLAIMS, intake.calls).write(name, [body])
 
 

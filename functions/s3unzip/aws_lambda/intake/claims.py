@@ -29,10 +29,11 @@ RUNNING, ENDED = "RUNNING", "SUCCEEDED"  # as Step Functions calls them
 
 
 class Hold(NamedTuple):
-    """A claim that an invocation has; `name` is its object's."""
+    """A claim that an invocation has."""
 
-    name: str
+    name: str  # of the claim's object
     claim: Claim
+    is_copy: bool  # its message is one, of which the queue may have two
 
 
 class Taken(NamedTuple):

@@ -22,7 +22,7 @@ from s3unzip.aws_lambda.telemetry import (
     record_handover,
     record_task,
 )
-from s3unzip.direct.bundle import pack
+from s3unzip.direct.bundle import Event, pack
 from s3unzip.direct.run import do_tasks, hand_over
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.reporting.settle import settle
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from s3unzip.aws_lambda.environment import LambdaConfig
     from s3unzip.aws_lambda.intake.claims import Hold
     from s3unzip.context import Context
-    from s3unzip.direct.bundle import Claim
     from s3unzip.direct.plan import DirectPlan
     from s3unzip.model import Report, Request
 
@@ -70,26 +69,26 @@ def _finish(
     run = plan.summary.run
     requests = list(nested_requests(run, report, plan.context))
     RunRecords(plan.records).write_report(report)
-    _keep(plan, hold.name, hold.claim, config, context)
-    announced = False
+    _keep(plan, hold, Event.NOTHING, config, context)
+    event = Event.MISSING
     try:
         publish(report, requests, config, context)
-        announced = True
+        event = Event.SENT
     finally:
-        if not announced:  # a message of an operator shall send the event
-            _keep(plan, hold.name, replace(hold.claim, unannounced=True), config, context)
-    if hold.claim.copied:  # the other copy shall not send the event again
-        _keep(plan, hold.name, replace(hold.claim, announced=True), config, context)
+        # An operator's message shall send an event that is missing; the other copy of a message
+        # shall not send one again.
+        if event is Event.MISSING or hold.is_copy:
+            _keep(plan, hold, event, config, context)
     end_source(run, report, context)
     record_archive(report)
 
 
 def _keep(
-    plan: DirectPlan, name: str, claim: Claim, config: LambdaConfig, context: Context
+    plan: DirectPlan, hold: Hold, event: Event, config: LambdaConfig, context: Context
 ) -> None:
-    """Write the records of a run in place of its claim."""
-    bundle = pack(plan.records.objects, claim)
-    config.stores.run_store(CLAIMS, context.calls()).write(name, [bundle])
+    """Write the records of a run in place of its claim, and what became of its event."""
+    bundle = pack(plan.records.objects, replace(hold.claim, event=event))
+    config.stores.run_store(CLAIMS, context.calls()).write(hold.name, [bundle])
 
 
 def publish(
