@@ -39,7 +39,9 @@ class TaskAttempt(Step):
         self._shown_read = 0
         self.bytes_copied = 0  # of the archive, inside the store
         self._shown_copied = 0
-        self._works: list[int] = []  # `PlannedMember.work` of the members with an outcome
+        # `PlannedMember.work` of the members with an outcome: threads may append at once to a list,
+        # but not add to a number.
+        self._works: list[int] = []
         self._passed = 0  # bytes of the one large member that is being done
         self._shown_done = 0
         self._next_update = 0.0

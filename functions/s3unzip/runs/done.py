@@ -42,11 +42,12 @@ def tell_dropped(records: RunRecords, context: Context) -> None:
 
 def summary_of(summary: PlanSummary, tasks: Sequence[Task], records: RunRecords) -> PlanSummary:
     """Return the plan of a retry: only the members of its tasks are in it."""
-    members = [row.member for task in tasks for row, _, _ in records.read_placed_rows(task.rows)]
+    selected = bytes_in = bytes_out = 0
+    for task in tasks:
+        for row, _, _ in records.read_placed_rows(task.rows):
+            selected += 1
+            bytes_in += row.member.compressed_size
+            bytes_out += row.member.size
     return replace(
-        summary,
-        selected=len(members),
-        tasks=len(tasks),
-        bytes_in=sum(member.compressed_size for member in members),
-        bytes_out=sum(member.size for member in members),
+        summary, selected=selected, tasks=len(tasks), bytes_in=bytes_in, bytes_out=bytes_out
     )
