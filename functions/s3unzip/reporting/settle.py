@@ -31,24 +31,19 @@ from s3unzip.objects.metadata import marker_metadata
 from s3unzip.objects.upload_registry import abort_leftovers
 from s3unzip.planning.keys import marker_key
 from s3unzip.reporting.after_success import source_result
-from s3unzip.reporting.page_writer import (
-    MAX_FORECAST,
-    forecast_plan,
-    make_page,
-    price_run,
-)
+from s3unzip.reporting.page_writer import forecast_plan, make_page, price_run
+from s3unzip.reporting.plan_tasks import PlanTasks, SliceOutcomes
 from s3unzip.reporting.retry import read_retries
 from s3unzip.reporting.tally import Tally
 from s3unzip.runs.step import Step
 from s3unzip.runs.stop import RUN_FAULTS, stop_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.reporting.retry import Retries
-    from s3unzip.runs.task_records import TaskOutcomes
     from s3unzip.stores.calls import Calls
 
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
@@ -80,7 +75,7 @@ def settle(
     changed = stop is not None and stop.verdict is Verdict.SOURCE_CHANGED
     retries = read_retries(records)
     tally = Tally(context.tuning.failures_listed, retried=retries.outcomes.keys())
-    plan = _Plan(summary)
+    plan = PlanTasks(summary, records)
     for outcome in records.index_outcomes():
         tally.add(outcome, run_files.INDEX_TASK)
     left = _tally_tasks(step, tally, plan.look(records.tasks()), plan.slices)
@@ -130,41 +125,21 @@ def _write_report(
     return step.records.write_page_and_report(make, show)
 
 
-class _Plan:
-    """What settling keeps of the plan's tasks while it reads them once; memory is bounded."""
-
-    def __init__(self, summary: PlanSummary) -> None:
-        self._keeps_all = summary.tasks <= MAX_FORECAST
-        self.tasks: list[Task] = []  # all, of a plan that a forecast is made of
-        self.split: list[Task] = []  # the first task of each split member
-        self.slices: dict[str, TaskOutcomes] = {}  # on record of the split members' tasks, by id
-
-    def look(self, tasks: Iterable[Task]) -> Iterator[Task]:
-        """Yield `tasks`."""
-        for task in tasks:
-            if self._keeps_all:
-                self.tasks.append(task)
-            if task.parts > 1 and task.part == 0:
-                self.split.append(task)
-            yield task
-
-
 def _tally_tasks(
-    step: Step, tally: Tally, tasks: Iterable[Task], slices: dict[str, TaskOutcomes]
+    step: Step, tally: Tally, tasks: Iterable[Task], slices: SliceOutcomes
 ) -> list[Task]:
     """Add up the tasks of the plan; return those that are not complete.
 
-    What is on record of tasks of split members goes to `slices`.
+    What is on record of tasks of split members is kept in `slices`.
     """
     left: list[Task] = []
     for task, found in step.records.outcomes_of(tasks):
         if found is not None:
             tally.add_task(found.report)
-            if task.parts == 1:
-                for outcome in found.outcomes:
-                    tally.add(outcome, task.id)
-            else:
-                slices[task.id] = found
+            for outcome in found.outcomes if task.parts == 1 else []:
+                tally.add(outcome, task.id)
+        if task.parts > 1:
+            slices.keep(task, found)
         if found is None or not found.complete:
             left.append(task)
     return left
@@ -180,7 +155,7 @@ def _tally_retries(retries: Retries, tally: Tally) -> list[Task]:
 
 
 def _try_split(
-    step: Step, tally: Tally, plan: _Plan, left: list[Task]
+    step: Step, tally: Tally, plan: PlanTasks, left: list[Task]
 ) -> tuple[list[Task], Stop | None]:
     """Do `_tally_split`; return what is left, and what was met that stops the run.
 
@@ -194,10 +169,10 @@ def _try_split(
         return left, stop
 
 
-def _tally_split(step: Step, tally: Tally, plan: _Plan, left: list[Task]) -> list[Task]:
+def _tally_split(step: Step, tally: Tally, plan: PlanTasks, left: list[Task]) -> list[Task]:
     """Finish members over several tasks; return what is left in all."""
     streams: list[Task] = []
-    for found in finish_members(step, plan.split, plan.slices):
+    for found in finish_members(step, plan.split, plan.slices.find):
         if isinstance(found, Outcome):
             tally.add(found, "finish")
             if found.status is Status.EXTRACTED:

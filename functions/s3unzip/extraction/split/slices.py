@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from s3unzip import deflate
+from s3unzip import deflate, rates
 from s3unzip.errors import (
     ArchiveError,
     ConflictError,
@@ -31,10 +31,11 @@ from s3unzip.planning.cutting import slice_id
 from s3unzip.runs.stop import RUN_FAULTS
 from s3unzip.runs.task_records import TaskOutcomes
 from s3unzip.stores.ports import Upload
+from s3unzip.stores.readahead import map_ahead
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.model import Link, PlannedMember, SliceParts
@@ -126,7 +127,7 @@ def whole_task(task: Task, row: PlannedMember) -> Task:
 
 
 def finish_members(
-    step: Step, tasks: list[Task], ended: Mapping[str, TaskOutcomes]
+    step: Step, tasks: list[Task], find: Callable[[str], TaskOutcomes | None]
 ) -> Iterator[Outcome | Task]:
     """Yield the outcome of each split member, or the task that must stream it.
 
@@ -136,7 +137,7 @@ def finish_members(
     Args:
         step: that settles the run.
         tasks: the first task of each split member.
-        ended: what is on record of the slices, by the id of the task.
+        find: returns what is on record of a slice, by the id of its task; None: nothing.
     """
     for task in tasks:
         row = step.read_rows(task.rows)[0]
@@ -146,7 +147,7 @@ def finish_members(
         if link.outcome is not None:
             yield link.outcome
             continue
-        slices = None if link.stream else _list_slices(task, link, ended)
+        slices = None if link.stream else _list_slices(task, link, find)
         if slices is not None and not all(found.complete for found in slices):
             continue
         outcome = _complete_slices(step, row, link, slices) if slices else None
@@ -156,11 +157,13 @@ def finish_members(
         yield outcome or whole_task(task, row)
 
 
-def _list_slices(task: Task, link: Link, ended: Mapping[str, TaskOutcomes]) -> list[TaskOutcomes]:
+def _list_slices(
+    task: Task, link: Link, find: Callable[[str], TaskOutcomes | None]
+) -> list[TaskOutcomes]:
     """Return what is on record of each slice; of one that never ended, an incomplete record."""
     nothing = TaskOutcomes(TaskReport(task.id, task.kind, 1, unfinished=1), [])
     ids = (slice_id(task.kind, link.member, piece.part) for piece in link.slices)
-    return [ended.get(one, nothing) for one in ids]
+    return [found or nothing for found in map_ahead(find, ids, rates.RECORDS_AT_ONCE)]
 
 
 def _complete_slices(
