@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -46,13 +47,19 @@ class Program:
             "AWS_SHARED_CREDENTIALS_FILE": str(folder / "no-credentials"),
         }
 
-    def run(self, *words: str, stdin: bytes | None = None) -> Ended:
-        """Run one command to its end."""
+    def run(self, *words: str, stdin: bytes | int = b"") -> Ended:
+        """Run one command to its end; `stdin` is what it reads, or a file descriptor."""
+        return self.run_as([*self.command, *words], stdin)
+
+    def run_as(self, command: Sequence[str], stdin: bytes | int = b"") -> Ended:
+        """Run a command that starts the program in its own way."""
+        typed = stdin if isinstance(stdin, bytes) else None
         done = subprocess.run(
-            [*self.command, *words],
+            command,
             cwd=self.folder,
             env=os.environ | self.variables,
-            input=stdin if stdin is not None else b"",
+            stdin=None if isinstance(stdin, bytes) else stdin,
+            input=typed,
             capture_output=True,
             timeout=HANG_SECONDS,
             check=False,

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pty
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
-from tests.patience import HANG_SECONDS
 from tests.processes import Ended, Program
 from tests.s3_tests.memory_server import MemoryS3, run_memory_s3
 from tests.zips import DEFLATE, Entry, build
@@ -86,20 +83,10 @@ def type_at(program: Program, words: list[str], answer: str) -> Ended:
     master, slave = pty.openpty()
     os.write(master, answer.encode())
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "s3unzip.cli", *words],
-            cwd=program.folder,
-            env=os.environ | program.variables,
-            stdin=slave,
-            capture_output=True,
-            text=True,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
+        return program.run(*words, stdin=slave)
     finally:
         os.close(slave)
         os.close(master)
-    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(params=["folder", "s3"])

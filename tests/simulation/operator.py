@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError
@@ -109,7 +110,7 @@ class Operator:
             if one.announced[-1:] == [WITH_ERRORS] and one.facts is current
         ]
         for name in names:
-            self._do(f"retry {name}", lambda name=name: self._retry(name))  # type: ignore[misc]  # mypy cannot infer a lambda's default
+            self._do(f"retry {name}", partial(self._retry, name))
         return bool(names)
 
     def _retry(self, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,7 @@ class Services:
                 f"message-{next(self._numbers)}", body, world.scheduler.now + late, changed
             )
             self._messages.append(message)
-            world.scheduler.spawn(Process("queue"), lambda message=message: self._serve(message))  # type: ignore[misc]  # mypy cannot infer a lambda's default
+            world.scheduler.spawn(Process("queue"), partial(self._serve, message))
 
     def _serve(self, message: Message) -> None:
         """Hand a message to the plan function until it is deleted or was handed over too often."""
@@ -107,7 +108,7 @@ class Services:
                 counts.append(attempt + faults.rng.choice((0, 1)))  # "approximate"
             for one in counts:
                 process = Process("event source")
-                scheduler.spawn(process, lambda count=one: self._deliver(message, count))  # type: ignore[misc]  # likewise
+                scheduler.spawn(process, partial(self._deliver, message, one))
 
     def _deliver(self, message: Message, attempt: int) -> None:
         receipt = message.receipt

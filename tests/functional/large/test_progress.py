@@ -122,7 +122,7 @@ def test_what_is_kept_is_done(rule: OnConflict) -> None:
 
 
 @pytest.mark.parametrize("sliced", [False, True])
-def test_a_copy_that_is_refused_in_the_middle_begins_again(sliced: bool) -> None:  # noqa: FBT001
+def test_a_copy_that_is_refused_in_the_middle_begins_again(*, sliced: bool) -> None:
     """What the copy did is taken back when the member is streamed; no member counts as failed."""
     tuning = replace(WHOLE, copy_task_bytes=25_000) if sliced else WHOLE
     world, told = shown_world(tuning, RefusingCopies(after=2))

@@ -139,6 +139,18 @@ class RedrivenMeanwhile:
         return {"executionArn": executionArn, "redriveCount": int(self.asked > 1)}
 
 
+def redrivable(functions: Functions, account: Account, status: str) -> dict[str, Any]:
+    """Return what EventBridge says of the one execution, which was not redriven by then."""
+    (run,) = account.executions()
+    return {
+        "name": run,
+        "stateMachineArn": account.outputs["StateMachineArn"],
+        "status": status,
+        "redriveCount": 0,
+        "input": json.dumps(functions.told(run)),
+    }
+
+
 @pytest.mark.parametrize(("redrives", "reported"), [(0, True), (1, False)])
 def test_a_failure_that_comes_after_the_redrive(
     started: Functions,
@@ -153,13 +165,7 @@ def test_a_failure_that_comes_after_the_redrive(
     heard = account.listen()
     states = "s3unzip.aws_lambda.admission.opening.open_client"
     monkeypatch.setattr(states, lambda _: Redriven(redrives))
-    detail = {
-        "name": run,
-        "stateMachineArn": account.outputs["StateMachineArn"],
-        "status": "FAILED",
-        "redriveCount": 0,
-        "input": json.dumps(started.told(run)),
-    }
+    detail = redrivable(started, account, "FAILED")
     answer = report.handler({"detail": detail}, started.invocation)
     assert answer["verdict"] == "FAILED"
     assert len(account.receive(heard)) == reported
@@ -177,13 +183,7 @@ def test_a_redrive_while_the_failure_is_reported(
     heard = account.listen()
     states = RedrivenMeanwhile()
     monkeypatch.setattr("s3unzip.aws_lambda.admission.opening.open_client", lambda _: states)
-    detail = {
-        "name": run,
-        "stateMachineArn": account.outputs["StateMachineArn"],
-        "status": "ABORTED",
-        "redriveCount": 0,
-        "input": json.dumps(started.told(run)),
-    }
+    detail = redrivable(started, account, "ABORTED")
     answer = report.handler({"detail": detail}, started.invocation)
     assert (answer["verdict"], answer["left"]) == ("ABORTED", 0)
     assert states.asked > 1

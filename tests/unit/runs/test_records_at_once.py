@@ -31,6 +31,12 @@ class Meeting(MemoryRunStore):
         return super().read(name, span)
 
 
+def _write_outcome(records: RunRecords, task: Task, member: int) -> None:
+    report = TaskReport(task.id, task.kind, 1, extracted=1)
+    done = Outcome(member, f"key-{member}", Status.EXTRACTED)
+    records.write_outcomes(lambda _: report, [done])
+
+
 def test_the_report_reads_the_outcomes_of_tasks_at_once() -> None:
     """Each task comes in order with what is on record of it; one has nothing."""
     store = Meeting("outcomes/", TASKS)
@@ -39,9 +45,7 @@ def test_the_report_reads_the_outcomes_of_tasks_at_once() -> None:
         Task(f"batch-{n:07d}", TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0) for n in range(TASKS + 1)
     ]
     for n, task in enumerate(tasks[1:], 1):
-        done = Outcome(n, f"key-{n}", Status.EXTRACTED)
-        report = TaskReport(task.id, task.kind, 1, extracted=1)
-        records.write_outcomes(lambda _, report=report: report, [done])  # type: ignore[misc]  # bound now
+        _write_outcome(records, task, n)
     store.opened = True
     found = list(records.outcomes_of(tasks))
     assert [task for task, _ in found] == tasks
