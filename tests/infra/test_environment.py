@@ -17,6 +17,7 @@ from infra.environment import (
     load_environment,
 )
 from infra.sections import LimitsSection, ObjectsSection, OptionsSection
+from s3unzip import rates
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.zipformat import Limits
@@ -210,3 +211,9 @@ def test_options_are_those_of_the_package() -> None:
     assert set(get_args(forms)) == {form.value for form in GzipForm}
     choices = get_args(OptionsSection.model_fields["on_conflict"].annotation)
     assert set(choices) == {choice.value for choice in OnConflict}
+
+
+@pytest.mark.parametrize("name", ["dev", "staging", "prod"])
+def test_direct_runs_are_priced_by_the_memory_that_is_shipped(name: str) -> None:
+    """The forecast's plan function has the memory of every environment's file."""
+    assert load_environment(name).functions.plan.memory == rates.DIRECT_MEMORY_MB
