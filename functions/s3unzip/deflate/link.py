@@ -8,11 +8,9 @@ longer.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
-from msgspec import Struct, ValidationError, convert
-from msgspec.structs import asdict
+from msgspec import DecodeError, Struct, msgpack
 
 from s3unzip.deflate.errors import DeflateError, SegmentRecordError
 from s3unzip.deflate.inflate import Ending
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
     from s3unzip.deflate.scan import ScannedSegment
 
-_VERSION = 1
+_VERSION: Final = 2
 
 
 class LinkedSegment(Struct, frozen=True):
@@ -38,9 +36,8 @@ class LinkedSegment(Struct, frozen=True):
     length: int  # of its output
 
     def to_bytes(self) -> bytes:
-        """Return one line of JSON and the window: about 32 KiB."""
-        head = {"version": _VERSION, **asdict(self), "window": len(self.window)}
-        return json.dumps(head).encode() + b"\n" + self.window
+        """Return the segment as MessagePack: about 32 KiB."""
+        return msgpack.encode((_VERSION, self))
 
     @staticmethod
     def from_bytes(data: bytes) -> LinkedSegment:
@@ -49,18 +46,13 @@ class LinkedSegment(Struct, frozen=True):
         Raises:
             SegmentRecordError: Another version wrote it, or it is damaged.
         """
-        line, _, window = data.partition(b"\n")
         try:
-            head = json.loads(line)
-            version, size = head.pop("version"), head["window"]
-            if (version, size) != (_VERSION, len(window)):
-                raise SegmentRecordError(
-                    f"linked segment of version {version} with {len(window)} bytes of "
-                    f"window, not version {_VERSION} with {size}"
-                )
-            return convert({**head, "window": window}, LinkedSegment)
-        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-            raise SegmentRecordError(f"not a linked segment: {error!r}") from error
+            return _FIELDS.decode(data)[1]
+        except DecodeError as error:
+            raise SegmentRecordError(f"not a linked segment of this version: {error}") from error
+
+
+_FIELDS = msgpack.Decoder(tuple[Literal[2], LinkedSegment])
 
 
 def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:

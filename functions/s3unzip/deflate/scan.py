@@ -8,17 +8,18 @@ one inflate is enough there.
 
 from __future__ import annotations
 
-import json
 import zlib
+from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, msgpack
 
 from s3unzip.deflate.errors import SegmentRecordError
 from s3unzip.deflate.inflate import Arrival, Buffer, Ending, SegmentInflater
 from s3unzip.deflate.tail import FIRST_WINDOW, SECOND_WINDOW, WINDOW_SIZE, SymbolicTail
-from s3unzip.finding import Finding
 
-_VERSION = 1
+_VERSION: Final = 2
+_FIELDS = msgpack.Decoder(tuple[Literal[2], int, int | None, Arrival, bytes, bytes | None])
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes before they are deflated
 
 
 class ScannedSegment(Struct, frozen=True):
@@ -30,20 +31,12 @@ class ScannedSegment(Struct, frozen=True):
     tail: SymbolicTail
 
     def to_bytes(self) -> bytes:
-        """Return one line of JSON and the deflated tail: from 100 bytes to 65 KiB."""
-        fault = self.arrival.fault
-        head = {
-            "version": _VERSION,
-            "start_bit": self.start_bit,
-            "stop_bit": self.stop_bit,
-            "ending": self.arrival.ending,
-            "length": self.arrival.length,
-            "used": self.arrival.used,
-            "fault": None if fault is None else [fault.code, fault.message],
-            "tail": len(self.tail.first),
-        }
-        second = b"" if self.tail.second == self.tail.first else self.tail.second
-        return json.dumps(head).encode() + b"\n" + zlib.compress(self.tail.first + second, 1)
+        """Return the segment as deflated MessagePack: from 100 bytes to 65 KiB."""
+        first, second = self.tail.first, self.tail.second
+        # Deflate looks back 32 KiB, so it would not find an equal second tail.
+        other = None if second == first else second
+        fields = (_VERSION, self.start_bit, self.stop_bit, self.arrival, first, other)
+        return zlib.compress(msgpack.encode(fields), 1)
 
     @staticmethod
     def from_bytes(data: bytes) -> ScannedSegment:
@@ -52,33 +45,16 @@ class ScannedSegment(Struct, frozen=True):
         Raises:
             SegmentRecordError: Another version wrote it, or it is damaged.
         """
-        line, _, packed = data.partition(b"\n")
         try:
-            head = json.loads(line)
-            if head["version"] != _VERSION:
-                raise SegmentRecordError(
-                    f"scanned segment of version {head['version']}, not {_VERSION}"
-                )
             inflate = zlib.decompressobj()
-            planes = inflate.decompress(packed, 2 * WINDOW_SIZE + 1)
-            size = head["tail"]
-            if not inflate.eof or len(planes) not in {size, 2 * size}:
-                raise SegmentRecordError(
-                    f"scanned segment with {len(planes)} bytes of a tail of {size}"
-                )
-            return ScannedSegment(
-                head["start_bit"],
-                head["stop_bit"],
-                Arrival(
-                    Ending(head["ending"]),
-                    head["length"],
-                    head["used"],
-                    None if head["fault"] is None else Finding(*head["fault"]),
-                ),
-                SymbolicTail(planes[:size], planes[-size:] if size else b""),
-            )
-        except (ValueError, KeyError, TypeError, zlib.error) as error:
-            raise SegmentRecordError(f"not a scanned segment: {error!r}") from error
+            plain = inflate.decompress(data, _MAX_RECORD)
+            if not inflate.eof:
+                raise SegmentRecordError(f"a scanned segment is cut or above {_MAX_RECORD} bytes")
+            _, start_bit, stop_bit, arrival, first, other = _FIELDS.decode(plain)
+        except (zlib.error, DecodeError) as error:
+            raise SegmentRecordError(f"not a scanned segment of this version: {error}") from error
+        tail = SymbolicTail(first, first if other is None else other)
+        return ScannedSegment(start_bit, stop_bit, arrival, tail)
 
 
 class SegmentScan:
