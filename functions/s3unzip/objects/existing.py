@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from os.path import commonprefix
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.model import OnConflict
@@ -121,7 +122,8 @@ def _compare_listing(
 
     def compare() -> tuple[_Listed, str | None]:
         listed = _Listed({}, [])
-        objects = destination.list_objects(_common_prefix(first, last), first, last)
+        prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
+        objects = destination.list_objects(prefix, first, last)
         for seen, found in enumerate(objects, 1):
             row = wanted.get(found.key)
             if row is not None and stored_size(row.member, options) == found.size:
@@ -146,12 +148,3 @@ def _judge_listed(
         listed.unchanged[row.member.index] = etag
     elif row.written is None or options.on_conflict is OnConflict.NEVER:
         listed.suspects.append(row)
-
-
-def _common_prefix(first: str, last: str) -> str:
-    length = 0
-    for one, other in zip(first, last, strict=False):
-        if one != other:
-            break
-        length += 1
-    return first[:length]

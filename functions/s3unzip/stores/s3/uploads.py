@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import (
         CompletedPartTypeDef,
         CompleteMultipartUploadRequestTypeDef,
+        CopySourceTypeDef,
         CreateMultipartUploadRequestTypeDef,
         UploadPartCopyRequestTypeDef,
     )
@@ -110,26 +111,22 @@ class S3Uploads:
             SourceChangedError: the source is no longer what `pin` says.
             StorageError: the store cannot copy ranges.
         """
+        origin: CopySourceTypeDef = {"Bucket": source.bucket, "Key": source.key}
+        if pin.version_id is not None:
+            origin["VersionId"] = pin.version_id
         request: UploadPartCopyRequestTypeDef = {
             "Bucket": self._bucket,
             "Key": upload.key,
             "UploadId": upload.upload_id,
             "PartNumber": number,
-            "CopySource": {"Bucket": source.bucket, "Key": source.key},
+            "CopySource": origin,
             "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
+            **self._owner,
         }
-        if self._writing.owner is not None:
-            request["ExpectedBucketOwner"] = self._writing.owner
         if self._writing.copies_pay:
             request["RequestPayer"] = "requester"
         if pin.etag is not None:
             request["CopySourceIfMatch"] = pin.etag
-        if pin.version_id is not None:
-            request["CopySource"] = {
-                "Bucket": source.bucket,
-                "Key": source.key,
-                "VersionId": pin.version_id,
-            }
         try:
             answer = self._session.slow.upload_part_copy(**request)
         except S3_ERRORS as error:
@@ -156,9 +153,8 @@ class S3Uploads:
                 "Parts": [_completed(part) for part in sorted(parts, key=lambda p: p.number)]
             },
             "MpuObjectSize": sum(part.size for part in parts),
+            **self._owner,
         }
-        if self._writing.owner is not None:
-            request["ExpectedBucketOwner"] = self._writing.owner
         if if_absent:
             request["IfNoneMatch"] = "*"
         try:
