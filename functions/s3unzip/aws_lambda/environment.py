@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from s3unzip.aws_lambda.invocation import LambdaClock
-from s3unzip.aws_lambda.secrets import SCHEME, open_secrets, read_secret
+from s3unzip.aws_lambda.secrets import SCHEME, read_secret
 from s3unzip.clients import AwsSession
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
@@ -142,7 +142,7 @@ def _session() -> AwsSession:
 
 
 @cache
-def open_client(service: Literal["events", "sqs", "stepfunctions"]) -> Any:
+def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctions"]) -> Any:
     """Return the process's client of `service`, which retries; thread-safe."""
     retries = {"total_max_attempts": 6, "mode": "standard"}
     with _CREATING:
@@ -217,6 +217,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     )
     options, scale = orders.options, read_scale(variables)
     secret = variables.get(Variable.PASSWORD_SECRET)
+    password = read_secret(SCHEME + secret, open_client("secretsmanager")) if secret else None
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         stores=_stores(work, variables),
@@ -229,7 +230,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
             lenient=options.lenient,
             encoding=options.encoding,
             limits=_limits(variables),
-            password=read_secret(SCHEME + secret, open_secrets()) if secret else None,
+            password=password,
         ),
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from s3unzip.clients import AwsSession
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -35,15 +34,6 @@ _KINDS: dict[str, type[S3UnzipError]] = {
     "InvalidRequestException": NotFoundError,  # the secret is being deleted
     "ValidationException": UsageError,
 }
-
-
-def open_secrets() -> SecretsManagerClient:
-    """Return a client of Secrets Manager, which retries."""
-    retries = {"total_max_attempts": 5, "mode": "standard"}
-    client: SecretsManagerClient = AwsSession().client(
-        "secretsmanager", connect_timeout=5, read_timeout=10, retries=retries
-    )
-    return client
 
 
 def read_secret(ref: str, client: SecretsManagerClient) -> bytes:

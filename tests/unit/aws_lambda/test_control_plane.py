@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from moto.events.models import EventPattern
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.events import announce, queue_nested, read_requests
 from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.refusals import list_refusals, note_refusal
-from s3unzip.aws_lambda.secrets import open_secrets, read_secret
+from s3unzip.aws_lambda.secrets import read_secret
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -140,7 +141,7 @@ def test_secrets(account: Account) -> None:
     client.create_secret(Name="fields", SecretString='{"zip": "inner"}')
     client.create_secret(Name="gone", SecretString="word")
     client.delete_secret(SecretId="gone")
-    secrets = open_secrets()
+    secrets = open_client("secretsmanager")
     assert read_secret("secretsmanager:text", secrets) == b"word"
     assert read_secret("secretsmanager:bytes", secrets) == b"\x00\xff"
     assert read_secret("secretsmanager:fields#zip", secrets) == b"inner"
@@ -149,13 +150,18 @@ def test_secrets(account: Account) -> None:
             read_secret(f"secretsmanager:{name}", secrets)
 
 
-def test_a_secret_when_nobody_answers(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_when_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network fault is tried again later."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    del account
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    client = boto3.client(
+        "secretsmanager",
+        region_name="eu-west-1",
+        endpoint_url="http://127.0.0.1:1",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
     with pytest.raises(ServiceFaultError, match="EndpointConnectionError"):
-        read_secret("secretsmanager:text", open_secrets())
+        read_secret("secretsmanager:text", client)
 
 
 @pytest.mark.parametrize("name", ["dev", "staging", "prod"])
