@@ -19,12 +19,12 @@ from s3unzip.aws_lambda.secrets import SCHEME, read_secret
 from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, PlanSummary, Request, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.planning.keys import parse_template
 from s3unzip.runs.written import read_written
 from s3unzip.settings import Variable
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.zipformat import Policy

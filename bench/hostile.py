@@ -137,9 +137,9 @@ def write_archive(path: Path, names: Iterator[str]) -> tuple[int, int]:
 def plan(source: str, work: str) -> None:
     """Plan as a run does, and print the result."""
     from s3unzip.context import Context  # noqa: PLC0415 - only in the measured process
-    from s3unzip.local.clock import LocalClock  # noqa: PLC0415
     from s3unzip.model import PlanSummary, Request  # noqa: PLC0415
     from s3unzip.planning.archive import make_plan  # noqa: PLC0415
+    from s3unzip.stores.clock import LocalClock  # noqa: PLC0415
     from s3unzip.stores.factory import StoreConfig, open_stores  # noqa: PLC0415
     from s3unzip.stores.locations import parse_destination, parse_source  # noqa: PLC0415
 

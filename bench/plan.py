@@ -49,9 +49,9 @@ def write_archive(path: Path) -> None:
 def plan(source: str, work: str) -> None:
     """Plan as a run does: everything that a run writes before its first task."""
     from s3unzip.context import Context  # noqa: PLC0415
-    from s3unzip.local.clock import LocalClock  # noqa: PLC0415
     from s3unzip.model import PlanSummary, Request  # noqa: PLC0415
     from s3unzip.planning.archive import make_plan  # noqa: PLC0415
+    from s3unzip.stores.clock import LocalClock  # noqa: PLC0415
     from s3unzip.stores.factory import StoreConfig, open_stores  # noqa: PLC0415
     from s3unzip.stores.locations import parse_destination, parse_source  # noqa: PLC0415
 

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from bench.workers import start_workers
 from bench.zipped import random_archive
 from s3unzip.forecast import Latency, local, make_forecast, make_workload
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import WorkerPool
 from s3unzip.model import PlanSummary, Task, decode
 from s3unzip.planning.archive import make_plan
 from s3unzip.settings import KIB, MIB, Tuning
+from s3unzip.stores.clock import LocalClock
 from tests.faults.proxy import FaultProxy
 from tests.faults.rules import Shape
 from tests.faults.stores import DESTINATION

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import asdict
 
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.extra import clear_extra
 from s3unzip.local.runner import redrive, retry_failed, run_archive
 from s3unzip.model import (
@@ -23,6 +22,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.runs.records import RunRecords
+from s3unzip.stores.clock import LocalClock
 from tests.faults.archives import TUNING, make_archive
 from tests.faults.rules import Act, Rule
 from tests.faults.stores import DESTINATION

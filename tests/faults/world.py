@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import SourceChangedError
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.local.runner import redrive, run_archive
 from s3unzip.model import Location, Options, PlanSummary, Request, Verdict, decode
+from s3unzip.stores.clock import LocalClock
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.stores import DESTINATION, SOURCE, WORK, ContextMaker, open_client
 from tests.serial_pool import SerialPool

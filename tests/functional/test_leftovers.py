@@ -8,12 +8,12 @@ import pytest
 
 from s3unzip.cli.main import main
 from s3unzip.context import Context
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.locking import lock_run
 from s3unzip.model import Location
 from s3unzip.objects.upload_registry import begin_upload
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import Step
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import ObjectFacts
 from tests.zips import Entry, build

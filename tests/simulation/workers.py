@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.errors import S3UnzipError
 from s3unzip.local import pool
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.worker import Done, Failed, do_job
 from s3unzip.model import Task
+from s3unzip.stores.clock import LocalClock
 from tests.model.facts import ViolationError
 from tests.simulation.faults import Fault
 from tests.simulation.threads import Waiters

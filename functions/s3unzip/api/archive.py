@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from s3unzip.api.members import Archive
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.context import Context
-from s3unzip.local.clock import LocalClock
 from s3unzip.model import Options, Request
 from s3unzip.planning.keys import PATHS
 from s3unzip.planning.reading import read_directory, read_tail
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.reader import ReaderSource

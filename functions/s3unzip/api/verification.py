@@ -25,9 +25,9 @@ from msgspec.structs import replace
 
 from s3unzip.api.options import judge_selection, make_policy, read_local_records
 from s3unzip.context import Context
-from s3unzip.local.clock import LocalClock
 from s3unzip.model import Options, Request
 from s3unzip.runs.written import read_written
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.verification.archive import Effort, verify_objects

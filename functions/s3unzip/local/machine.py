@@ -10,13 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.forecast import Latency, check_budget, forecast_run, local
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.contexts import open_context, record_of, worker_modules
 from s3unzip.local.leftovers import drop_leftovers
 from s3unzip.local.locking import lock_run
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.runs.records import RunRecords
+from s3unzip.stores.clock import LocalClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from s3unzip.context import Context, Progress
-    from s3unzip.local.clock import LocalClock
     from s3unzip.local.processes.forkserver import Child
     from s3unzip.local.worker import Follow, Job, Message
     from s3unzip.model import Run
+    from s3unzip.stores.clock import LocalClock
 
 _log = logging.getLogger("s3unzip.pool")
 

@@ -14,7 +14,6 @@ from s3unzip.errors import S3UnzipError, ServiceFaultError, UsageError
 from s3unzip.extraction.split.link import link_members
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.processes.processors import (
     available_processors,
     keep_to,
@@ -22,6 +21,7 @@ from s3unzip.local.processes.processors import (
     yield_to_others,
 )
 from s3unzip.model import ScanTask, Task, TaskKind, TaskReport
+from s3unzip.stores.clock import LocalClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,7 +17,6 @@ from msgspec import Struct, structs
 from s3unzip.aws_lambda.environment import read_orders
 from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import NotFoundError
-from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, Request, SourceState, Verdict, run_id
 from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.operate.queue import ArchiveEvent, send_events
@@ -27,6 +26,7 @@ from s3unzip.planning.parts import read_whole_tail
 from s3unzip.reporting.after_success import is_left
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.clock import LocalClock
 from s3unzip.zipformat import TAIL_LENGTH, Limits
 
 if TYPE_CHECKING:

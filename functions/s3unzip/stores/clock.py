@@ -1,4 +1,4 @@
-"""Time on one machine: no limit, until the user stops the run."""
+"""The machine's own time, without a limit until somebody stops it."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import KIB, MIB, Tuning
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from tests import zips

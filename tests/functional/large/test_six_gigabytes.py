@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import MIB, Tuning
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores

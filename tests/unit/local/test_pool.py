@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from s3unzip.errors import InterruptedRunError
-from s3unzip.local.clock import LocalClock
 from s3unzip.local.contexts import open_context
 from s3unzip.local.pool import LOST_ATTEMPTS, WorkerPool
 from s3unzip.local.processes.processors import available_processors
@@ -23,6 +22,7 @@ from s3unzip.local.runner import redrive, run_archive
 from s3unzip.model import Request, Task, TaskKind, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import make_tuning
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zipformat import Policy

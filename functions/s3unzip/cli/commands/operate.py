@@ -217,6 +217,6 @@ def _tell_or_print(words: str, value: object, *, json: bool) -> None:
 
 def _look(runs: Runs) -> Context:
     from s3unzip.context import Context
-    from s3unzip.local.clock import LocalClock
+    from s3unzip.stores.clock import LocalClock
 
     return Context(stores=runs.stores, clock=LocalClock())

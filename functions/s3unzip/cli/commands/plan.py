@@ -54,7 +54,7 @@ def plan_command(
     from s3unzip.api.options import make_policy
     from s3unzip.context import Context
     from s3unzip.forecast import check_budget, forecast_archive
-    from s3unzip.local.clock import LocalClock
+    from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.factory import open_stores
 
     config = connection.config()

@@ -142,9 +142,9 @@ def _decide(request: Request, how: Extraction) -> int:
     from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.cli.terminal.listing import print_decisions
     from s3unzip.context import Context
-    from s3unzip.local.clock import LocalClock
     from s3unzip.local.dry_run import decide
     from s3unzip.local.extra import check_extra
+    from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.factory import open_stores
 
     policy = make_policy(request.options, how.reading.read(), request.destination)

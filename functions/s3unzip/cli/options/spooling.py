@@ -74,9 +74,9 @@ def _take_input(spool: Spool) -> None:
 
 def _download(source: Location, config: StoreConfig, spool: Spool) -> Pin | None:
     """Fill `spool` from a server without range requests; return None for any other server."""
-    from s3unzip.local.clock import LocalClock
     from s3unzip.settings import Tuning
     from s3unzip.stores.calls import Calls
+    from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.web.source import WebSource
 
     web = WebSource(replace(config.web, check_reachable=config.check_reachable))

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import NotFoundError
 from s3unzip.forecast.census import ArchiveSize
-from s3unzip.local.clock import LocalClock
 from s3unzip.model import Location, Request, run_id
 from s3unzip.operate.backlog.values import BacklogArchive
 from s3unzip.planning.parts import read_whole_tail
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.clock import LocalClock
 from s3unzip.zipformat import TAIL_LENGTH, Limits, count_entries
 
 if TYPE_CHECKING:

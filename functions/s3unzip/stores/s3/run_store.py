@@ -6,8 +6,6 @@ of pieces that come only once, so its caller could not repeat it.
 
 from __future__ import annotations
 
-import math
-import time
 import zlib
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ import obstore
 
 from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError
 from s3unzip.stores.calls import Calls, count_request
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.errors import S3_ERRORS, Call
 from s3unzip.zipformat.ranges import ByteRange
@@ -51,7 +50,7 @@ class S3RunStore:
         self._bucket = bucket
         self._prefix = prefix
         self._store = store  # writes, lists and deletes below the prefix
-        self._calls = calls or Calls(_WallClock(), RETRY_SECONDS, CALLS_AT_ONCE)
+        self._calls = calls or Calls(LocalClock(), RETRY_SECONDS, CALLS_AT_ONCE)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
@@ -207,22 +206,6 @@ class _WorkObject:
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range in pieces."""
         return self._work.stream_span(self._name, want)
-
-
-class _WallClock:
-    """Time without a limit: records are written when the worker's time is nearly over."""
-
-    def now(self) -> float:
-        """Return seconds."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
-
-    def remaining(self) -> float:
-        """Return infinity."""
-        return math.inf
 
 
 def _type_of(name: str) -> str:
