@@ -121,8 +121,9 @@ class S3Uploads:
             "PartNumber": number,
             "CopySource": origin,
             "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
-            **self._owner,
         }
+        if self._writing.owner is not None:
+            request["ExpectedBucketOwner"] = self._writing.owner
         if self._writing.copies_pay:
             request["RequestPayer"] = "requester"
         if pin.etag is not None:
@@ -153,8 +154,9 @@ class S3Uploads:
                 "Parts": [_completed(part) for part in sorted(parts, key=lambda p: p.number)]
             },
             "MpuObjectSize": sum(part.size for part in parts),
-            **self._owner,
         }
+        if self._writing.owner is not None:
+            request["ExpectedBucketOwner"] = self._writing.owner
         if if_absent:
             request["IfNoneMatch"] = "*"
         try:
