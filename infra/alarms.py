@@ -14,12 +14,30 @@ from constructs import Construct
 from infra.measures import Measures
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aws_cdk import aws_sqs as sqs
 
     from infra.environment import Environment
     from infra.functions import Functions
-    from infra.queues import DeadLetterQueues
     from infra.workflow import Workflow
+
+
+# What to do about messages in a dead-letter queue, by the name of its alarm.
+LETTERS = {
+    "DeadLetters": "Archives could not be planned. Read the messages and the plan function's log, "
+    "fix the cause, then move the messages back: aws sqs start-message-move-task with "
+    "the stack's output DeadLettersArn.",
+    "UndeliveredArchives": "EventBridge could not put events of archives into the queue: see the "
+    "queue's policy. Then run s3unzip reconcile --start, which finds their archives, and purge the "
+    "queue of the stack's output UndeliveredArchivesUrl.",
+    "UndeliveredFailures": "EventBridge could not call the report function after a run failed, so "
+    "nobody was told of that run. Each message of the stack's output UndeliveredFailuresUrl is an "
+    "event: invoke the report function with it, then delete it.",
+    "FailedReports": "The report function failed three times after a run failed, so nobody was "
+    "told of that run. Read its log, fix the cause, and invoke the function again with the "
+    "requestPayload of each message of the stack's output FailedReportsUrl.",
+}
 
 
 class Alarms(Construct):
@@ -32,7 +50,7 @@ class Alarms(Construct):
         environment: Environment,
         functions: Functions,
         workflow: Workflow,
-        dead_letters: DeadLetterQueues,
+        dead_letters: Mapping[str, sqs.IQueue],
     ) -> None:
         super().__init__(scope, "Alarms")
         self.by_name: dict[str, cloudwatch.Alarm] = {}
@@ -49,35 +67,12 @@ class Alarms(Construct):
         self._watch_runs(workflow)
         self._watch_speed(measures, functions, environment)
 
-    def _watch_queues(self, dead_letters: DeadLetterQueues) -> None:
-        self._alarm(
-            "DeadLetters",
-            _waiting(dead_letters.dead_letters),
-            advice="Archives could not be planned. Read the messages and the plan function's log, "
-            "fix the cause, then move the messages back: aws sqs start-message-move-task with "
-            "the stack's output DeadLettersArn.",
-        )
-        self._alarm(
-            "UndeliveredArchives",
-            _waiting(dead_letters.undelivered_archives),
-            advice="EventBridge could not put events of archives into the queue: see the queue's "
-            "policy. Then run s3unzip reconcile --start, which finds their archives, and purge "
-            "the queue of the stack's output UndeliveredArchivesUrl.",
-        )
-        self._alarm(
-            "UndeliveredFailures",
-            _waiting(dead_letters.undelivered_failures),
-            advice="EventBridge could not call the report function after a run failed, so nobody "
-            "was told of that run. Each message of the stack's output UndeliveredFailuresUrl is "
-            "an event: invoke the report function with it, then delete it.",
-        )
-        self._alarm(
-            "FailedReports",
-            _waiting(dead_letters.failed_reports),
-            advice="The report function failed three times after a run failed, so nobody was told "
-            "of that run. Read its log, fix the cause, and invoke the function again with the "
-            "requestPayload of each message of the stack's output FailedReportsUrl.",
-        )
+    def _watch_queues(self, dead_letters: Mapping[str, sqs.IQueue]) -> None:
+        for name, queue in dead_letters.items():
+            waiting = queue.metric_approximate_number_of_messages_visible(
+                statistic="Maximum", period=cdk.Duration.minutes(1)
+            )
+            self._alarm(name, waiting, advice=LETTERS[name])
 
     def _watch_runs(self, workflow: Workflow) -> None:
         self._alarm(
@@ -165,9 +160,3 @@ class Alarms(Construct):
         self.by_name[name] = alarm
         if self._topic is not None:
             alarm.add_alarm_action(actions.SnsAction(self._topic))
-
-
-def _waiting(queue: sqs.IQueue) -> cloudwatch.Metric:
-    return queue.metric_approximate_number_of_messages_visible(
-        statistic="Maximum", period=cdk.Duration.minutes(1)
-    )

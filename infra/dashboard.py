@@ -21,11 +21,12 @@ from s3unzip.metric_names import METRICS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aws_cdk import aws_sqs as sqs
+
     from infra.alarms import Alarms
     from infra.environment import Environment
     from infra.functions import Functions
     from infra.intake import Intake
-    from infra.queues import DeadLetterQueues
     from infra.workflow import Workflow
 
 STAGES = {
@@ -55,7 +56,7 @@ class Watched:
     workflow: Workflow
     intake: Intake
     alarms: Alarms
-    dead_letters: DeadLetterQueues
+    dead_letters: Mapping[str, sqs.IQueue]  # by the name of the alarm
 
 
 class Dashboard(Construct):
@@ -160,7 +161,7 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
             "Dead letters",
             [
                 queue.metric_approximate_number_of_messages_visible(label=name, statistic="Maximum")
-                for name, queue in watched.dead_letters.by_alarm.items()
+                for name, queue in watched.dead_letters.items()
             ],
             unit="messages",
             width=4,

@@ -6,7 +6,6 @@ SQS can move messages back (StartMessageMoveTask), but only those that came from
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
@@ -17,32 +16,10 @@ from aws_cdk import aws_sqs as sqs
 from infra.reasons import acknowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from constructs import Construct
 
 KEPT_DAYS = 14  # the maximum of SQS
 REPORT_ATTEMPTS = 2  # retries; the maximum of Lambda
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterQueues:
-    """The queue of each sender."""
-
-    dead_letters: sqs.IQueue
-    undelivered_archives: sqs.IQueue
-    undelivered_failures: sqs.IQueue
-    failed_reports: sqs.IQueue
-
-    @property
-    def by_alarm(self) -> Mapping[str, sqs.IQueue]:
-        """The queues by the names of their alarms."""
-        return {
-            "DeadLetters": self.dead_letters,
-            "UndeliveredArchives": self.undelivered_archives,
-            "UndeliveredFailures": self.undelivered_failures,
-            "FailedReports": self.failed_reports,
-        }
 
 
 def make_dead_letters(scope: Construct, name: str) -> sqs.Queue:

@@ -10,7 +10,7 @@ from infra.alarms import Alarms
 from infra.dashboard import Dashboard, Watched
 from infra.functions import Functions
 from infra.intake import Intake
-from infra.queues import DeadLetterQueues, keep_failed_reports
+from infra.queues import keep_failed_reports
 from infra.storage import Storage
 from infra.workflow import Workflow
 from s3unzip.fingerprint import package_version, source_fingerprint
@@ -46,15 +46,14 @@ class S3UnzipStack(cdk.Stack):
         workflow = Workflow(self, environment=environment, storage=storage, functions=functions)
         intake = Intake(self, environment=environment, storage=storage, plan=functions.plan)
         workflow.report_failures(functions, intake)
-        failed_reports = keep_failed_reports(intake, functions.report)
         if environment.options.nested_depth:
             intake.take_nested(functions.plan, functions.report)
-        dead_letters = DeadLetterQueues(
-            dead_letters=intake.dead_letters,
-            undelivered_archives=intake.undelivered_archives,
-            undelivered_failures=intake.undelivered_failures,
-            failed_reports=failed_reports,
-        )
+        dead_letters = {
+            "DeadLetters": intake.dead_letters,
+            "UndeliveredArchives": intake.undelivered_archives,
+            "UndeliveredFailures": intake.undelivered_failures,
+            "FailedReports": keep_failed_reports(intake, functions.report),
+        }
         alarms = Alarms(
             self,
             environment=environment,
@@ -76,7 +75,7 @@ class S3UnzipStack(cdk.Stack):
 
 def _outputs(environment: Environment, storage: Storage, watched: Watched) -> dict[str, str]:
     """Return the stack's outputs by name."""
-    intake, functions, letters = watched.intake, watched.functions, watched.dead_letters
+    intake, functions = watched.intake, watched.functions
     versioned = environment.ingest.existing is None or environment.ingest.versioned
     outputs = {
         "IngestBucket": storage.ingest.bucket_name,
@@ -85,11 +84,8 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         "StateMachineArn": watched.workflow.state_machine.state_machine_arn,
         "PlanFunction": functions.plan.function_name,
         "QueueUrl": intake.queue.queue_url,
-        "DeadLettersUrl": intake.dead_letters.queue_url,
         "DeadLettersArn": intake.dead_letters.queue_arn,
-        "UndeliveredArchivesUrl": intake.undelivered_archives.queue_url,
-        "UndeliveredFailuresUrl": intake.undelivered_failures.queue_url,
-        "FailedReportsUrl": letters.failed_reports.queue_url,
+        **{f"{name}Url": queue.queue_url for name, queue in watched.dead_letters.items()},
         "PlannerFunction": functions.planner.function_name,
         "ReportFunction": functions.report.function_name,
         # `s3unzip doctor` compares these with the bucket and with its own package.
