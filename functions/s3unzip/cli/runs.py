@@ -58,19 +58,21 @@ class Runs(Protocol):
 
     def state(self, run: str) -> str | None:
         """Return the state of the run's execution, None where there is none."""
-        ...
+        del run
+        return None
 
     def items(self, run: str) -> Items | None:
         """Return what the Map at work has to do, None where there is none."""
-        ...
+        del run
+        return None
 
     def explain_waiting(self) -> str:
         """Return what runs wait for; empty where none waits."""
-        ...
+        return ""
 
 
-class LocalRuns:
-    """The runs that this machine did."""
+class LocalRuns(Runs):
+    """The runs that this machine did; it has no executions, and none waits."""
 
     def __init__(self, config: StoreConfig) -> None:
         from s3unzip.stores.factory import open_stores
@@ -123,18 +125,6 @@ class LocalRuns:
     def connections(self, run: str) -> Connections:
         """Return how the run's stores were reached; a command about the run remembers it."""
         return self.records(run).find_connections()
-
-    def state(self, run: str) -> str | None:  # noqa: ARG002 - nobody keeps it here
-        """Return None."""
-        return None
-
-    def items(self, run: str) -> Items | None:  # noqa: ARG002 - likewise
-        """Return None."""
-        return None
-
-    def explain_waiting(self) -> str:
-        """Return nothing: here no run waits."""
-        return ""
 
 
 def open_runs(environment: str | None, config: StoreConfig) -> Runs:
