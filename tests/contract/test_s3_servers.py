@@ -8,7 +8,7 @@ import pytest
 
 from s3unzip.errors import AccessDeniedError, NotFoundError
 from s3unzip.model import Location
-from s3unzip.stores.ports import Upload
+from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
@@ -52,6 +52,7 @@ def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
     assert archive.read(ByteRange(3, 9)) == b"oldold"
     assert b"".join(archive.stream(ByteRange(0, len(old)))) == old
     upload = Upload(s3.key("copy"), s3.destination.create_upload(s3.key("copy"), FACTS))
+    assert isinstance(s3.destination, CopiesParts)
     part = s3.destination.copy_part(upload, 1, 0, where, pin, ByteRange(0, len(old)))
     s3.destination.complete_upload(upload, [part], if_absent=False)
     assert b"".join(s3.destination.read(s3.key("copy"))) == old

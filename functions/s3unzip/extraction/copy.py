@@ -29,7 +29,7 @@ from s3unzip.objects.part_writer import (
     upload_gone,
 )
 from s3unzip.runs.stop import RUN_FAULTS
-from s3unzip.stores.ports import Upload
+from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -140,8 +140,10 @@ def _copy_parts(
     first: PartPlace | None = None,
 ) -> tuple[Part, ...]:
     attempt, row = target.attempt, target.row
-    run = attempt.run
+    run, destination = attempt.run, attempt.destination
     first_number, offset = first or PartPlace()
+    if not isinstance(destination, CopiesParts):
+        raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
 
     def copy(number: int, at: int, size: int) -> Part:
         start = data.span.start + at
@@ -149,9 +151,7 @@ def _copy_parts(
         try:
             part = attempt.calls.paced(
                 "copy",
-                lambda: attempt.destination.copy_part(
-                    upload, number, at, run.source, run.pin, span
-                ),
+                lambda: destination.copy_part(upload, number, at, run.source, run.pin, span),
             )
         except NotFoundError as gone:
             raise upload_gone(gone) from gone

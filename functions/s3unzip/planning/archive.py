@@ -36,6 +36,7 @@ from s3unzip.planning.lists import divide_tasks, share_workers
 from s3unzip.planning.reading import folder_keys, read_archive, read_directory, read_tail
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import Step
+from s3unzip.stores.ports import CopiesParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -233,7 +234,11 @@ def make_cutter(request: Request | Run, reading: Reading, context: Context) -> T
     """Return a cutter for what `reading` selected."""
     destination = context.stores.destination(request.destination)
     # No request copies from two objects, so the members of a split archive are streamed.
-    copies = not reading.pin.parts and destination.copies_from(request.source, reading.pin)
+    copies = (
+        not reading.pin.parts
+        and isinstance(destination, CopiesParts)
+        and destination.copies_from(request.source, reading.pin)
+    )
     inflates = request.options.as_gzip is None
     return TaskCutter(context.tuning, reading.amount, copies=copies, inflates=inflates)
 

@@ -11,9 +11,7 @@ from s3unzip.stores.ports import PartLimits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from s3unzip.model import Pin
     from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, StoredObject, Upload
-    from s3unzip.zipformat.ranges import ByteRange
 
 NOWHERE = Location("nowhere", "", "")
 
@@ -51,12 +49,6 @@ class NowhereDestination:
         del upload, offset
         return Part(number, "", memoryview(body).nbytes, crc32)
 
-    def copy_part(
-        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
-    ) -> Part:
-        """Never called: `copies_from` says no, for a copy would check no CRC-32."""
-        raise NotImplementedError
-
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Forget the object."""
 
@@ -67,11 +59,6 @@ class NowhereDestination:
         """Yield nothing."""
         del prefix
         yield from ()
-
-    def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say no."""
-        del source, pin
-        return False
 
     @property
     def part_limits(self) -> PartLimits:

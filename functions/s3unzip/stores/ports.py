@@ -167,15 +167,6 @@ class Destination(Protocol):
         """Upload part `number`, which begins at byte `offset` of the object."""
         ...
 
-    def copy_part(
-        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
-    ) -> Part:
-        """Copy `span` of the pinned source as part `number`, server-side.
-
-        The part's `crc32` is set only where the store returned a checksum of it.
-        """
-        ...
-
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
@@ -197,13 +188,27 @@ class Destination(Protocol):
         """Yield the incomplete uploads below `prefix`."""
         ...
 
+    @property
+    def part_limits(self) -> PartLimits:
+        """The store's limits on multipart uploads."""
+        ...
+
+
+@runtime_checkable
+class CopiesParts(Protocol):
+    """A destination whose store can copy ranges of an archive by itself."""
+
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can work from that source; no request."""
         ...
 
-    @property
-    def part_limits(self) -> PartLimits:
-        """The store's limits on multipart uploads."""
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy `span` of the pinned source as part `number`, server-side.
+
+        The part's `crc32` is set only where the store returned a checksum of it.
+        """
         ...
 
 

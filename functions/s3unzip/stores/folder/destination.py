@@ -27,10 +27,8 @@ from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredOb
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from s3unzip.model import Location, Pin
     from s3unzip.stores.folder.placing import Place
     from s3unzip.stores.ports import Buffer
-    from s3unzip.zipformat.ranges import ByteRange
 
 PIECE = 1024**2
 NOTE = ".note"  # beside an upload's file: its key and facts, then its parts, a line each
@@ -133,18 +131,6 @@ class FolderDestination:
             raise translate_error(error, place.path) from error
         return Part(number, f'"{crc32:08x}"', len(body), crc32)
 
-    def copy_part(
-        self,
-        upload: Upload,
-        number: int,  # noqa: ARG002 - the port's
-        offset: int,  # noqa: ARG002
-        source: Location,
-        pin: Pin,  # noqa: ARG002
-        span: ByteRange,  # noqa: ARG002
-    ) -> Part:
-        """Refuse: see `copies_from`."""
-        raise StorageError(f"{upload.key}: a folder does not copy from {source}")
-
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Give the file its name.
 
@@ -181,10 +167,6 @@ class FolderDestination:
                 continue
             if key.startswith(prefix):
                 yield Upload(key, upload_id)
-
-    def copies_from(self, source: Location, pin: Pin) -> bool:  # noqa: ARG002 - the port's
-        """Say no: a worker must read the bytes for their CRC-32 anyway."""
-        return False
 
     def _upload_places(self, upload: Upload) -> tuple[Place, Place]:
         """Return where an upload's file is, and where its note is."""
