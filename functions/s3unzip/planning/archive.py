@@ -232,13 +232,10 @@ def preview_plan(request: Request, context: Context) -> Preview:
 
 def make_cutter(request: Request | Run, reading: Reading, context: Context) -> TaskCutter:
     """Return a cutter for what `reading` selected."""
-    destination = context.stores.destination(request.destination)
+    store = context.stores.destination(request.destination)
+    copies = isinstance(store, CopiesParts) and store.copies_from(request.source, reading.pin)
     # No request copies from two objects, so the members of a split archive are streamed.
-    copies = (
-        not reading.pin.parts
-        and isinstance(destination, CopiesParts)
-        and destination.copies_from(request.source, reading.pin)
-    )
+    copies = copies and not reading.pin.parts
     inflates = request.options.as_gzip is None
     return TaskCutter(context.tuning, reading.amount, copies=copies, inflates=inflates)
 
