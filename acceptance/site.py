@@ -26,7 +26,7 @@ from s3unzip.runs.written import read_written
 from s3unzip.settings import Variable
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.s3.access import S3Access
-from s3unzip.verification.archive import Effort, verify_objects
+from s3unzip.verification.verifying import Effort, verify_objects
 from s3unzip.zipformat import Policy
 
 if TYPE_CHECKING:

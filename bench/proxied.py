@@ -19,7 +19,7 @@ from bench.zipped import random_archive
 from s3unzip.forecast import Latency, local, make_forecast, make_workload
 from s3unzip.local.pool import WorkerPool
 from s3unzip.model import PlanSummary, Task, decode
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from tests.faults.proxy import FaultProxy

@@ -33,7 +33,7 @@ from s3unzip.deflate.split import locate, scan_segment
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.runner import work_off
 from s3unzip.model import Location, PlanSummary, Request
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores

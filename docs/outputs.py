@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from docs.markdown import make_table
-from s3unzip.cli.commands.archive import ListedMember
+from s3unzip.cli.commands.ls_and_cat import ListedMember
 from s3unzip.cli.runs import ListedRun
 from s3unzip.cli.terminal import json_lines as lines
 from s3unzip.forecast import Forecast

@@ -13,7 +13,7 @@ from s3unzip.extraction.split.link import link_members
 from s3unzip.local.runner import work_off
 from s3unzip.local.worker import do_job
 from s3unzip.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.reporting.settle import settle
 from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock

@@ -20,7 +20,7 @@ from s3unzip.model import (
     Verdict,
     decode,
 )
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.zipformat import Policy
 from tests.encrypting import seal_aes

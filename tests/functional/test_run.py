@@ -18,7 +18,7 @@ from s3unzip.model import (
     Verdict,
     decode,
 )
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.stores.ports import ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import Bench

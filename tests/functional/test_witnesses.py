@@ -17,8 +17,8 @@ from s3unzip.model import GzipForm, Location, OnConflict, Options, Request
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.written import WrittenObjects, read_written
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.verification.archive import Effort, verify_objects
 from s3unzip.verification.results import Judged, Kind, Witness
+from s3unzip.verification.verifying import Effort, verify_objects
 from tests.functional.large.encoders import log_lines
 from tests.functional.large.world import World
 from tests.runs import Bench

@@ -225,7 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         "index-failures-lost",
-        "planning/archive.py",
+        "planning/plan_writer.py",
         "    records.write_index_outcomes(*_index_outcomes(reading))\n",
         "",
     ),

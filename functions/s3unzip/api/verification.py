@@ -30,7 +30,7 @@ from s3unzip.runs.written import read_written
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.verification.archive import Effort, verify_objects
+from s3unzip.verification.verifying import Effort, verify_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.aws_lambda.errors import asking
+from s3unzip.aws_lambda.aws_faults import asking
 from s3unzip.run_files import LAST_MILLISECOND, entry_name, run_of_entry
 
 if TYPE_CHECKING:

@@ -40,10 +40,10 @@ SOURCES = {
         "verify.verify_command", "Compare the objects in DEST with the archive."
     ),
     "ls": CommandSource(
-        "archive.list_members", "List an archive's members; reads only its directory."
+        "ls_and_cat.list_members", "List an archive's members; reads only its directory."
     ),
     "cat": CommandSource(
-        "archive.print_members", "Write members to stdout, checked; reads only their ranges."
+        "ls_and_cat.print_members", "Write members to stdout, checked; reads only their ranges."
     ),
     "watch": CommandSource(
         "watch.watch_run", "Follow a run until it ends; the exit code is its verdict's."

@@ -2,7 +2,7 @@
 
 ``docs/deflate-splitting.md`` explains the method. The modules, in the order of use:
 
-* `plan`: where segments are looked for
+* `layout`: where segments are looked for
 * `boundary`: where segments begin, to the bit (needs numpy)
 * `scan`: what a segment leaves behind while the bytes before it are unknown
 * `link`: the true 32 KiB before each segment
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from s3unzip.deflate.inflate import Ending as Ending
     from s3unzip.deflate.inflate import SegmentInflater as SegmentInflater
     from s3unzip.deflate.inflate import inflate_segment as inflate_segment
+    from s3unzip.deflate.layout import Layout as Layout
+    from s3unzip.deflate.layout import Span as Span
+    from s3unzip.deflate.layout import cut as cut
+    from s3unzip.deflate.layout import segment_span as segment_span
     from s3unzip.deflate.link import LinkedSegment as LinkedSegment
     from s3unzip.deflate.link import link_segments as link_segments
-    from s3unzip.deflate.plan import Layout as Layout
-    from s3unzip.deflate.plan import Span as Span
-    from s3unzip.deflate.plan import cut as cut
-    from s3unzip.deflate.plan import segment_span as segment_span
     from s3unzip.deflate.scan import ScannedSegment as ScannedSegment
     from s3unzip.deflate.scan import SegmentScan as SegmentScan
     from s3unzip.deflate.split import locate as locate
@@ -61,7 +61,7 @@ if not TYPE_CHECKING:
             "s3unzip.deflate.errors": ("DeflateError", "SegmentRecordError"),
             "s3unzip.deflate.inflate": ("Arrival", "Ending", "SegmentInflater", "inflate_segment"),
             "s3unzip.deflate.link": ("LinkedSegment", "link_segments"),
-            "s3unzip.deflate.plan": ("Layout", "Span", "cut", "segment_span"),
+            "s3unzip.deflate.layout": ("Layout", "Span", "cut", "segment_span"),
             "s3unzip.deflate.scan": ("ScannedSegment", "SegmentScan"),
             "s3unzip.deflate.split": ("locate", "scan_segment", "split_inflate"),
             "s3unzip.deflate.tail": ("WINDOW_SIZE", "SymbolicTail"),

@@ -26,7 +26,7 @@ from isal import isal_zlib
 
 from s3unzip.deflate.bits import align
 from s3unzip.deflate.inflate import InflateError
-from s3unzip.deflate.plan import Layout, Span
+from s3unzip.deflate.layout import Layout, Span
 from s3unzip.deflate.tail import FIRST_WINDOW
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ class Arrival(Struct, frozen=True):
 class SegmentInflater:
     """An inflate of the bits from `start_bit` to `stop_bit` of a member's compressed data.
 
-    Feed it the bytes of `plan.segment_span`, cut anywhere; then `finish`.
+    Feed it the bytes of `layout.segment_span`, cut anywhere; then `finish`.
     Memory: two buffers of some hundred KiB, whatever the ratio.
 
     Args:

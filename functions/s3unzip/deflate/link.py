@@ -14,7 +14,7 @@ from msgspec import DecodeError, Struct, msgpack
 
 from s3unzip.deflate.errors import DeflateError, SegmentRecordError
 from s3unzip.deflate.inflate import Ending
-from s3unzip.deflate.plan import Span, segment_span
+from s3unzip.deflate.layout import Span, segment_span
 from s3unzip.finding import Finding
 
 if TYPE_CHECKING:

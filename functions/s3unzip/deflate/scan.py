@@ -58,7 +58,7 @@ class ScannedSegment(Struct, frozen=True):
 
 
 class SegmentScan:
-    """A scan of the bits from `start_bit` to `stop_bit`: feed it `plan.segment_span`.
+    """A scan of the bits from `start_bit` to `stop_bit`: feed it `layout.segment_span`.
 
     Memory: about 1 MiB, whatever the segment.
 

@@ -20,7 +20,7 @@ from s3unzip.errors import RejectedError
 from s3unzip.forecast import make_workload
 from s3unzip.forecast.direct import min_orchestrated_seconds, simulate_run
 from s3unzip.model import PlanSummary, Report, Requests, TaskKind
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.planning.reading import disks_of
 from s3unzip.runs.records import RunRecords
 from s3unzip.zipformat import drive, locate_directory

@@ -12,7 +12,7 @@ from s3unzip.context import Context
 from s3unzip.local.logs import start_logging
 from s3unzip.model import Connections
 from s3unzip.stores.factory import open_stores
-from s3unzip.stores.spool.archive import DEFAULT_BYTES
+from s3unzip.stores.spool.spooled_archive import DEFAULT_BYTES
 
 if TYPE_CHECKING:
     from s3unzip.context import Progress
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
     from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.spool.archive import SpooledArchive
+    from s3unzip.stores.spool.spooled_archive import SpooledArchive
     from s3unzip.zipformat import Policy
 
 

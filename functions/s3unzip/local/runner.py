@@ -10,8 +10,8 @@ from s3unzip.local.folders import make_folders
 from s3unzip.local.worker import LINK, Done, LinkJob, nothing_follows
 from s3unzip.model import Report, Stop, Verdict
 from s3unzip.objects.upload_registry import abort_run
-from s3unzip.planning.archive import make_plan
 from s3unzip.planning.lists import divide_tasks, longest_first, mix
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.reporting.after_success import finish_source
 from s3unzip.reporting.next_step import resume_command
 from s3unzip.reporting.page_writer import write_refusal

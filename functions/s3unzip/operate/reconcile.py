@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
+from s3unzip.aws_lambda.aws_faults import asking
 from s3unzip.aws_lambda.environment import read_orders
-from s3unzip.aws_lambda.errors import asking
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request, SourceState, Verdict, run_id
 from s3unzip.operate.bundled_store import is_claimed

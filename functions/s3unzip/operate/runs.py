@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip.aws_lambda.admission.ledger import FOLDER
-from s3unzip.aws_lambda.errors import asking, read_fault
+from s3unzip.aws_lambda.aws_faults import asking, read_fault
 from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.intake.claims import list_direct_runs
 from s3unzip.aws_lambda.refusals import list_refusals

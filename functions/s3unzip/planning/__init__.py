@@ -1,4 +1,4 @@
 """From an archive to tasks: read the directory, select members, build keys, cut the work.
 
-`archive.make_plan` is the entry point.
+`plan_writer.make_plan` is the entry point.
 """

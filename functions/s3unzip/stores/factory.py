@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Destination, RunStore, Source, Stores
     from s3unzip.stores.s3.access import S3Access
     from s3unzip.stores.s3.stores import S3Stores
-    from s3unzip.stores.spool.archive import SpooledArchive
+    from s3unzip.stores.spool.spooled_archive import SpooledArchive
     from s3unzip.stores.web.source import WebSource
 
 DESTINATION_ADVICE = "check --dest-endpoint-url, --dest-region and the network"

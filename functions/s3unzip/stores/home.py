@@ -7,7 +7,7 @@ from pathlib import Path
 
 from s3unzip.errors import AccessDeniedError
 from s3unzip.model import Location, run_stem
-from s3unzip.stores.folder.errors import HOME_ADVICE, translate_error
+from s3unzip.stores.folder.os_errors import HOME_ADVICE, translate_error
 from s3unzip.stores.locations import whole_path
 
 

@@ -1,4 +1,4 @@
-"""The results of a verify: the values that `verification.archive` returns."""
+"""The results of a verify: the values that `verification.verifying` returns."""
 
 from __future__ import annotations
 

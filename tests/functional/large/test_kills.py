@@ -29,7 +29,7 @@ from s3unzip.model import (
     TaskReport,
     decode,
 )
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.runs.records import RunRecords
 from tests import zips
 from tests.functional.large.dying import FailsAfter, KilledError, Lifetime

@@ -17,8 +17,8 @@ from infra.intake import _patterns
 from s3unzip.aws_lambda.admission.bids import planned_bid
 from s3unzip.aws_lambda.admission.door import Start
 from s3unzip.aws_lambda.admission.opening import open_door
+from s3unzip.aws_lambda.aws_faults import read_fault
 from s3unzip.aws_lambda.environment import open_client, open_worker, read_scale
-from s3unzip.aws_lambda.errors import read_fault
 from s3unzip.aws_lambda.events import announce, queue_nested, read_requests
 from s3unzip.aws_lambda.executions import planned_input
 from s3unzip.aws_lambda.refusals import list_refusals, note_refusal

@@ -13,7 +13,7 @@ from s3unzip.errors import AccessDeniedError, RunStoppedError, SourceChangedErro
 from s3unzip.extraction.split.link import LinkReport, link_members
 from s3unzip.extraction.split.scan import _Reader, run_scan
 from s3unzip.model import OnConflict, Options, PlanSummary, Run, Verdict
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.reporting.settle import settle
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.stop import stop_for

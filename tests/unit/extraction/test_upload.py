@@ -12,7 +12,7 @@ from s3unzip.extraction.stream import stream_member
 from s3unzip.extraction.upload import MemberUpload, complete_once
 from s3unzip.model import OnConflict, Options, PlanSummary, Status
 from s3unzip.objects.part_writer import UploadGoneError
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.runs.records import RunRecords
 from tests import zips
 from tests.functional.large.encoders import log_lines

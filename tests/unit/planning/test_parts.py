@@ -9,8 +9,8 @@ from msgspec import structs
 
 from s3unzip.errors import RejectedError, SourceChangedError
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode, run_id
-from s3unzip.planning.archive import make_plan
 from s3unzip.planning.parts import read_whole_tail
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.planning.reading import read_archive
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zipformat import ByteRange, Limits, Policy

@@ -27,7 +27,7 @@ from s3unzip.model import (
     decode,
 )
 from s3unzip.objects.upload_registry import abort_run, begin_upload
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.reporting.settle import settle
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import Step

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from s3unzip.stores.ports import ListedObject
-from s3unzip.stores.s3.errors import RefusedError
+from s3unzip.stores.s3.answers import RefusedError
 from s3unzip.stores.s3.lean import list_page
 from s3unzip.stores.s3.lean.list_page import Page, read_page
 

@@ -32,7 +32,7 @@ from s3unzip.direct.memory_store import MemoryRunStore
 from s3unzip.direct.plan import holds_directory, plan_direct
 from s3unzip.errors import ClaimedError, NotFoundError, SourceChangedError
 from s3unzip.model import Report, Run, decode, run_id
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.planning.reading import read_tail
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.run_files import CLAIMS, REPORT, RUN

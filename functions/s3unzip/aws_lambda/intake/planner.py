@@ -19,7 +19,7 @@ from s3unzip.aws_lambda.refusals import close_refusal, is_refused, note_refusal
 from s3unzip.aws_lambda.telemetry import bind_run, logger, record_archive, record_plan
 from s3unzip.errors import NotFoundError, SourceChangedError
 from s3unzip.model import Report, Verdict, run_id
-from s3unzip.planning.archive import make_plan
+from s3unzip.planning.plan_writer import make_plan
 from s3unzip.reporting.page_writer import write_refusal
 from s3unzip.runs.records import RunRecords
 

@@ -15,7 +15,7 @@ from s3unzip.cli.commands.rerun import (
     read_summary,
     recall_options,
 )
-from s3unzip.cli.options import archive as o
+from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.options.power import Power

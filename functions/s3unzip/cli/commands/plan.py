@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from msgspec.structs import replace
 
-from s3unzip.cli.options import archive as o
+from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.destinations import DestinationConnection
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.json_lines import ListedFixture, print_json
@@ -129,7 +129,7 @@ def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
 def _workload(request: Request, context: Context) -> Workload:
     from s3unzip.api.options import judge_selection
     from s3unzip.forecast import count_sizes, make_workload
-    from s3unzip.planning.archive import preview_plan
+    from s3unzip.planning.plan_writer import preview_plan
 
     preview = preview_plan(request, context)
     judge_selection(request.options, warn)(preview.reading)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3unzip.cli.options import archive as o
+from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.terminal.figures import printable, show_bytes
 from s3unzip.cli.terminal.json_lines import print_json

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from s3unzip.cli.options.archive import Password
+    from s3unzip.cli.options.archive_options import Password
     from s3unzip.cli.options.power import Power
     from s3unzip.cli.runs import Runs
     from s3unzip.model import Connections, Report, Run

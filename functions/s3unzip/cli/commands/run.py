@@ -9,7 +9,7 @@ import typer
 from msgspec.structs import replace
 
 from s3unzip.cli.commands.run_archives import OneArchive, SeveralArchives
-from s3unzip.cli.options import archive as o
+from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.options.extra import Extra
 from s3unzip.cli.options.messages import OptionGroup

@@ -13,7 +13,7 @@ from s3unzip.stores.locations import parse_destination, parse_source
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s3unzip.cli.options.archive import Reading
+    from s3unzip.cli.options.archive_options import Reading
     from s3unzip.cli.options.destinations import RunConnection
     from s3unzip.cli.options.extra import Extra
     from s3unzip.cli.options.power import Power

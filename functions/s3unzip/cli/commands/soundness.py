@@ -6,7 +6,7 @@ import tempfile
 
 from msgspec.structs import replace
 
-from s3unzip.cli.options import archive as o
+from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.options.power import Power
 from s3unzip.cli.terminal.json_lines import print_json

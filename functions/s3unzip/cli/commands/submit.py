@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3unzip.cli.commands.backlog import EVERY, Every, find_one, follow_backlog, show_backlog
-from s3unzip.cli.options import archive as o
+from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.options.messages import OptionGroup
 from s3unzip.cli.terminal.figures import show_count

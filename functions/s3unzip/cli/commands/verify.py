@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3unzip.cli.options import archive as o
+from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.destinations import VerifyConnection
 from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
 from s3unzip.cli.terminal.json_lines import print_json

@@ -12,7 +12,7 @@ from s3unzip.errors import ArchiveError, NotFoundError
 from s3unzip.forecast import choose_way, make_workload
 from s3unzip.forecast.backlog import SampledArchive, busy_seconds
 from s3unzip.model import Location, Request
-from s3unzip.planning.archive import preview_plan
+from s3unzip.planning.plan_writer import preview_plan
 from s3unzip.stores.clock import LocalClock
 from s3unzip.zipformat import Policy
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.aws_lambda.admission.ledger import FOLDER, read_ledger
-from s3unzip.aws_lambda.errors import asking
+from s3unzip.aws_lambda.aws_faults import asking
 from s3unzip.errors import AccessDeniedError
 from s3unzip.model import Location, Verdict
 from s3unzip.operate.backlog.look import Looker

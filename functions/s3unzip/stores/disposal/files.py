@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
-from s3unzip.stores.folder.errors import translate_error
 from s3unzip.stores.folder.files import OWN
+from s3unzip.stores.folder.os_errors import translate_error
 from s3unzip.stores.folder.source import FileSource
 
 if TYPE_CHECKING:

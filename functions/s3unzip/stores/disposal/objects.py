@@ -16,7 +16,7 @@ from s3unzip.errors import (
     StorageError,
 )
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.s3.errors import S3_ERRORS, Call
+from s3unzip.stores.s3.answers import S3_ERRORS, Call
 from s3unzip.stores.s3.pins import date_of
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from s3unzip.errors import ConflictError, NotFoundError, ServiceFaultError, StorageError
 from s3unzip.model import Part, decode, encode
-from s3unzip.stores.folder.errors import translate_error
 from s3unzip.stores.folder.files import OWN, rename, restore, write_at
 from s3unzip.stores.folder.listing import list_files, own_names
+from s3unzip.stores.folder.os_errors import translate_error
 from s3unzip.stores.folder.placing import Folder, write_file, write_place
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
 

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import StorageError
-from s3unzip.stores.folder.errors import translate_error
 from s3unzip.stores.folder.files import OWN
+from s3unzip.stores.folder.os_errors import translate_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

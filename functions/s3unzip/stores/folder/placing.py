@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import ConflictError, NotFoundError, ServiceFaultError, StorageError
 from s3unzip.stores.folder.descriptors import PRIVATE, Directories
-from s3unzip.stores.folder.errors import translate_error
 from s3unzip.stores.folder.files import OWN, OWN_FILES, PLAIN, NewFile, restore, write_at
+from s3unzip.stores.folder.os_errors import translate_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

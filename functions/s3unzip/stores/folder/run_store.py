@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.stores.folder.destination import FolderDestination
-from s3unzip.stores.folder.errors import HOME_ADVICE, translate_error
+from s3unzip.stores.folder.os_errors import HOME_ADVICE, translate_error
 from s3unzip.stores.folder.placing import Folder, write_file
 
 if TYPE_CHECKING:

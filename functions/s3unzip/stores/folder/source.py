@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Pin
-from s3unzip.stores.folder.errors import translate_error
+from s3unzip.stores.folder.os_errors import translate_error
 from s3unzip.stores.ports import Tail
 
 if TYPE_CHECKING:

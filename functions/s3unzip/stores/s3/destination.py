@@ -10,7 +10,7 @@ from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError, Stora
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import ListedObject, StoredObject
 from s3unzip.stores.s3 import boto_fallback as odd_keys
-from s3unzip.stores.s3.errors import S3_ERRORS
+from s3unzip.stores.s3.answers import S3_ERRORS
 from s3unzip.stores.s3.lean.client import read_headers
 from s3unzip.stores.s3.lean.head_batch import HeadBatch
 from s3unzip.stores.s3.uploads import S3Uploads, unquoted

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from obstore import GetOptions
 
-    from s3unzip.stores.s3.errors import Call
+    from s3unzip.stores.s3.answers import Call
 
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 _WHOLE = re.compile(r"/([0-9]{1,19})\Z")

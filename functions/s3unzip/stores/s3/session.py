@@ -20,6 +20,15 @@ from botocore.exceptions import ClientError
 from s3unzip.clients import AwsSession
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, StorageError
 from s3unzip.stores.calls import count_request
+from s3unzip.stores.s3.answers import (
+    ADVICE,
+    S3_ERRORS,
+    UNTRUSTED,
+    Call,
+    MisplacedError,
+    read_answer,
+    translate_error,
+)
 from s3unzip.stores.s3.client_settings import (
     PAYER_HEADER,
     REQUESTER,
@@ -28,15 +37,6 @@ from s3unzip.stores.s3.client_settings import (
     let_requester_pay,
     obstore_credentials,
     open_store,
-)
-from s3unzip.stores.s3.errors import (
-    ADVICE,
-    S3_ERRORS,
-    UNTRUSTED,
-    Call,
-    MisplacedError,
-    read_answer,
-    translate_error,
 )
 from s3unzip.stores.s3.lean.client import LeanClient, Wait
 from s3unzip.stores.s3.lean.signing import Anonymous, Signer

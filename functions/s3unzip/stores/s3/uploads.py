@@ -10,8 +10,8 @@ from s3unzip.model import Part
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import PartLimits, Upload
 from s3unzip.stores.s3.access import Writing
+from s3unzip.stores.s3.answers import S3_ERRORS, Call, translate_error
 from s3unzip.stores.s3.boto_fallback import add_properties
-from s3unzip.stores.s3.errors import S3_ERRORS, Call, translate_error
 from s3unzip.stores.s3.pins import date_of
 
 if TYPE_CHECKING:

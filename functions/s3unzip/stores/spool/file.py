@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from s3unzip.errors import StorageError, StoreFullError, UsageError
 from s3unzip.model import Pin
-from s3unzip.stores.spool.archive import SpooledArchive
+from s3unzip.stores.spool.spooled_archive import SpooledArchive
 
 if TYPE_CHECKING:
     from types import TracebackType

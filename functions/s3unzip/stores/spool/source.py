@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Pin
     from s3unzip.stores.folder.source import FileArchive
     from s3unzip.stores.ports import Tail
-    from s3unzip.stores.spool.archive import SpooledArchive
+    from s3unzip.stores.spool.spooled_archive import SpooledArchive
 
 
 class SpooledSource:

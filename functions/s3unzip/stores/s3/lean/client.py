@@ -25,7 +25,7 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.stores.answer_file import AnswerSocket
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import StoredObject
-from s3unzip.stores.s3.errors import UNTRUSTED, Answer, RefusedError, read_body
+from s3unzip.stores.s3.answers import UNTRUSTED, Answer, RefusedError, read_body
 from s3unzip.stores.s3.lean.list_page import read_page
 from s3unzip.stores.s3.lean.signing import Target, encode_path, encode_query
 

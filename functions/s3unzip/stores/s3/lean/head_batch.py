@@ -9,7 +9,7 @@ import select
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
-from s3unzip.stores.s3.errors import S3_ERRORS
+from s3unzip.stores.s3.answers import S3_ERRORS
 from s3unzip.stores.s3.lean.client import read_head
 
 if TYPE_CHECKING:

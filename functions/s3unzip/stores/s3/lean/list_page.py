@@ -15,7 +15,7 @@ from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
 
 from s3unzip.stores.ports import ListedObject
-from s3unzip.stores.s3.errors import Answer, RefusedError
+from s3unzip.stores.s3.answers import Answer, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from s3unzip.cli.options import archive as o
+from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.connections import SourceConnection
 from s3unzip.cli.terminal.figures import printable_name
 from s3unzip.cli.terminal.json_lines import print_json
