@@ -13,6 +13,7 @@ import urllib.request
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +200,8 @@ def run_account() -> Iterator[Account]:
     at the same moment would both succeed.
     """
     app, turn = DomainDispatcherApplication(create_backend_app), Lock()
+    # moto lists its modules on the disk at each request, to find the service of a host.
+    vars(app)["get_backend_for_host"] = cache(app.get_backend_for_host)
 
     def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
         with turn:
