@@ -2,14 +2,14 @@
 
 ::
 
-    planned? -no-> Plan -> refused? -> Done
+    planned? -no-> Plan (beside it Warm workers) -> refused? -> Done
       |              |
       v  <-----------+
     Work (Parallel) ---------------------------------------------+
       | members of one task:  Extract (Map)                      |
       | split members:        Scan (Map) -> Link -> all scanned? |--> Report
       |                          ^           +-> wait -> Rescan  |      |
-      |                          +- Link again, or Link anyway   |      v
+      | Warm report              +- Link again, or Link anyway   |      v
       |                       -> Extract slices (Map)            |    left? -> Done
       +----------------------------------------------------------+      |
                                                                         v
@@ -21,6 +21,9 @@ Where a Distributed Map scans, and all scans and slices have a worker at once, "
 Parallel state) comes before Link: the Map over the slices starts with that over the scans, and its
 children wait for the link step without a worker. If all is linked in time, Link and the second Map
 are left out.
+
+"Warm workers" and "Warm report" call functions with nothing to do, so that their cold starts run
+beside other work. Their failures are caught: then the next call has the cold start.
 
 Extract and the scans of split members run at the same time, so small members do not wait until a
 huge one is scanned and linked. Each has its share of the run's workers. No worker waits for another
@@ -42,11 +45,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import aws_cdk as cdk
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 
 from infra.maps import WRITER_FLAG, Items, make_inline_map, make_map
-from infra.retries import SCAN_SECONDS, retry_step
+from infra.retries import SCAN_SECONDS, WARM_SECONDS, accept_failure, retry_step
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -74,7 +78,11 @@ class Definition:
         scope.node.set_context(WRITER_FLAG, enabled)  # before the first construct in the scope
         self._done = sfn.Succeed(scope, "Done")
         work = sfn.Parallel(scope, "Work", result_path=sfn.JsonPath.DISCARD)
-        work.branch(self._extract_whole(), self._extract_split())
+        work.branch(
+            self._extract_whole(),
+            self._extract_split(),
+            self._warm("Warm report", functions.report),
+        )
         work.next(self._report_until_done())
         self.start: sfn.IChainable = self._plan_first(work)
 
@@ -95,7 +103,10 @@ class Definition:
             retry_on_service_exceptions=False,
         )
         retry_step(plan)
-        plan.next(
+        # The output of the first branch is the planner's answer.
+        prepare = sfn.Parallel(self._scope, "Prepare", output_path="$[0]")
+        prepare.branch(plan, self._warm_workers())
+        prepare.next(
             sfn.Choice(self._scope, "Refused?")
             .when(sfn.Condition.boolean_equals("$.refused", True), self._done)  # noqa: FBT003 - CDK's
             .otherwise(planned)
@@ -104,7 +115,44 @@ class Definition:
             sfn.Condition.is_present("$.planned"),
             sfn.Condition.boolean_equals("$.planned", False),  # noqa: FBT003 - likewise
         )
-        return sfn.Choice(self._scope, "Planned?").when(unplanned, plan).otherwise(planned)
+        return sfn.Choice(self._scope, "Planned?").when(unplanned, prepare).otherwise(planned)
+
+    def _warm_workers(self) -> sfn.IChainable:
+        """Return what starts the workers with which a run begins, while it is planned.
+
+        Their number is in the input, by the bytes that the plan function read. An execution that an
+        older version started has none.
+        """
+        scope = self._scope
+        workers = sfn.Map(
+            scope,
+            "Warm workers",
+            items_path=sfn.JsonPath.string_at("$.warm"),
+            item_selector={},
+            result_path=sfn.JsonPath.DISCARD,
+        )
+        workers.item_processor(self._warm("Warm worker", self._functions.extract))
+        return (
+            sfn.Choice(scope, "Any workers?")
+            .when(sfn.Condition.is_present("$.warm"), workers)
+            .otherwise(sfn.Succeed(scope, "No workers"))
+        )
+
+    def _warm(self, name: str, function: lambda_.Function) -> tasks.LambdaInvoke:
+        """Return a call that starts an environment of a function, and may fail."""
+        task = tasks.LambdaInvoke(
+            self._scope,
+            name,
+            lambda_function=function,
+            payload=sfn.TaskInput.from_object({"warm": True}),
+            result_path=sfn.JsonPath.DISCARD,
+            output_path=sfn.JsonPath.DISCARD,
+            task_timeout=sfn.Timeout.duration(cdk.Duration.seconds(WARM_SECONDS)),
+            retry_on_service_exceptions=False,
+        )
+        cold = sfn.Pass(self._scope, f"{name}: cold", output_path=sfn.JsonPath.DISCARD)
+        accept_failure(task, cold)
+        return task
 
     def _report_until_done(self) -> sfn.IChainable:
         """Return Report and the states that repeat the unfinished tasks."""

@@ -33,6 +33,7 @@ THROTTLED = "Lambda.TooManyRequestsException"
 POLL_SECONDS = 5  # maximum delay of a child that waits for a free worker
 WAIT_SECONDS = 90  # that a slice waits for the link step, of the 300 s of its child
 SCAN_SECONDS = 60  # that the link step waits for scans which run beside it
+WARM_SECONDS = 30  # that a call may take which only starts an environment
 STEP_POLL_SECONDS = 300  # maximum delay of link and report
 STEP_ATTEMPTS = 1_000  # about 40 hours with full jitter
 
@@ -73,6 +74,11 @@ def retry_step(task: tasks.LambdaInvoke) -> None:
     task.add_retry(errors=_names(*FINAL), max_attempts=0)
     _retry_throttles(task, STEP_ATTEMPTS, STEP_POLL_SECONDS)
     _retry_faults(task)
+
+
+def accept_failure(task: tasks.LambdaInvoke, cold: sfn.IChainable) -> None:
+    """Let a call that only starts an environment fail: then the function's next call is cold."""
+    task.add_catch(cold, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
 
 
 def attempts_within(seconds: int) -> int:

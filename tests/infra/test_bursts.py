@@ -11,6 +11,7 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from s3unzip import rates
+from s3unzip.forecast.course import PLANNER_STATES
 from s3unzip.runs.rounds import Round, next_round
 from tests.infra.walker import FailedExecutionError, NamedError, Walker
 
@@ -36,6 +37,7 @@ class Run:
     linked: bool = False
     chance: float = 1.0  # of an invocation to find a worker
     broken: set[int] = field(default_factory=set)  # tasks and scans that fail
+    warmed: int = 0  # calls that only started a worker
     done: set[int] = field(default_factory=set)
     scanned: set[int] = field(default_factory=set)
     lines: dict[str, list[int]] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class Run:
             "FunctionsLink.Arn": self._link,
             "s3:headObject": self._look,
             "FunctionsReport.Arn": self._report,
+            "FunctionsPlanner.Arn": lambda _: {**self.input, "refused": False},
         }
         return Walker(made.definition(), functions, self.lines)
 
@@ -72,6 +75,9 @@ class Run:
         }
 
     def _extract(self, event: Payload) -> Payload:
+        if event.get("warm"):
+            self.warmed += 1
+            raise THROTTLED  # which is no fault
         if "scan" in event:
             return self._work(event["scan"], self.scanned)
         return self._work(event["task"], self.done)
@@ -97,6 +103,8 @@ class Run:
         return {}
 
     def _report(self, event: Payload) -> Payload:
+        if event.get("warm"):
+            return {}
         left = sorted(set(range(self.tasks + self.scans)) - self.done)
         self.lines["redo.jsonl"] = left
         return {"verdict": "FAILED" if left else "COMPLETED", **_round(left, event)}
@@ -177,3 +185,20 @@ def test_the_forecast_counts_the_states(dev: Synthesized) -> None:
         walker = run.walker(dev)
         walker.run(run.input)
         assert len(walker.visited) == states
+
+
+def test_workers_start_beside_the_planner(dev: Synthesized) -> None:
+    """As many as the input says, which may all fail; the planner's answer goes on."""
+    run = Run(tasks=3, inline=True)
+    walker = run.walker(dev)
+    walker.run({"planned": False, "request": {}, "warm": [0, 1, 2]})
+    assert (run.warmed, len(run.done), walker.visited[-1]) == (3, 3, "Done")
+    assert len(walker.visited) == rates.TRANSITIONS + PLANNER_STATES
+
+
+def test_an_execution_of_an_older_version_starts_no_workers(dev: Synthesized) -> None:
+    """Its input does not say how many."""
+    run = Run(tasks=3, inline=True)
+    walker = run.walker(dev)
+    walker.run({"planned": False, "request": {}})
+    assert (run.warmed, len(run.done), walker.visited[-1]) == (0, 3, "Done")

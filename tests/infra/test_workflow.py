@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from infra.maps import LINES
 from infra.reasons import resources_of
 from infra.retries import WAIT_SECONDS
 from infra.workflow import RUN_DAYS
-from s3unzip import errors
+from s3unzip import errors, rates
 from s3unzip.aws_lambda.executions import MAX_INPUT
 from s3unzip.planning.lists import MAX_OVERLAP_SECONDS
 from s3unzip.runs.rounds import MAX_WAIT, next_round
@@ -40,6 +42,8 @@ WORKERS = {
     "Redo": "extract",
 }
 WAITING = "Slices when linked"  # its children wait for the link step
+WARM_MAP = "Warm workers"
+WARM = {"Warm worker": "Extract", "Warm report": "Report"}  # tasks that only start an environment
 INLINE = {"Scan inline", "Extract inline", "Extract slices inline"}
 # An iteration of an inline Map: started, task entered, task exited, the state for what is left
 # entered and exited, succeeded; an attempt: scheduled, started, ended.
@@ -65,7 +69,7 @@ def maps_of(made: Synthesized, *, inline: bool = False) -> dict[str, dict[str, A
     return {
         name: state
         for name, state in each_state(made.definition())
-        if state["Type"] == "Map" and ("ItemReader" in state) is not inline
+        if state["Type"] == "Map" and ("ItemReader" in state) is not inline and name != WARM_MAP
     }
 
 
@@ -105,8 +109,11 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
 def test_retries_back_off_with_jitter(dev: Synthesized) -> None:
     """Every task that is tried again waits longer each time, and not in step with others."""
     tasks = [(name, s) for name, s in each_state(dev.definition()) if s["Type"] == "Task"]
-    assert len(tasks) == 18
+    assert len(tasks) == 20
     for name, task in tasks:
+        if name in WARM:
+            assert "Retry" not in task
+            continue
         for retry in task["Retry"]:
             if name.endswith(": linked?"):  # all slices begin at the same time anyway
                 assert (retry["IntervalSeconds"], retry["BackoffRate"]) == (1, 1)
@@ -262,10 +269,36 @@ def test_a_redrive_repeats_what_failed(dev: Synthesized) -> None:
 def test_small_members_do_not_wait_for_huge_ones(dev: Synthesized) -> None:
     """One branch extracts whole members, the other one scans, links and extracts slices."""
     work = states_of(dev)["Work"]
-    whole, split = (set(dict(each_state(branch))) for branch in work["Branches"])
+    whole, split, _ = (set(dict(each_state(branch))) for branch in work["Branches"])
     assert {"Extract", "Extract inline"} <= whole
     assert {"Scan", "Scan inline", "Link", "Rescan", "Extract slices"} <= split
     assert work["Next"] == "Report"
+
+
+@pytest.mark.parametrize(("name", "function"), WARM.items())
+def test_a_call_that_warms_may_fail(dev: Synthesized, name: str, function: str) -> None:
+    """It is given nothing to do and little time, is not retried, and no error leaves it."""
+    task = states_of(dev)[name]
+    assert task["Parameters"] == {
+        "FunctionName": f"Functions{function}.Arn",
+        "Payload": {"warm": True},
+    }
+    assert (task["TimeoutSeconds"], "Retry" in task) == (30, False)
+    (caught,) = task["Catch"]
+    assert caught["ErrorEquals"] == ["States.ALL"]
+    assert states_of(dev)[caught["Next"]]["Type"] == "Pass"
+
+
+def test_cold_starts_run_beside_other_work(dev: Synthesized) -> None:
+    """Workers start while the planner is at work, the report while tasks are."""
+    prepare, work = (states_of(dev)[name] for name in ("Prepare", "Work"))
+    assert [branch["StartAt"] for branch in prepare["Branches"]] == ["Plan", "Any workers?"]
+    assert (prepare["OutputPath"], prepare["Next"]) == ("$[0]", "Refused?")  # the planner's answer
+    assert work["Branches"][-1]["StartAt"] == "Warm report"
+    workers = states_of(dev)[WARM_MAP]
+    assert workers["ItemProcessor"]["StartAt"] == "Warm worker"
+    (given,) = states_of(dev)["Any workers?"]["Choices"]
+    assert (given["Variable"], given["IsPresent"]) == (workers["ItemsPath"], True)
 
 
 def test_slices_wait_for_the_link_step_without_a_worker(dev: Synthesized) -> None:
@@ -296,6 +329,7 @@ def test_rounds_fit_into_the_history(dev: Synthesized) -> None:
         if name.endswith(" inline one")
     )
     inline = Tuning().max_inline_tasks * (ITEM_EVENTS + attempts * ATTEMPT_EVENTS)
+    inline += rates.MAP_INLINE_AT_ONCE * (ITEM_EVENTS + ATTEMPT_EVENTS)  # workers that are warmed
     for progress in (0, 1):
         seconds, rounds, round_ = 0, 0, next_round(10**9, None)
         while seconds < RUN_DAYS * 86_400:

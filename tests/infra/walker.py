@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.paths import choose, fill, follow, look, select
+from tests.simulation.paths import choose, fill, follow, look, output_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,12 +83,9 @@ class Walker:
                 self._map(state, data)
             case "Parallel":  # one branch after the other
                 outputs = [self._walk(branch, data) for branch in state["Branches"]]
-                if "ResultSelector" in state:
-                    data = select(state, outputs, data)
-            case "Task" if state.get("OutputPath") == "$.Payload":
-                return str(state["Next"]), self._invoke(state, data)
+                data = output_of(state, outputs, data)
             case "Task":
-                data = select(state, {"Payload": self._invoke(state, data)}, data)
+                data = output_of(state, {"Payload": self._invoke(state, data)}, data)
         return follow(state), data
 
     def _map(self, state: Payload, data: Payload) -> None:

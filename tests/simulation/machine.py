@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.functions import NamedError, head_object, invoke
-from tests.simulation.paths import catch, choose, fill, follow, look, retry_wait, select
+from tests.simulation.paths import catch, choose, fill, follow, look, output_of, retry_wait
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
 
@@ -138,14 +138,11 @@ class Execution:
                 self._map(state, branch, process)
             case "Parallel":
                 self._parallel(state, branch, process)
-                if "ResultSelector" in state:
-                    data = select(state, [one.data for one in branch.branches], data)
+                data = output_of(state, [one.data for one in branch.branches], data)
             case "Task":
                 context = {"Execution.Name": self.name, "StateMachine.Id": MACHINE}
                 answer = self._attempts(state, data, context, float("inf"))
-                if state.get("OutputPath") == "$.Payload":
-                    return str(state["Next"]), answer
-                data = select(state, {"Payload": answer}, data)
+                data = output_of(state, {"Payload": answer}, data)
         return follow(state), data
 
     def _inside(self, process: Process) -> Process:
@@ -199,8 +196,7 @@ class Execution:
         # The children of a Map that fails are stopped; what they have invoked goes on.
         inner, over = self._inside(process), Event(self._world.scheduler)
         waiting = [n for n in range(len(children.items)) if n not in children.succeeded]
-        at_once = int(look(state["MaxConcurrencyPath"], branch.data))
-        active = min(at_once, len(waiting), INLINE_AT_ONCE if "ItemsPath" in state else at_once)
+        active = min(_at_once(state, branch.data), len(waiting))
 
         def work() -> None:
             nonlocal active
@@ -292,6 +288,13 @@ class StateMachine:
         execution = self.executions[name] = Execution(self._world, name, data)
         execution.start()
         return True
+
+
+def _at_once(state: Json, data: Json) -> int:
+    """Return how many children of a Map run at once."""
+    path = state.get("MaxConcurrencyPath")
+    given = int(look(path, data)) if path else INLINE_AT_ONCE
+    return min(given, INLINE_AT_ONCE) if "ItemsPath" in state else given
 
 
 def _begin(machine: Json, data: Json) -> Branch:

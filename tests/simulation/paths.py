@@ -30,8 +30,14 @@ def fill(template: Json, data: Json, context: Json) -> Json:
     }
 
 
-def select(state: Json, result: Any, data: Json) -> Json:
-    """Return the output of a state that puts chosen fields of its result at a path of its input."""
+def output_of(state: Json, result: Any, data: Json) -> Json:
+    """Return the output of a state with this result and the input `data`.
+
+    It is the input with chosen fields of the result, a part of the result, or the input alone.
+    """
+    if "ResultSelector" not in state:
+        path = state.get("OutputPath")
+        return dict(look(path, result)) if path else data
     fields = {
         key.removesuffix(".$"): look(one, result) for key, one in state["ResultSelector"].items()
     }

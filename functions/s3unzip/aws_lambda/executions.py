@@ -20,9 +20,18 @@ MAX_INPUT = 32 * 1024  # bytes; the limit of Step Functions is 262,144
 InlineLists = Mapping[WorkList, Sequence[Task | ScanTask]]
 
 
-def unplanned_input(request: Request) -> dict[str, Any]:
-    """Return the input of an execution whose first state is the planner."""
-    return {"planned": False, "request": msgspec.to_builtins(request)}
+def unplanned_input(request: Request, workers: int) -> dict[str, Any]:
+    """Return the input of an execution whose first state is the planner.
+
+    Args:
+        request: what to plan.
+        workers: that are started while the planner is at work.
+    """
+    return {
+        "planned": False,
+        "request": msgspec.to_builtins(request),
+        "warm": list(range(workers)),
+    }
 
 
 def read_inline_lists(plan: PlanSummary, records: RunRecords, tuning: Tuning) -> InlineLists:

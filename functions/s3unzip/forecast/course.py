@@ -7,7 +7,7 @@ combines several simulated runs: usual days, a good day and a bad day.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from s3unzip.forecast.demand import requests_of
 from s3unzip.forecast.sides import Sides
 from s3unzip.forecast.steps import Step, calls_seconds, draw_cold_start
 from s3unzip.model import Requests, TaskKind
+from s3unzip.planning.cutting import first_workers
 
 if TYPE_CHECKING:
     import random
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 
 HAND_OVER_WRITES = 3  # the ledger is listed and written, the execution is started
-PLANNER_STATES = 2  # that an execution without a plan enters besides the others
+HAND_OVER_STATES = 2  # before the planner: its branches, the planner's own
+# That an execution without a plan enters besides the others: the branches, the planner, beside it a
+# choice and the Map that starts workers, and whether the archive is refused. Workers come on top.
+PLANNER_STATES = 5
 
 
 class SimulatedRun(Struct, frozen=True):
@@ -51,15 +55,12 @@ def simulate_orchestrated(
     workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
 ) -> SimulatedRun:
     """Return one run of `workload` on `platform`; equal states of `rng` give equal runs."""
-    before = [
-        Step("event", platform.event_seconds, "until the function is invoked"),
-        _hand_over_step(workload, platform, tuning, rng),
-        _plan_step(workload, platform, tuning, rng),
-    ]
-    planned = sum(step.seconds for step in before)
-    sides = Sides(workload, platform, tuning, rng).simulate()
+    begun = _begin(workload, platform, tuning, rng)
+    planned = sum(step.seconds for step in begun.steps)
+    sides = Sides(workload, platform, tuning, rng, len(begun.warmed)).simulate()
     longest = max(sides, key=lambda side: side.seconds)
-    steps = [*before, *longest.steps, _report_step(workload, platform, rng)]
+    report, warmed = _report_step(workload, platform, rng, longest.seconds)
+    steps = [*begun.steps, *longest.steps, report]
     seconds = sum(step.seconds for step in steps)
     maps = [one for side in sides for one in side.maps]
     links = [step for side in sides for step in side.steps if step.name == "link"]
@@ -69,7 +70,9 @@ def simulate_orchestrated(
         first_object=min(seconds, planned + min(side.first_object for side in sides)),
         steps=tuple(step for step in steps if step.seconds > 0),
         chain=longest.chain,
-        usage=_usage(workload, platform, tuning, maps, [*before[1:], *links, steps[-1]]),
+        usage=_usage(
+            workload, tuning, maps, [*begun.functions, *links, report], begun.warmed + warmed
+        ),
         jobs=tuple(job for one in maps for job in one.jobs if job.kind != "scan"),
         tasks_seconds=max((line.end for line in lines), default=0.0),
         throttled_seconds=max((line.throttled_seconds for line in lines), default=0.0),
@@ -109,32 +112,56 @@ def needs_planner(workload: Workload, platform: Platform, tuning: Tuning) -> boo
     return bool(platform.inline_at_once) and workload.directory_bytes > tuning.tail_bytes
 
 
-def _hand_over_step(
-    workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
-) -> Step:
-    """Return what comes before the plan if the directory is too large for the plan function.
+class _Begun(NamedTuple):
+    """What comes before the work."""
 
-    The plan function reads the tail, writes to the ledger of shares and starts an execution, whose
-    first task is the planner. To start an execution is in the seconds before the first Map.
+    steps: tuple[Step, ...]
+    functions: tuple[Step, ...]  # of them, those that are an invocation each
+    warmed: tuple[float, ...] = ()  # seconds of each call that started a worker beside the planner
+
+
+def _begin(workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random) -> _Begun:
+    """Return what comes before the work: the event, the plan, and where needed the planner.
+
+    If the directory is too large for the plan function, this one reads the tail, writes to the
+    ledger of shares and starts an execution. Its first task is the planner, and beside that the
+    first workers are started. To start an execution is in the seconds before the first Map.
     """
+    event = Step("event", platform.event_seconds, "until the function is invoked")
+    seconds = _plan_seconds(workload, platform, tuning)
+    cold = draw_cold_start(platform, rng)
+    plan = Step("plan", seconds + cold, f"members: {workload.members:,}")
     if not needs_planner(workload, platform, tuning):
-        return Step("hand over", 0.0)
+        return _Begun((event, plan), (plan,))
     calls = platform.get.mean + HAND_OVER_WRITES * platform.put.mean
-    seconds = calls + PLANNER_STATES * rates.STATE_SECONDS + draw_cold_start(platform, rng)
-    return Step("hand over", seconds, "from the plan function to the planner")
+    planner = draw_cold_start(platform, rng)
+    handed = calls + HAND_OVER_STATES * rates.STATE_SECONDS + planner
+    hand_over = Step("hand over", handed, "from the plan function to the planner")
+    size = workload.bytes_in + workload.directory_bytes
+    count = min(platform.workers, first_workers(workload.members, size, tuning))
+    warmed = tuple(draw_cold_start(platform, rng) for _ in range(count))
+    states = HAND_OVER_STATES * rates.STATE_SECONDS
+    late = max(0.0, states + max(warmed, default=0.0) - planner - seconds)
+    waiting = Step("start workers", late, "more than the planner takes")
+    return _Begun((event, hand_over, plan, waiting), (hand_over, plan), warmed)
 
 
-def _plan_step(workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random) -> Step:
+def _plan_seconds(workload: Workload, platform: Platform, tuning: Tuning) -> float:
     beyond = max(0, workload.directory_bytes - tuning.tail_bytes)
     moved = beyond / min(platform.bandwidth_in, tuning.directory_readers * platform.download_rate)
     written = workload.rows_bytes / min(platform.bandwidth_out, platform.total_bandwidth)
     cpu = workload.members * platform.plan_member_seconds
     calls = 8 * platform.put.mean
-    seconds = rates.PLAN_SECONDS + calls + max(moved, cpu) + written
-    return Step("plan", seconds + draw_cold_start(platform, rng), f"members: {workload.members:,}")
+    return rates.PLAN_SECONDS + calls + max(moved, cpu) + written
 
 
-def _report_step(workload: Workload, platform: Platform, rng: random.Random) -> Step:
+def _report_step(
+    workload: Workload, platform: Platform, rng: random.Random, beside: float
+) -> tuple[Step, tuple[float, ...]]:
+    """Return the report, and the seconds of the call that started its function.
+
+    Where there is a state machine, that call is made when the work begins, `beside` seconds ago.
+    """
     scans = sum(task.kind is TaskKind.SEGMENT for task in workload.tasks)
     # The outcomes of all tasks, and the reports of the scans.
     calls = sum(
@@ -146,17 +173,23 @@ def _report_step(workload: Workload, platform: Platform, rng: random.Random) -> 
     )
     cpu = workload.members * rates.REPORT_MEMBER_SECONDS
     seconds = rates.REPORT_SECONDS + max(calls, cpu) + 3 * platform.put.mean
-    return Step("report", seconds + draw_cold_start(platform, rng))
+    cold = draw_cold_start(platform, rng)
+    if not platform.inline_at_once:
+        return Step("report", seconds + cold), ()
+    return Step("report", seconds + max(0.0, cold - beside)), (cold,)
 
 
 def _usage(
     workload: Workload,
-    platform: Platform,
     tuning: Tuning,
     maps: Sequence[MapRun],
     steps: Sequence[Step],
+    warmed: Sequence[float],
 ) -> Usage:
-    """Return what is billed of the jobs of `maps` and of the functions' own `steps`."""
+    """Return what is billed of the jobs of `maps`, of the functions' own `steps` and of `warmed`.
+
+    `warmed` has the seconds of each call that only started an environment.
+    """
     jobs = [job for one in maps for job in one.jobs]
     seconds = [each for one in maps for each in _seconds_of(one)]
     children = [one.waited + each for one in maps if not one.inline for each in _seconds_of(one)]
@@ -166,13 +199,13 @@ def _usage(
     states = rates.TRANSITIONS_SPLIT if split else rates.TRANSITIONS
     if asked:
         states = rates.TRANSITIONS_OVERLAP
-    if needs_planner(workload, platform, tuning):
-        states += PLANNER_STATES
+    if len(warmed) > 1:  # workers, and the function of the report
+        states += PLANNER_STATES + len(warmed) - 1
     return Usage(
         members=workload.members,
         requests=requests_of(jobs) + plan_requests(workload, tuning) + Requests(head=asked),
-        invocations=len(seconds) + len(own),
-        lambda_seconds=sum(seconds) + sum(own),
+        invocations=len(seconds) + len(own) + len(warmed),
+        lambda_seconds=sum(seconds) + sum(own) + sum(warmed),
         children=len(children),
         express_seconds=express_seconds(children),
         transitions=states + len(seconds) - len(children),

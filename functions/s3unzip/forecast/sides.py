@@ -69,10 +69,18 @@ class Side(Struct, frozen=True):
 
 
 class Sides:
-    """Simulates the work of one run; each method draws from `rng`."""
+    """Simulates the work of one run; each method draws from `rng`.
+
+    `warm` workers were started before. Tasks of whole members get them first.
+    """
 
     def __init__(
-        self, workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
+        self,
+        workload: Workload,
+        platform: Platform,
+        tuning: Tuning,
+        rng: random.Random,
+        warm: int = 0,
     ) -> None:
         self._platform = platform
         self._rng = rng
@@ -89,6 +97,8 @@ class Sides:
         self._slices = [demand.job_of(task) for task in slices]
         segments = [task for task in slices if task.kind is TaskKind.SEGMENT]
         self._scans = [demand.scan_of(task) for task in segments]
+        self._warm_whole = min(warm, self._shares.whole, len(self._whole))
+        self._warm_scans = warm - self._warm_whole
         longest = max((task.seconds for task in workload.tasks), default=0.0)
         self._overlaps = (
             inline
@@ -117,12 +127,12 @@ class Sides:
         return _joined(begun, Side((link,)), rest)
 
     def _extract_whole(self) -> Side:
-        return self._run(self._whole, WorkList.WHOLE, "tasks")
+        return self._run(self._whole, WorkList.WHOLE, "tasks", self._warm_whole)
 
     def _extract_split(self) -> Side:
         if not self._slices:
             return Side()
-        scans = self._run(self._scans, WorkList.SCAN, "scans")
+        scans = self._run(self._scans, WorkList.SCAN, "scans", self._warm_scans)
         warm = sum(one.timeline.environments for one in scans.maps)  # the same function
         if self._overlaps:
             return self._overlapped(scans, warm)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.invocation import child_end, parse_field
 from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, record_scan, record_task
+from s3unzip.aws_lambda.warming import is_warm_up, warm_up
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, ScanTask, Task
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Do the task or the scan, and write its result; raise what the state machine should retry."""
+    if is_warm_up(event):
+        return warm_up()
     run = parse_field(event, "run", Run)
     bind_run(run)
     worker = open_worker().context(context, child_end(event))

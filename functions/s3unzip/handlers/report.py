@@ -21,6 +21,7 @@ from s3unzip.aws_lambda.events import announce, queue_nested
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.refusals import is_refused
 from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, logger, record_archive, timed
+from s3unzip.aws_lambda.warming import is_warm_up, warm_up
 from s3unzip.clients import preload
 from s3unzip.errors import RunStoppedError, S3UnzipError
 from s3unzip.model import Run, Verdict
@@ -49,6 +50,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         RunStoppedError: a right was missing for the end of a member whose tasks are done. The
             report is written. The execution fails here, so that a redrive enters this state again.
     """
+    if is_warm_up(event):
+        return warm_up()
     step = open_worker().context(context)
     failure = event.get("detail")  # EventBridge: the execution failed, timed out or was aborted
     if not failure:

@@ -81,6 +81,20 @@ def slice_id(kind: TaskKind, member: int, part: int) -> str:
     return f"{kind}-{member:08d}-{part:04d}"
 
 
+def first_workers(members: int, size: int, tuning: Tuning) -> int:
+    """Return with about how many workers a run begins; at most those of an inline Map.
+
+    Little is known of the archive: the number of its members and its size. So all members count
+    as small and stored, and the run has at least so many workers. Without members it has none.
+    """
+    if not members:
+        return 0
+    seconds = small_seconds(members, size, size, tuning)
+    allowed = tuning.prefix_put_rate * tuning.rate_headroom * seconds / members
+    wanted = math.ceil(min(allowed, seconds / tuning.batch_min_seconds))
+    return max(1, min(wanted, tuning.max_workers, rates.MAP_INLINE_AT_ONCE))
+
+
 class TaskCutter:
     """Cuts members, in archive order, into tasks.
 

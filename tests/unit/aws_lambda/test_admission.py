@@ -258,6 +258,12 @@ def test_split_members_alone_have_all_workers() -> None:
     assert limit_workers(alone, 39)["overlap"] is False
 
 
+def test_a_run_without_a_plan_starts_no_more_workers_than_it_has() -> None:
+    """Those are started while it is planned; an older input does not name them."""
+    assert limit_workers({"planned": False, "warm": [0, 1, 2]}, 2)["warm"] == [0, 1]
+    assert limit_workers({"planned": False}, 2) == {"planned": False}
+
+
 def test_shares_follow_the_runs() -> None:
     """A giant gives workers to a second one, and gets them back; small changes are not told."""
     world = World(800)

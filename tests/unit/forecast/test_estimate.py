@@ -27,7 +27,9 @@ from s3unzip.forecast import (
     make_tasks,
     make_workload,
 )
+from s3unzip.forecast.course import PLANNER_STATES
 from s3unzip.model import TaskKind, encode
+from s3unzip.planning.cutting import first_workers
 from s3unzip.settings import GIB, MIB, Tuning
 from tests.unit.forecast.plans import MB, STEADY, batch, large, steady
 
@@ -104,7 +106,7 @@ def test_the_link_step_waits_for_requests_in_a_row(members: int, parts: int, wai
 
 @pytest.mark.parametrize(("name", "handed"), [("49k", True), ("1k", False)])
 def test_large_directories_are_handed_to_the_planner(name: str, *, handed: bool) -> None:
-    """It has a cold start of its own, is one more call, and two more states of the execution."""
+    """It has a cold start of its own; it and the workers beside it are calls and states."""
     workload = make_fixture(FIXTURES[name], TUNING)
     whole = replace(TUNING, tail_bytes=workload.directory_bytes)
     forecast, without = (make_forecast(workload, aws(), one) for one in (TUNING, whole))
@@ -118,11 +120,37 @@ def test_large_directories_are_handed_to_the_planner(name: str, *, handed: bool)
             lambda line: line.item == "Standard",
         )
     )
-    assert calls[0] - calls[1] == handed
-    assert states[0] - states[1] == 2 * handed
+    size = workload.bytes_in + workload.directory_bytes
+    warm = first_workers(workload.members, size, TUNING)
+    assert calls[0] - calls[1] == (1 + warm) * handed
+    assert states[0] - states[1] == (PLANNER_STATES + warm) * handed
     machine = local(workers=4, put=Latency(0.01, 0.02))
     on_one = make_forecast(workload, machine, TUNING)
     assert "hand over" not in {step.name for step in on_one.steps}
+
+
+def test_workers_start_while_the_planner_is_at_work() -> None:
+    """The first tasks have no cold start; what a slow one takes longer than the planner shows."""
+    workload = make_fixture(FIXTURES["49k"], TUNING)
+    forecast = make_forecast(workload, aws(), TUNING)
+    assert "cold start" not in [step.name for step in forecast.steps]
+    slow = replace(aws(), cold_start=Latency(2.0, 60.0))
+    late = [
+        sum(step.seconds for step in forecast.steps if step.name == "start workers")
+        for forecast in (make_forecast(workload, slow, TUNING, seed=seed) for seed in range(3))
+    ]
+    assert max(late) > 1.0
+
+
+@pytest.mark.parametrize("name", ["1k", "49k", "100gb"])
+def test_the_report_function_starts_beside_the_work(name: str) -> None:
+    """Its cold start is paid, but nobody waits for it."""
+    workload = make_fixture(FIXTURES[name], TUNING)
+    warm, cold = (
+        make_forecast(workload, replace(aws(), cold_start=start), TUNING).steps[-1]
+        for start in (None, Latency(0.9, 2.0))
+    )
+    assert (warm.name, warm.seconds) == ("report", pytest.approx(cold.seconds))
 
 
 def test_slices_wait_beside_the_scans_where_all_have_a_worker() -> None:

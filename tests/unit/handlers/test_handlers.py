@@ -13,7 +13,7 @@ import pytest
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.events import NESTED
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.handlers import extract, link
+from s3unzip.handlers import extract, link, report
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import EXPRESS_SECONDS, MIB, Variable
@@ -23,6 +23,7 @@ from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from tests.account import Account
 
@@ -215,6 +216,16 @@ def test_a_huge_member_is_scanned_linked_and_extracted(
     functions.extract(run)
     assert functions.report(run)["verdict"] == "COMPLETED"
     assert account.objects("members") == {"out/huge/huge.txt": content}
+
+
+@pytest.mark.parametrize("handler", [extract, report])
+def test_a_call_that_only_starts_an_environment(
+    deploy: Callable[..., Functions], account: Account, handler: ModuleType
+) -> None:
+    """It answers at once, and reads and writes nothing."""
+    deploy()
+    assert handler.handler({"warm": True}, Invocation()) == {}
+    assert account.objects("work") == {}
 
 
 @pytest.mark.parametrize(("handler", "name"), [(extract, "task"), (link, "run")])

@@ -53,6 +53,7 @@ def test_a_large_directory_is_planned_by_the_execution(
     (run,) = account.executions()
     assert account.objects("work", f"runs/{run}/") == {}
     assert started.told(run)["planned"] is False
+    assert started.told(run)["warm"] == [0]  # one task's worker
     answer = call_planner(started, run)
     assert (answer["refused"], answer["run"]["id"]) == (False, run)
     inline = json.loads(json.dumps(answer["inline"]))  # as Lambda answers

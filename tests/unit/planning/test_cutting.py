@@ -18,6 +18,7 @@ from s3unzip.planning.cutting import (
     Totals,
     _inline_share,
     choose_concurrency,
+    first_workers,
     large_seconds,
     order_tasks,
     small_seconds,
@@ -244,3 +245,21 @@ def test_batches_are_cut_for_an_inline_map_where_it_is_sooner() -> None:
     few = rates.MAP_INLINE_AT_ONCE - 1
     for change in ({"max_workers": few}, {"max_inline_tasks": few}):
         assert _inline_share(seconds / 2, replace(tuning, **change)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("members", "size", "changes", "workers"),
+    [
+        (0, 1_000, {}, 0),
+        (100, 1_000_000, {}, 1),
+        (49_152, 1_400_000_000, {}, 7),  # by the rate of a prefix
+        (10_000_000, 10**10, {}, 7),
+        (49_152, 1_400_000_000, {"max_workers": 3}, 3),
+        (3_000, 10**12, {}, 40),  # by their bytes; an inline Map does no more at once
+    ],
+)
+def test_the_workers_that_a_run_begins_with(
+    members: int, size: int, changes: dict[str, int], workers: int
+) -> None:
+    """By the number of members and the archive's size, before the directory is read."""
+    assert first_workers(members, size, replace(Tuning(), **changes)) == workers

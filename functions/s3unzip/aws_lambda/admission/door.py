@@ -264,13 +264,14 @@ class Door:
 
 
 def limit_workers(payload: Mapping[str, Any], share: int) -> dict[str, Any]:
-    """Return the input of a planned execution (`executions.planned_input`) with `share` workers.
+    """Return the input of an execution (`executions`) with `share` workers.
 
-    If both sides of the run are at work at once, each has its part of them, and at least one.
-    Slices only wait beside the scans if all of them keep a worker each.
+    Without a plan it only says how many of them are started beside the planner. If both sides of
+    the run are at work at once, each has its part of them, and at least one. Slices only wait
+    beside the scans if all of them keep a worker each.
     """
     if "whole_at_once" not in payload:
-        return dict(payload)
+        return {**payload, "warm": payload["warm"][:share]} if "warm" in payload else dict(payload)
     whole, split = payload["whole_at_once"], payload["slices_at_once"]
     if not payload["split_members"]:
         whole = min(whole, share)

@@ -32,11 +32,13 @@ from s3unzip.direct.memory_store import MemoryRunStore
 from s3unzip.direct.plan import holds_directory, plan_direct
 from s3unzip.errors import ClaimedError, NotFoundError, SourceChangedError
 from s3unzip.model import Report, Run, decode, run_id
+from s3unzip.planning.cutting import first_workers
 from s3unzip.planning.plan_writer import make_plan
 from s3unzip.planning.reading import read_tail
 from s3unzip.reporting.nested import nested_requests
 from s3unzip.run_files import CLAIMS, REPORT, RUN
 from s3unzip.runs.records import RunRecords
+from s3unzip.zipformat import count_entries
 
 if TYPE_CHECKING:
     from s3unzip.aws_lambda.intake.claims import Taken
@@ -222,7 +224,10 @@ def _start_unplanned(intake: Intake) -> Start:
     """Start an execution that plans first; there is one of each name."""
     request, context = intake.request, intake.context
     bid = unplanned_bid(intake.run, request, open_worker(), context.clock.now())
-    start = open_door(context).start(bid, unplanned_input(request))
+    tail = intake.tail
+    members = count_entries(tail.data) or 0
+    workers = first_workers(members, tail.pin.size, context.tuning)
+    start = open_door(context).start(bid, unplanned_input(request, workers))
     logger.info(start.value, run=intake.run)
     if start is Start.KNOWN and request.after_success is not None:
         end_source_again(RunRecords.open(context.stores, intake.run, intake.calls), context)
