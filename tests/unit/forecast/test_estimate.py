@@ -150,7 +150,8 @@ def test_the_report_function_starts_beside_the_work(name: str) -> None:
         make_forecast(workload, replace(aws(), cold_start=start), TUNING).steps[-1]
         for start in (None, Latency(0.9, 2.0))
     )
-    assert (warm.name, warm.seconds) == ("report", pytest.approx(cold.seconds))
+    assert warm.name == cold.name == "report"
+    assert warm.seconds == pytest.approx(cold.seconds)
 
 
 def test_slices_wait_beside_the_scans_where_all_have_a_worker() -> None:
