@@ -6,15 +6,12 @@ import shutil
 import subprocess
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.docs.commands import ROOT
 from tests.sharing import make_once
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _find_uv() -> str | None:
@@ -23,12 +20,25 @@ def _find_uv() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel, install it into a clean environment; return the folder of its commands."""
-    uv = _find_uv()
-    if uv is None:
+def uv() -> Path:
+    """Return the program uv."""
+    found = _find_uv()
+    if found is None:
         pytest.skip("uv is not installed: make installs it")
-    return make_once(tmp_path_factory, "wheel", partial(_install, uv)) / "environment" / "bin"
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def installed(uv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel, install it into a clean environment; return the folder of its commands."""
+    return make_once(tmp_path_factory, "wheel", partial(_install, str(uv))) / "environment" / "bin"
+
+
+@pytest.fixture(scope="session")
+def wheel(installed: Path) -> Path:
+    """Return the wheel of this checkout."""
+    (found,) = (installed.parent.parent / "dist").glob("s3unzip-*.whl")
+    return found
 
 
 def _install(uv: str, folder: Path) -> None:
