@@ -130,7 +130,7 @@ def test_abort_stops_what_runs(pipeline: DeployedPipeline, operator: Operator) -
     pipeline.put("aborted.zip", build(*members_of(5)))
     run = pipeline.wait("aborted.zip").run
     done = operator.call("abort", run, "--env", "dev")
-    assert (done.returncode, done.stdout) == (0, "0 incomplete uploads dropped\n")
+    assert (done.returncode, done.stdout) == (0, f"{run}: 0 incomplete uploads dropped\n")
 
 
 def test_a_rejected_archive_is_found(pipeline: DeployedPipeline, operator: Operator) -> None:

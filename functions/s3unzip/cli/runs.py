@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from s3unzip import run_files
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.local.locking import is_at_work
 from s3unzip.runs.stop import STOPPED
 from s3unzip.stores.home import known_runs, runs_of_archive
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from s3unzip.runs.watch import Items, RunEntry
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.stores.ports import Stores
+
+RUNNING, ENDED = "RUNNING", "ENDED"  # states of runs of this machine
+TRIED = run_files.UPLOADS.rstrip("/")  # the folder of records of uploads
 
 
 class Runs(Protocol):
@@ -57,9 +62,12 @@ class Runs(Protocol):
         ...
 
     def state(self, run: str) -> str | None:
-        """Return the state of the run's execution, None where there is none."""
-        del run
-        return None
+        """Return the state of the run's execution; None: there is none.
+
+        On one machine a run is `RUNNING` while a process works on it, `ENDED` if none does, and
+        has no state while it is planned.
+        """
+        ...
 
     def items(self, run: str) -> Items | None:
         """Return what the Map at work has to do, None where there is none."""
@@ -101,9 +109,14 @@ class LocalRuns(Runs):
             UsageError: several begin so.
         """
         known = known_runs(self._home)
-        if name == "latest" and known:
-            return known[0]
-        found = [run for run in known if run == name] or [r for r in known if r.startswith(name)]
+        if name in known:
+            return name
+        if name == "latest":
+            latest = next(filter(self._is_run, known), None)
+            if latest is None:
+                raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
+            return latest
+        found = [run for run in known if run.startswith(name) and self._is_run(run)]
         if not found:
             raise NotFoundError(f"{printable(name)}: no such run here; see s3unzip runs")
         if len(found) > 1:
@@ -111,6 +124,14 @@ class LocalRuns(Runs):
                 f"{printable(name)}: {len(found)} runs begin with it; see s3unzip runs"
             )
         return found[0]
+
+    def _is_run(self, run: str) -> bool:
+        """Return whether the planning of a run got past the trial of its destination.
+
+        The trial leaves a record of its upload; a run whose destination is refused has no more.
+        """
+        folder = Path(self._home.key, "runs", run)
+        return any(entry.name != TRIED for entry in folder.iterdir())
 
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of archives named like `source`, the earliest first."""
@@ -125,6 +146,14 @@ class LocalRuns(Runs):
     def connections(self, run: str) -> Connections:
         """Return how the run's stores were reached; a command about the run remembers it."""
         return self.records(run).find_connections()
+
+    def state(self, run: str) -> str | None:
+        """Return `RUNNING` or `ENDED`; None while the run is planned."""
+        if is_at_work(self._home.key, run):
+            return RUNNING
+        folder = Path(self._home.key, "runs", run)
+        planned = any((folder / name).exists() for name in (run_files.RUN, run_files.REPORT))
+        return ENDED if planned or not self._is_run(run) else None
 
 
 def open_runs(environment: str | None, config: StoreConfig) -> Runs:
@@ -155,13 +184,20 @@ def report_of(run: str, runs: Runs) -> Report:
     """
     report = runs.records(run).find_report()
     if report is None:
-        if runs.records(run).find_summary() is None:
-            raise NotFoundError(
-                f"{run}: has no plan and no report: it is being planned, or planning failed; then "
-                "start again with s3unzip run"
-            )
-        raise NotFoundError(f"{run}: has no report yet; s3unzip redrive {run} continues it")
+        raise missing_report(run, runs)
     return report
+
+
+def missing_report(run: str, runs: Runs) -> NotFoundError:
+    """Return the error that says why a run has no report, and what to do."""
+    if runs.state(run) == RUNNING:
+        return NotFoundError(f"{run}: has no report yet; s3unzip watch {run} follows it")
+    if runs.records(run).find_summary() is None:
+        return NotFoundError(
+            f"{run}: has no plan and no report: it is being planned, or planning failed; then "
+            "start again with s3unzip run"
+        )
+    return NotFoundError(f"{run}: has no report yet; s3unzip redrive {run} continues it")
 
 
 class ListedRun(Struct, frozen=True, omit_defaults=True):

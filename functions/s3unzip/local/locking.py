@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from io import BufferedWriter
 
 LOCK = "lock"
+TRIES, PAUSE = 5, 0.02  # seconds: `is_at_work` holds the lock of an idle run for a moment
 
 
 def lock_run(home: str, run: str) -> BufferedWriter:
@@ -34,11 +36,31 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     folder = Path(home, "runs", run)
     make_folders(folder, PRIVATE)
     file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - the caller closes it
+    for _ in range(TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(PAUSE)
+        else:
+            return file
+    file.close()
+    raise UsageError(
+        f"{run}: another process is working on this run; watch it with: s3unzip watch {run}"
+    )
+
+
+def is_at_work(home: str, run: str) -> bool:
+    """Return whether a process on this machine works on `run`.
+
+    Args:
+        home: the folder of all runs.
+        run: its id.
+    """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise UsageError(
-            f"{run}: another process is working on this run; watch it with: s3unzip watch {run}"
-        ) from None
-    return file
+        with Path(home, "runs", run, LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody ever worked on it, or this user may not look
+        return False
+    return False

@@ -89,7 +89,7 @@ def test_a_run_is_found_before_it_has_a_plan(
         s3.delete_object(Bucket="work", Key=key)
     assert runs.find(run) == runs.find("a-") == run
     capsys.readouterr()  # the plan function's metrics
-    for words in ("execution stopped\n0 incomplete uploads dropped\n", ""):
+    for words in (f"execution stopped\n{run}: 0 incomplete uploads dropped\n", ""):
         with pytest.raises(SystemExit) as end:
             main(["abort", "a-", "--env", "dev", "--endpoint-url", functions.account.url])
         assert capsys.readouterr().out == words

@@ -203,7 +203,8 @@ def abort_run(
     # Without a plan it was stopped while it was planned, and the report function ends it.
     summary = runs.records(name).find_summary() if stopped else read_summary(name, runs)
     count = 0 if summary is None else upload_registry.abort_run(summary.run, _look(runs))
-    words = f"{count} incomplete uploads dropped"
+    uploads = "upload" if count == 1 else "uploads"
+    words = f"{name}: {count:,} incomplete {uploads} dropped"
     _tell_or_print(words, Aborted(name, env, stopped=stopped, uploads=count), json=json)
     return 0
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RUNNING, WAITING = "RUNNING", "WAITING"
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
+BEGIN_SECONDS = 5.0  # between the trial of the destination, or the plan, and the first task
 FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
 
 
@@ -73,7 +74,7 @@ class _Watch:
         """Look until the run has its report; return it.
 
         Raises:
-            NotFoundError: the execution ended and left no report.
+            NotFoundError: the execution, or the process on this machine, left no report.
             ServiceFaultError: a service did not answer for two minutes.
         """
         answered = time.monotonic()
@@ -102,14 +103,22 @@ class _Watch:
         if state in (RUNNING, WAITING):
             return None
         if report is None and state is not None:
-            self._await_report()
+            self._await_report(state)
         return report
 
-    def _await_report(self) -> None:
-        """Wait a little longer: an execution that was stopped is settled after its end."""
+    def _await_report(self, state: str) -> None:
+        """Wait a little longer: an execution that was stopped is settled after its end.
+
+        On one machine a run was killed if it has no report; or it is about to begin.
+        """
+        from s3unzip.cli.runs import ENDED, missing_report
+
         if self._ended is None:
             self._ended = time.monotonic()
-        if time.monotonic() - self._ended > REPORT_SECONDS:
+        waited = time.monotonic() - self._ended
+        if state == ENDED and waited > BEGIN_SECONDS:
+            raise missing_report(self._run, self._runs)
+        if waited > REPORT_SECONDS:
             raise NotFoundError(f"{self._run}: its execution ended and left no report")
 
     def _print(self, line: RunProgress) -> None:

@@ -1,0 +1,115 @@
+"""Runs that never began, were killed or are at work: what `latest` means, and how `watch` ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.local.locking import is_at_work, lock_run
+from tests.processes import Program
+from tests.servers import free_port
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Return the command line, in a folder with an archive."""
+    (tmp_path / "a.zip").write_bytes(build(Entry("a.txt", b"a" * 100), Entry("b.txt", b"b")))
+    return Program(tmp_path)
+
+
+def refuse(program: Program) -> str:
+    """Begin a run whose destination cannot be reached; return the id of the folder it leaves."""
+    before = set(runs_of(program))
+    nobody = f"http://127.0.0.1:{free_port()}"
+    ended = program.run(
+        "run", "a.zip", f"s3://bucket/{len(before)}", "-w", "1", "--endpoint-url", nobody
+    )
+    assert ended.code == 6, ended.err
+    (left,) = set(runs_of(program)) - before
+    return left
+
+
+def runs_of(program: Program) -> list[str]:
+    """Return the names of the folders of runs."""
+    folder = program.folder / ".runs" / "runs"
+    return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+
+
+def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
+    """A run whose destination was refused is no run: `latest` is the one before it."""
+    refuse(program)
+    for command in ("show", "watch"):
+        ended = program.run(command, "latest")
+        assert (ended.code, ended.err) == (
+            6,
+            "s3unzip: there are no runs yet: s3unzip run SRC DEST begins one\n",
+        )
+    assert program.run("run", "a.zip", "out", "-w", "1").code == 0
+    refuse(program)
+    for command in ("show", "watch"):
+        ended = program.run(command, "latest")
+        assert ended.code == 0, ended.err
+        assert "COMPLETED" in ended.out + ended.err
+    begun = program.run("show", "a-")
+    assert begun.code == 0, "the folders left behind do not make the beginning of an id ambiguous"
+
+
+def test_watch_of_a_run_that_never_began_ends(program: Program) -> None:
+    """It does not wait for a plan that nobody makes."""
+    ended = program.run("watch", refuse(program))
+    assert ended.code == 6
+    assert "has no plan and no report" in ended.err
+    assert "start again with s3unzip run" in ended.err
+
+
+def test_watch_of_a_killed_run_ends(program: Program) -> None:
+    """A run without a report at which no process works is continued by redrive, which it says."""
+    assert program.run("run", "a.zip", "out", "-w", "1").code == 0
+    (run,) = runs_of(program)
+    (program.folder / ".runs" / "runs" / run / "report.json").unlink()  # as a killed run has none
+    ended = program.run("watch", run)
+    assert ended.code == 6
+    assert f"{run}: has no report yet; s3unzip redrive {run} continues it" in ended.err
+
+
+def test_show_of_a_run_at_work_offers_watch(program: Program) -> None:
+    """While a process holds the run's lock, redrive is not what helps."""
+    assert program.run("run", "a.zip", "out", "-w", "1").code == 0
+    (run,) = runs_of(program)
+    home = program.folder / ".runs"
+    (home / "runs" / run / "report.json").unlink()
+    assert not is_at_work(str(home), run)
+    with lock_run(str(home), run):
+        assert is_at_work(str(home), run)
+        ended = program.run("show", run)
+    assert ended.code == 6
+    assert f"{run}: has no report yet; s3unzip watch {run} follows it" in ended.err
+
+
+def test_watch_follows_a_run_until_its_process_ends(program: Program) -> None:
+    """A report of an earlier pass is not the end while a process works on the run."""
+    assert program.run("run", "a.zip", "out", "-w", "1").code == 0
+    (run,) = runs_of(program)
+    home = str(program.folder / ".runs")
+    words = [*program.command, "watch", run, "--every", "0.1", "--json"]
+    variables = os.environ | program.variables
+    with subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True) as watching:
+        with lock_run(home, run):
+            assert watching.stdout is not None
+            assert '"state":"RUNNING"' in watching.stdout.readline()
+            assert watching.poll() is None
+        assert watching.wait() == 0
+
+
+def test_abort_names_the_run(program: Program) -> None:
+    """`latest` may be another run than the one that is meant."""
+    assert program.run("run", "a.zip", "out", "-w", "1").code == 0
+    (run,) = runs_of(program)
+    assert program.run("abort", "latest").out == f"{run}: 0 incomplete uploads dropped\n"
