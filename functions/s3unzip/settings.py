@@ -138,8 +138,9 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
     values: dict[str, int | float] = {}
     for name, value in changes.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, 3, 0.5) or sorted(known)
-            raise UsageError(f"tuning {name!r} is unknown; near: {', '.join(near)}")
+            near = difflib.get_close_matches(name, known, 3, 0.5)
+            others = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(known))}"
+            raise UsageError(f"tuning {name!r} is unknown; {others}")
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)

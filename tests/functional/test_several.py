@@ -78,7 +78,7 @@ def test_folders_and_globs(program: Program, monkeypatch: pytest.MonkeyPatch) ->
     assert names(find_archives(["in/*.zip", "in/a.zip"], config)) == ["a.zip", "b.zip"]
     assert names(find_archives(["in/**/*.zip"], config)) == ["a.zip", "b.zip", "c.zip", "D.zip"]
     assert find_archives(["none.zip"], config)[0].size is None
-    with pytest.raises(NotFoundError, match="no archive is there"):
+    with pytest.raises(NotFoundError, match="no archive matches"):
         find_archives(["none*"], config)
 
 

@@ -63,7 +63,7 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[FoundArchiv
         several = names_several(word)
         some = list(_list(word, config)) if several else [_one(word)]
         if not some:
-            raise NotFoundError(f"{word}: no archive is there (*{SUFFIX})")
+            raise NotFoundError(f"{word}: {_explain_none(word)}")
         for archive in some:
             found.setdefault(archive.source, archive)
     return list(found.values())
@@ -88,6 +88,13 @@ def check_apart(requests: Sequence[Request]) -> None:
                 f"{other} and {request.source} would both be extracted to {template.prefix}: give "
                 "--key-template '{archive_key}/{member}', or run them one by one"
             )
+
+
+def _explain_none(word: str) -> str:
+    if GLOB & set(word) and not Path(word).is_dir():
+        return "no archive matches"
+    kind = "prefix" if "://" in word else "folder"
+    return f"no archive is there: nothing below this {kind} has a name that ends in {SUFFIX}"
 
 
 def _one(word: str) -> FoundArchive:

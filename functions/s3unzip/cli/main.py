@@ -79,8 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _say(error)
         sys.exit(error.exit_code)
     except TyperException as error:
-        words = error.format_message().replace("Value error, ", "").rstrip(".")
-        _say(f"{words} (see --help)")
+        from s3unzip.cli.mistyped import explain_mistake
+
+        _say(explain_mistake(error))
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         _say("stopped")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from itertools import islice
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import NothingSelectedError
@@ -126,4 +127,14 @@ def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, .
     fits = compile_glob(pattern, any_case=True).match
     found: Iterator[str] = filter(fits, paths())
     near = tuple(islice(found, MAX_NEAR))
-    return near or _near(pattern.strip("*?").lstrip("/"), paths())
+    return near or _near(pattern.strip("*?").lstrip("/"), paths()) or _near_suffix(pattern, paths())
+
+
+def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return names whose suffix is like that of `pattern`: a.csv for ``*.cvs``."""
+    suffix = PurePosixPath(pattern).suffix
+    by_suffix: dict[str, list[str]] = {}
+    for path in islice(paths, MAX_COMPARED):
+        by_suffix.setdefault(PurePosixPath(path).suffix, []).append(path)
+    like = difflib.get_close_matches(suffix, filter(None, by_suffix), 1) if suffix else []
+    return tuple(by_suffix[like[0]][:MAX_NEAR]) if like else ()

@@ -99,7 +99,7 @@ def run_command(
 
     options = writing.add_to(o.make_options(selection, layout, reading), reading, objects)
     if not sources:  # the only word is taken as DEST
-        raise UsageError("Missing argument 'DEST' (see --help)")
+        raise UsageError("Missing argument 'DEST' (see s3unzip run --help)")
     several = len(sources) > 1 or names_several(sources[0])
     kind: type[OneArchive | SeveralArchives] = SeveralArchives if several else OneArchive
     archives = kind(

@@ -14,7 +14,7 @@ import typer
 
 from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.destinations import VerifyConnection
-from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_seconds
+from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_count, show_seconds
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
@@ -194,7 +194,7 @@ def print_verification(found: Verification, out: TextIO) -> None:
     """Print the verdict, the counts and the listed differences."""
     out.write(f"{found.verdict}  {found.source} -> {found.destination}\n")
     counts = "".join(f", {count:,} {COUNTED[kind]}" for kind, count in found.counts.items())
-    out.write(f"  {found.members:,} members: {found.equal:,} equal{counts}\n")
+    out.write(f"  {show_count(found.members, 'member')}: {found.equal:,} equal{counts}\n")
     if found.refused:
         out.write(f"  {found.refused:,} more are refused by the archive's directory: s3unzip ls\n")
     out.writelines(f"  {count:,} {SAID[witness]}\n" for witness, count in found.witnesses.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Pin
-from s3unzip.stores.folder.os_errors import translate_error
+from s3unzip.stores.folder.os_errors import explain_archive
 from s3unzip.stores.ports import Tail
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ def _opened(path: str) -> Iterator[int]:
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise translate_error(error, path) from error
+        raise explain_archive(error, path) from error
     try:
         yield file
     except OSError as error:
-        raise translate_error(error, path) from error
+        raise explain_archive(error, path) from error
     finally:
         os.close(file)
 
