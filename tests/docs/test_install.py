@@ -71,7 +71,7 @@ def _install_by_pipx(uv: Path, wheel: Path, folder: Path) -> Path:
         "PIPX_BIN_DIR": str(folder / "bin"),
         "PIPX_MAN_DIR": str(folder / "man"),
     }
-    pipx = [uv, "tool", "run", "--python", sys.executable, "--from", PIPX, "pipx"]
+    pipx: list[str | Path] = [uv, "tool", "run", "--python", sys.executable, "--from", PIPX, "pipx"]
     _install([*pipx, "install", "--python", sys.executable, wheel], places)
     return folder / "bin"
 
