@@ -113,3 +113,22 @@ def test_abort_names_the_run(program: Program) -> None:
     assert program.run("run", "a.zip", "out", "-w", "1").code == 0
     (run,) = runs_of(program)
     assert program.run("abort", "latest").out == f"{run}: 0 incomplete uploads dropped\n"
+
+
+def test_watch_tells_a_member_that_failed_twice_once(program: Program) -> None:
+    """A retry that fails again is another record of the same failed member."""
+    wrong = {"crc32": 1}
+    damaged = build(Entry("a.txt", b"a"), Entry("bad.txt", b"b", local=wrong, central=wrong))
+    (program.folder / "damaged.zip").write_bytes(damaged)
+    assert program.run("run", "damaged.zip", "out", "-w", "1").code == 1
+    assert program.run("retry", "latest", "-w", "1").code == 1
+    ended = program.run("watch", "latest")
+    assert ended.code == 1
+    assert [line[:7] for line in ended.err.splitlines()].count("failed:") == 1
+
+
+def test_verify_counts_one_member_in_words(program: Program) -> None:
+    """One member, not 1 members."""
+    assert program.run("run", "a.zip", "out", "-w", "1", "-i", "a.txt").code == 0
+    verified = program.run("verify", "a.zip", "out", "-i", "a.txt")
+    assert (verified.code, "1 member: 1 equal" in verified.out) == (0, True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip import run_files
-from s3unzip.errors import ServiceFaultError
+from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.model import Outcome, PlanSummary, Status, TaskKind, TaskReport
 from s3unzip.stores.readahead import map_ahead
 
@@ -40,6 +40,14 @@ def counts_of(report: TaskReport) -> Counter[str]:
         failed=report.failed,
         bytes_done=report.bytes_done,
     )
+
+
+def find_streamed(records: RunRecords) -> set[tuple[int, int]]:
+    """Return the rows of members whose slices are dropped: the members are streamed again whole."""
+    try:
+        return {task.rows for task in records.redo() if task.parts == 1}
+    except NotFoundError:  # every task of the plan ended
+        return set()
 
 
 class RunEntry(NamedTuple):
@@ -90,6 +98,8 @@ class RunWatcher:
         self._listed = listed  # failures shown at each look
         self._summary: PlanSummary | None = None
         self._done: dict[str, TaskReport] = {}
+        self._streamed: set[tuple[int, int]] = set()  # rows of members whose slices are dropped
+        self._dropped: set[str] = set()  # these slices
 
     def look(self) -> RunSnapshot:
         """Return what is known now.
@@ -109,16 +119,29 @@ class RunWatcher:
                 self._done[task] = report
                 if report.failed and len(seen.failures) < self._listed:
                     seen.failures += self._failures(task)
-        seen.failures = seen.failures[: self._listed]
+        latest = {outcome.key: (task, outcome) for task, outcome in seen.failures}  # retries last
+        seen.failures = list(latest.values())[: self._listed]
+        self._drop_slices()
         self._add_up(seen)
         if self._summary.scans and not self._done:
             seen.scans = self._records.count_scan_reports()
         return seen
 
+    def _drop_slices(self) -> None:
+        """Find the slices whose members are streamed again whole; these bytes are not done."""
+        if not any(report.parts > 1 for report in self._done.values()):
+            return
+        streamed = find_streamed(self._records) - self._streamed
+        if streamed:
+            self._streamed |= streamed
+            slices = (task for task in self._records.tasks() if task.parts > 1)
+            self._dropped |= {task.id for task in slices if task.rows in streamed}
+
     def _add_up(self, seen: RunSnapshot) -> None:
         seen.tasks = len(self._done)
-        for report in self._done.values():
-            seen.counts.update(counts_of(report))
+        for task, report in self._done.items():
+            if task not in self._dropped:
+                seen.counts.update(counts_of(report))
             seen.counts.update(
                 bytes_read=report.bytes_read,
                 bytes_copied=report.bytes_written if report.kind is TaskKind.COPY else 0,

@@ -129,6 +129,7 @@ def test_a_copy_that_is_refused_in_the_middle_begins_again(*, sliced: bool) -> N
     report = world.run(zips.build(zips.Entry("m", STORED)))
     world.assert_clean(report, m=STORED)
     told.assert_done(world.summary(report).work)
+    assert watched(world, report)["bytes_done"] == world.summary(report).work
     assert told.failures == []
     assert told.members == (1, 0, 0)
     assert any(
@@ -143,8 +144,10 @@ def test_a_damaged_split_member_is_told_once() -> None:
     world, told = shown_world(ten_segments(bytes(data)))
     report = world.run(zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE, data=bytes(data))))
     assert report.verdict == "COMPLETED_WITH_ERRORS"
-    told.assert_done(world.summary(report).work)
+    work = world.summary(report).work
+    told.assert_done(work)
     assert (told.members, len(told.failures)) == ((0, 0, 1), 1)
+    assert watched(world, report)["bytes_done"] == work, "the bytes of its slices are dropped"
 
 
 class Down(MemoryBucket):
