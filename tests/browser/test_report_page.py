@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from selenium.webdriver import Keys
 
 from s3unzip.cli.terminal.figures import show_bytes, show_seconds
@@ -211,6 +212,15 @@ def test_figures_are_the_command_line_s(reader: Reader) -> None:
     assert found["Rate"].replace("\u00a0", " ") == rate
     assert totals.cost is not None
     assert found["Cost"] == show_dollars(totals.cost)
+
+
+def test_directories_are_no_members_that_can_fail(reader: Reader) -> None:
+    """The share of failures is that of the sentence at the top: of files, not of all entries."""
+    data = single()
+    totals = replace(data.totals, members=4, directories=2, extracted=1, failed=1)
+    screen = reader.open(replace(data, totals=totals))
+    notes = screen.ask("return document.querySelector('#facts').textContent")
+    assert "50\u00a0% of the members" in notes
 
 
 def test_keys_are_below_the_destination(reader: Reader) -> None:

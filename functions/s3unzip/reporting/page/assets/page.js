@@ -102,7 +102,8 @@ function showMembers(totals, fact) {
     totals.directories && (totals.directories === 1 ? "1 directory" : `${count(totals.directories)} directories`),
   ];
   fact("Members extracted", count(totals.extracted), asides.filter(Boolean).join(", ") || `of ${count(totals.members)}`);
-  const { failed, missing, members } = totals;
+  const { failed, missing } = totals;
+  const members = Math.max(totals.members - totals.directories, failed + missing);
   fact("Failed", count(failed), failed ? `${share(failed, members)} of the members` : "none", failed ? "bad" : "");
   if (missing) { fact("No outcome", count(missing), `${share(missing, members)} of the members`, "bad"); }
 }
