@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import Location
 from s3unzip.objects.globs import compile_glob
+from s3unzip.objects.pages import BEYOND
 from s3unzip.planning.keys import parse_template
 from s3unzip.stores.factory import open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 GLOB = frozenset("*?[")
 SUFFIX = ".zip"
-LAST_KEY = "\U0010ffff"
 
 
 class FoundArchive(Struct, frozen=True):
@@ -131,7 +131,7 @@ def _list_objects(word: str, config: StoreConfig) -> Iterator[FoundArchive]:
     start = min((key.find(one) for one in GLOB if one in key), default=len(key))
     prefix = parse_destination(f"s3://{bucket}/")
     fits = compile_glob(key).match if start < len(key) else None
-    for listed in _reader(config).destination(prefix).list_objects(key[:start], "", LAST_KEY):
+    for listed in _reader(config).destination(prefix).list_objects(key[:start], "", BEYOND):
         wanted = fits(listed.key) if fits is not None else listed.key.lower().endswith(SUFFIX)
         if wanted and not listed.key.endswith("/"):
             yield FoundArchive(Location("s3", bucket, listed.key), listed.size)

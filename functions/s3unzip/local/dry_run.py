@@ -9,6 +9,7 @@ from msgspec import Struct
 from s3unzip.explanations import describe
 from s3unzip.model import OnConflict, PlannedMember
 from s3unzip.objects.existing import find_unchanged
+from s3unzip.objects.pages import BEYOND, list_pages
 from s3unzip.objects.stored import check_form
 from s3unzip.planning.keys import marker_key, parse_template
 from s3unzip.planning.reading import read_archive
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from s3unzip.planning.reading import Reading
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import ListedObject
-
-LAST = "\U0010ffff" * 4  # after any key that people give
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -91,9 +90,8 @@ def _compare(
 ) -> tuple[list[ListedObject], Collection[int]]:
     """Return what is below `prefix`, and the indexes of members that are there unchanged."""
     destination = context.stores.destination(request.destination)
-    listed = calls.run(
-        "list", lambda: list(destination.list_objects(prefix, prefix, prefix + LAST))
-    )
+    pages = list_pages(destination, prefix, prefix, prefix + BEYOND, calls)
+    listed = [one for page in pages for one in page]
     there = {one.key for one in listed}
     present = [row for row in rows if row.key in there]
     at_once = context.tuning.puts_in_flight

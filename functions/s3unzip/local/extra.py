@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Location, Verdict
+from s3unzip.objects.pages import BEYOND, PAGE, list_pages
 from s3unzip.planning.keys import marker_key, parse_template
 from s3unzip.reporting.nested import every_outcome
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.home import known_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from s3unzip.context import Context
     from s3unzip.model import Report, Request, Run
-    from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination, ListedObject, Stores
+    from s3unzip.stores.ports import ListedObject, Stores
 
 OPTION = "--delete-extra"
-PAGE = 1_000  # keys of one LIST or DeleteObjects
-BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 
 
 def check_extra(request: Request, home: Location, stores: Stores) -> None:
@@ -80,7 +77,9 @@ def clear_extra(
     run = records.read_run()
     members = _member_keys(run, report, records)
     destination = context.stores.destination(run.destination)
-    found = [one for one in _list(destination, run.key_prefix, calls) if one.key not in members]
+    first = run.key_prefix
+    pages = list_pages(destination, first, first, first + BEYOND, calls)
+    found = [one for page in pages for one in page if one.key not in members]
     if found and confirm(found):
         for start in range(0, len(found), PAGE):
             keys = [one.key for one in found[start : start + PAGE]]
@@ -154,18 +153,3 @@ def _member_keys(run: Run, report: Report, records: RunRecords) -> set[str]:
     if len(keys) != report.extracted + report.unchanged:
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
     return keys | {marker_key(run.key_prefix)} if run.options.marker else keys
-
-
-def _list(destination: Destination, prefix: str, calls: Calls) -> Iterator[ListedObject]:
-    """Yield what is below `prefix`; each page is a call of its own, so it is retried alone."""
-
-    def read_page(first: str) -> list[ListedObject]:
-        return list(islice(destination.list_objects(prefix, first, prefix + BEYOND), PAGE))
-
-    first = prefix
-    while True:
-        page = calls.run("list", partial(read_page, first))
-        yield from page
-        if len(page) < PAGE:
-            return
-        first = page[-1].key + "\0"  # the smallest key after it

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from operator import attrgetter, eq
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import S3UnzipError
+from s3unzip.objects.pages import BEYOND, list_pages
 from s3unzip.verification.results import Difference, Kind, Witness
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Destination, ListedObject
     from s3unzip.verification.findings import Expected, Findings
 
-PAGE = 1_000  # keys of one LIST response
 LISTS = 16  # ranges of keys that are listed concurrently
 _KEY = attrgetter("key")
-BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 
 
 class Suspects(NamedTuple):
@@ -75,8 +73,8 @@ def compare_listing(
 
     def compare(place: int) -> Suspects:
         members, first, stop = ranges[place]
-        pages = _list_pages(destination, ranges.prefix, first, stop, calls)
-        return _merge(members, pages, written, found)
+        pages = list_pages(destination, ranges.prefix, first, stop, calls)
+        return _merge(members, stop, pages, written, found)
 
     with ThreadPoolExecutor(LISTS, thread_name_prefix="list") as pool:
         try:
@@ -98,37 +96,21 @@ def size_difference(member: Expected, size: int | None) -> Difference:
     return Difference(member.key, Kind.SIZE, f"{member.size} bytes", f"{size} bytes")
 
 
-def _list_pages(
-    destination: Destination, prefix: str, first: str, stop: str, calls: Calls
-) -> Iterator[list[ListedObject]]:
-    """Yield the objects from `first` to before `stop` by pages; each page is a separate call."""
-
-    def read_page(begin: str) -> list[ListedObject]:
-        return list(itertools.islice(destination.list_objects(prefix, begin, stop), PAGE))
-
-    while True:
-        page = calls.paced("list", partial(read_page, first))
-        is_last = len(page) < PAGE
-        while page and page[-1].key >= stop:
-            del page[-1]
-            is_last = True
-        if page:
-            yield page
-        if is_last:
-            return
-        first = page[-1].key + "\0"  # the smallest key after it
-
-
 def _merge(
     members: Sequence[Expected],
+    stop_key: str,
     pages: Iterator[list[ListedObject]],
     written: WrittenObjects,
     found: Findings,
 ) -> Suspects:
-    """Compare members and objects by the listing; return those that need more requests."""
+    """Compare the members before `stop_key` with the listing; return what needs more requests."""
     suspects = Suspects([], [])
     start = 0
     for page in pages:
+        if page[-1].key == stop_key:  # the first of the next range
+            del page[-1]
+        if not page:
+            break
         stop = bisect_right(members, page[-1].key, start, key=_KEY)
         _merge_page(members[start:stop], page, written, suspects, found)
         start = stop
