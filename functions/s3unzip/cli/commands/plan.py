@@ -21,10 +21,10 @@ from s3unzip.model import Options, Request
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import Capacity, RunDefaults
     from s3unzip.context import Context
     from s3unzip.forecast import Forecast, Workload
     from s3unzip.model import Location
+    from s3unzip.operate.backlog.submitting import Environment
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
 
@@ -91,7 +91,7 @@ class _Site(NamedTuple):
 
 
 def _choose_site(
-    deployed: _Deployed | None, dest: str | None, on: str | None, power: Power
+    deployed: Environment | None, dest: str | None, on: str | None, power: Power
 ) -> _Site:
     if deployed is None:
         on = on or "local"
@@ -109,21 +109,13 @@ def _choose_site(
     )
 
 
-class _Deployed(NamedTuple):
-    """What an environment says of its runs."""
-
-    orders: RunDefaults
-    scale: Capacity
-
-
-def _deployed(env: str, on: str | None, config: StoreConfig) -> _Deployed:
-    from s3unzip.aws_lambda.environment import read_orders, read_scale
+def _deployed(env: str, on: str | None, config: StoreConfig) -> Environment:
     from s3unzip.cli.runs import open_deployed
+    from s3unzip.operate.backlog.submitting import Environment
 
     if on not in {None, "aws"}:
         raise UsageError(f"--env {env} is on aws, not on {on}")
-    variables = open_deployed(env, config).planner_variables()
-    return _Deployed(read_orders(variables), read_scale(variables))
+    return Environment.read(open_deployed(env, config))
 
 
 def _workload(request: Request, context: Context) -> Workload:
