@@ -92,12 +92,19 @@ def _is_there(location: Location, pin: Pin) -> bool:
 
 
 def _place(here: Path, there: Path) -> None:
-    """Let `there` be the file too, or a copy of it."""
+    """Let `there` be the file too, or a copy of it.
+
+    Raises:
+        ConflictError: another file is at `there`.
+    """
+    if os.path.lexists(there):
+        if not filecmp.cmp(here, there, shallow=False):
+            raise ConflictError(f"{there}: exists already; it is not overwritten")
+        return
     try:
         os.link(here, there)
-    except FileExistsError:
-        if not filecmp.cmp(here, there, shallow=False):
-            raise ConflictError(f"{there}: exists already; it is not overwritten") from None
+    except FileExistsError:  # it came just now
+        _place(here, there)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
@@ -105,15 +112,7 @@ def _place(here: Path, there: Path) -> None:
 
 
 def _copy(here: Path, there: Path) -> None:
-    """Copy the file whole or not at all, with its times and mode.
-
-    Raises:
-        ConflictError: another file is at `there`.
-    """
-    if there.exists():
-        if not filecmp.cmp(here, there, shallow=False):
-            raise ConflictError(f"{there}: exists already; it is not overwritten")
-        return
+    """Copy the file whole or not at all, with its times and mode."""
     new = there.with_name(OWN + uuid.uuid4().hex[:16])
     try:
         shutil.copy2(here, new)

@@ -47,12 +47,10 @@ def is_odd(key: str) -> bool:
 
 
 def get_range(
-    client: S3Client, bucket: str, key: str, span: str, pin: Pin | None = None
+    client: S3Client, bucket: str, key: str, span: str, pin: Pin
 ) -> GetObjectOutputTypeDef:
     """Return the answer to one ranged GET; `span` as in ``bytes=0-9``."""
     request: GetObjectRequestTypeDef = {"Bucket": bucket, "Key": key, "Range": span}
-    if pin is None:
-        return client.get_object(**request)
     date = date_of(pin)
     if date is not None:
         request["IfUnmodifiedSince"] = date
