@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Progress
     from s3unzip.runs.records import RunRecords
-    from s3unzip.runs.written import WrittenObjects
     from s3unzip.verification.results import Judged, Verification
-    from s3unzip.zipformat import Policy
 
 
 def verify(  # noqa: PLR0913 - options of a public function
@@ -86,26 +84,17 @@ def verify(  # noqa: PLR0913 - options of a public function
         parse_source(os.fspath(source)), parse_destination(os.fspath(destination)), options
     )
     effort = Effort(at_once, max_listed, deep=deep)
-    policy = make_policy(options, password, request.destination)
-    context = _open(stores or StoreConfig(), policy, at_once, progress)
-    written = None
-    if not deep:
-        written = _read_written(request, stores or StoreConfig(), context, records)
+    config = stores or StoreConfig()
+    context = Context(
+        stores=open_stores(replace(config, connections=max(config.connections, at_once))),
+        clock=LocalClock(),
+        policy=make_policy(options, password, request.destination),
+        progress=progress,
+    )
+    if deep:
+        written = None
+    elif records is None:
+        written = read_local_records(config.work, request, context.stores)
+    else:
+        written = read_written(records, request.destination)
     return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
-
-
-def _open(stores: StoreConfig, policy: Policy, at_once: int, progress: Progress | None) -> Context:
-    enough = replace(stores, connections=max(stores.connections, at_once))
-    clock = LocalClock()
-    return Context(stores=open_stores(enough), clock=clock, policy=policy, progress=progress)
-
-
-def _read_written(
-    request: Request,
-    stores: StoreConfig,
-    context: Context,
-    records: Iterable[RunRecords] | None,
-) -> WrittenObjects:
-    if records is None:
-        return read_local_records(stores.work, request, context.stores)
-    return read_written(records, request.destination)
