@@ -10,10 +10,10 @@ import typer
 
 from s3unzip import run_files
 from s3unzip.cli.commands.rerun import (
-    LocalRerun,
     is_completed,
     read_summary,
     recall_options,
+    rerun_here,
 )
 from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.connections import Connection
@@ -137,8 +137,7 @@ def redrive_run(
                 f"redriven: s3unzip watch {name}{deployed.found_by}", Redriven(name, env), json=json
             )
         return 0
-    make = LocalRerun(context, connection, power, password)
-    return make.go(run, redrive, json=json)
+    return rerun_here(run, redrive, context, connection, power, password, json=json)
 
 
 def retry_run(
@@ -170,8 +169,7 @@ def retry_run(
             )
             _tell_or_print(words, Retried(name, env, tasks), json=json)
         return 0
-    make = LocalRerun(context, connection, power, password)
-    return make.go(run, retry_failed, json=json)
+    return rerun_here(run, retry_failed, context, connection, power, password, json=json)
 
 
 def abort_run(

@@ -27,57 +27,58 @@ if TYPE_CHECKING:
     from s3unzip.model import Connections, Report, Run
 
 
-class LocalRerun:
-    """Does a run's work again, or what is left of it, with the options of this command."""
+def rerun_here(
+    run: str,
+    act: Callable[..., Report],
+    context: typer.Context,
+    connection: RunConnection,
+    power: Power,
+    password: Password,
+    *,
+    json: bool,
+) -> int:
+    """Do what is left of a run of this machine, print its report; return the exit code.
 
-    def __init__(
-        self,
-        context: typer.Context,
-        connection: RunConnection,
-        power: Power,
-        password: Password,
-    ) -> None:
-        self._context = context
-        self._connection = connection
-        self._processes = power.processes
-        self._tuning = power.tuning(power.processes)
-        self._password = password.read()
+    Args:
+        run: its id, the beginning of one, or latest.
+        act: `local.runner.redrive` or `retry_failed`.
+        context: says which options are typed.
+        connection: how stores are reached; what is not typed is as it was when the run began.
+        power: of this machine.
+        password: of encrypted members.
+        json: whether to print the report as JSON, too.
+    """
+    from s3unzip.api.options import make_policy
+    from s3unzip.cli.runs import open_runs
+    from s3unzip.cli.terminal.output import print_report
+    from s3unzip.cli.terminal.progress import RunDisplay
+    from s3unzip.local.contexts import record_of
+    from s3unzip.local.machine import Machine, Setup
+    from s3unzip.stores.factory import check_reachable
 
-    def go(self, name: str, act: Callable[..., Report], *, json: bool) -> int:
-        """Find the run, act, print the report; return the exit code."""
-        from s3unzip.api.options import make_policy
-        from s3unzip.cli.runs import open_runs
-        from s3unzip.cli.terminal.output import print_report
-        from s3unzip.cli.terminal.progress import RunDisplay
-        from s3unzip.local.contexts import record_of
-        from s3unzip.local.machine import Machine, Setup
-        from s3unzip.stores.factory import check_reachable
-
-        runs = open_runs(None, self._connection.config())
-        name = runs.find(name)
-        summary = read_summary(name, runs)
-        options = summary.run.options
-        if options.password_ref is not None and self._password is None:
-            raise UsageError(f"{summary.run.id} was started with a password: give --password-file")
-        if is_completed(summary.run.id, runs, json=json):
-            return 0
-        run = summary.run
-        _refuse_pipe(run, runs)
-        policy = make_policy(options, self._password, run.destination)
-        display = RunDisplay()
-        connection = recall_options(self._connection, self._context, name, runs)
-        with connection.opened(run.source) as stores:
-            check_reachable(stores, run.source, run.destination)
-            setup = Setup(stores, policy, self._tuning, self._processes)
-            with Machine(setup, run.source, run.destination, display) as machine, display:
-                machine.lock(run.id, record_of(stores))
-                report = act(summary, machine.context, machine.make_pool, display.planned)
-        if json:
-            print_json(report)
-        print_report(
-            report, rates=False, connections=record_of(stores)
-        )  # it was not at work all the time since its start
-        return report.verdict.exit_code
+    tuning, secret = power.tuning(power.processes), password.read()
+    runs = open_runs(None, connection.config())
+    name = runs.find(run)
+    summary = read_summary(name, runs)
+    planned = summary.run
+    if planned.options.password_ref is not None and secret is None:
+        raise UsageError(f"{name} was started with a password: give --password-file")
+    if is_completed(name, runs, json=json):
+        return 0
+    _refuse_pipe(planned, runs)
+    policy = make_policy(planned.options, secret, planned.destination)
+    display = RunDisplay()
+    with recall_options(connection, context, name, runs).opened(planned.source) as stores:
+        check_reachable(stores, planned.source, planned.destination)
+        setup = Setup(stores, policy, tuning, power.processes)
+        with Machine(setup, planned.source, planned.destination, display) as machine, display:
+            machine.lock(name, record_of(stores))
+            report = act(summary, machine.context, machine.make_pool, display.planned)
+    if json:
+        print_json(report)
+    # No rates: it was not at work all the time since its start.
+    print_report(report, rates=False, connections=record_of(stores))
+    return report.verdict.exit_code
 
 
 def _refuse_pipe(run: Run, runs: Runs) -> None:
