@@ -83,6 +83,18 @@ class ObjectRecords:
     def _lines(self, name: str, kind: type[T]) -> Iterator[T]:
         return read_lines(self._store.stream(name), kind)
 
+    def _lines_if_any(self, name: str, kind: type[T]) -> Iterator[T]:
+        try:
+            yield from self._lines(name, kind)
+        except NotFoundError:
+            return
+
+    def _find_bytes(self, name: str) -> bytes | None:
+        try:
+            return self._store.read(name)
+        except NotFoundError:
+            return None
+
     @staticmethod
     def _read_all(names: Collection[str], read: Callable[[str], T]) -> list[T]:
         """Return what `read` returns of each name, several at once."""

@@ -127,10 +127,7 @@ class PlanRecords(ObjectRecords):
 
     def scans(self) -> Iterator[ScanTask]:
         """Yield the scans of the plan; none where it lists no scan."""
-        try:
-            yield from self._lines(run_files.SCAN, ScanTask)
-        except NotFoundError:
-            return
+        return self._lines_if_any(run_files.SCAN, ScanTask)
 
     def write_scans(self, scans: Iterable[ScanTask]) -> None:
         """Write the scans of the plan."""
@@ -138,10 +135,7 @@ class PlanRecords(ObjectRecords):
 
     def folders(self) -> Iterator[str]:
         """Yield the keys of the archive's folders; none if the destination has no folders."""
-        try:
-            yield from self._lines(run_files.FOLDERS, str)
-        except NotFoundError:
-            return
+        return self._lines_if_any(run_files.FOLDERS, str)
 
     def write_folders(self, keys: Iterable[str]) -> None:
         """Write the keys of the archive's folders."""
@@ -198,11 +192,8 @@ class PlanRecords(ObjectRecords):
         """Return the segment that a scan found, None where it joins the one before it."""
         from s3unzip.deflate import ScannedSegment  # noqa: PLC0415 - few runs have one
 
-        try:
-            data = self._store.read(run_files.scanned_segment(member, part))
-        except NotFoundError:
-            return None
-        return _parse(ScannedSegment.from_bytes, data)
+        data = self._find_bytes(run_files.scanned_segment(member, part))
+        return None if data is None else _parse(ScannedSegment.from_bytes, data)
 
     def write_scanned(self, member: int, part: int, segment: ScannedSegment) -> None:
         """Write the segment that a scan found."""

@@ -38,7 +38,7 @@ class TaskRecords(ObjectRecords):
 
     def find_outcomes(self, task: str) -> TaskOutcomes | None:
         """Return what is on record of `task`, None: nothing yet."""
-        return _parse_outcomes(self._find_outcomes(task))
+        return _parse_outcomes(self._find_bytes(run_files.outcomes(task)))
 
     def write_outcomes(
         self, make: Callable[[Requests], TaskReport], outcomes: Sequence[Outcome]
@@ -61,8 +61,8 @@ class TaskRecords(ObjectRecords):
         known = set(self._store.names(run_files.OUTCOMES))
 
         def find(task: Task) -> tuple[Task, bytes | None]:
-            known_here = run_files.outcomes(task.id) in known
-            return task, self._find_outcomes(task.id) if known_here else None
+            name = run_files.outcomes(task.id)
+            return task, self._find_bytes(name) if name in known else None
 
         # As bytes: the outcomes of tasks that wait for their turn need less memory so.
         for task, data in map_ahead(find, tasks, rates.OUTCOMES_AT_ONCE):
@@ -143,12 +143,6 @@ class TaskRecords(ObjectRecords):
             yield from (decode(line, Outcome) for line in lines)
         except NotFoundError:
             return
-
-    def _find_outcomes(self, task: str) -> bytes | None:
-        try:
-            return self._store.read(run_files.outcomes(task))
-        except NotFoundError:
-            return None
 
     def _write_outcomes(self, task: str, report: TaskReport, outcomes: Iterable[Outcome]) -> None:
         def values() -> Iterator[object]:
