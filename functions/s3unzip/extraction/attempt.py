@@ -36,14 +36,12 @@ class TaskAttempt(Step):
         self._resumed = 0  # outcomes of these attempts
         self._late = 0
         self._shown = 0  # outcomes that the progress display knows
-        self._shown_read = 0
         self.bytes_copied = 0  # of the archive, inside the store
-        self._shown_copied = 0
         # `PlannedMember.work` of the members with an outcome: threads may append at once to a list,
         # but not add to a number.
         self._works: list[int] = []
         self._passed = 0  # bytes of the one large member that is being done
-        self._shown_done = 0
+        self._shown_bytes: Counter[str] = Counter()
         self._next_update = 0.0
 
     def extracted(
@@ -115,14 +113,15 @@ class TaskAttempt(Step):
         if self.task.parts > 1:
             new = []  # settling gives the member its outcome
         counts: Counter[str] = Counter(outcome.status.value for outcome in new)
-        done = sum(self._works) + self._passed
-        counts["bytes_done"] = done - self._shown_done
-        self._shown_done = done
         counts["bytes_written"] = sum(o.size for o in new if o.status is Status.EXTRACTED)
-        counts["bytes_read"] = self.bytes_read - self._shown_read
-        self._shown_read = self.bytes_read
-        counts["bytes_copied"] = self.bytes_copied - self._shown_copied
-        self._shown_copied = self.bytes_copied
+        sums = Counter(
+            bytes_done=sum(self._works) + self._passed,
+            bytes_read=self.bytes_read,
+            bytes_copied=self.bytes_copied,
+        )
+        counts.update(sums)
+        counts.subtract(self._shown_bytes)
+        self._shown_bytes = sums
         progress.finished(counts)
         failed = [outcome for outcome in new if outcome.status is Status.FAILED]
         if failed:
