@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +10,7 @@ import msgspec
 
 from s3unzip.errors import UsageError
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
+from s3unzip.stores.clock import LocalClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class LambdaClock:
+class LambdaClock(LocalClock):
     """Real time, and the remaining time of one invocation.
 
     `end` is when the child workflow that called the function ends, in Unix seconds: a second
@@ -28,21 +28,14 @@ class LambdaClock:
     """
 
     def __init__(self, invocation: LambdaContext, end: float = math.inf) -> None:
+        super().__init__()
         self._invocation = invocation
         self._end = end
-
-    def now(self) -> float:
-        """Return Unix seconds."""
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
 
     def remaining(self) -> float:
         """Return the seconds until Lambda or the child workflow ends this invocation."""
         left = self._invocation.get_remaining_time_in_millis() / 1_000
-        return min(left, self._end - time.time())
+        return min(left, self._end - self.now())
 
 
 def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from s3unzip import rates
 from s3unzip.objects.upload_registry import abort_probes
 from s3unzip.reporting.page import Phase, SizeTable, TaskTable, collect, render_page
 from s3unzip.runs.records import RunRecords
@@ -82,6 +83,7 @@ def price_run(report: Report, columns: Columns, context: Context) -> Cost | None
     if report.source.scheme != "s3":  # what is read of a file or a web server is not billed
         requests = replace(requests, get=0)
     seconds = [*columns.tasks.seconds, *(scan.seconds for scan in columns.scans)]
+    transitions = rates.TRANSITIONS_SPLIT if columns.scans else rates.TRANSITIONS
     usage = Usage(
         members=report.extracted,
         requests=requests,
@@ -89,15 +91,9 @@ def price_run(report: Report, columns: Columns, context: Context) -> Cost | None
         lambda_seconds=sum(seconds) + report.plan_seconds,
         children=0 if platform.direct else len(seconds),
         express_seconds=0.0 if platform.direct else express_seconds(seconds),
-        transitions=0 if platform.direct else _transitions(columns),
+        transitions=0 if platform.direct else transitions,
     )
     return price(usage, platform.storing(report.options.objects))
-
-
-def _transitions(columns: Columns) -> int:
-    from s3unzip import rates  # noqa: PLC0415 - if paid
-
-    return rates.TRANSITIONS_SPLIT if columns.scans else rates.TRANSITIONS
 
 
 def _steps(summary: PlanSummary, columns: Columns) -> Sequence[Phase]:

@@ -26,7 +26,7 @@ from s3unzip.planning.keys import parse_template
 from s3unzip.run_files import CLAIMS, run_of_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from mypy_boto3_s3 import S3Client
 
@@ -147,12 +147,9 @@ class Canary:
         """
         s3, where, run = self._s3, self._archive, self._run
         count = remove_versions(s3, where.bucket, where.key)
-        rule = self._deployment.orders.after_success
-        moved = (
-            rule.below(self._token + self._deployment.orders.trigger.suffix).target
-            if rule is not None
-            else None
-        )
+        orders = self._deployment.orders
+        rule = orders.after_success
+        moved = None if rule is None else rule.below(self._token + orders.trigger.suffix).target
         if moved is not None:
             count += remove_versions(s3, moved.bucket, moved.key)
         target = self._request.destination.bucket
@@ -165,7 +162,7 @@ class Canary:
         count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
         for prefix in recent_prefixes(time.time()):
             claims = f"{work.key}runs/{CLAIMS}/{prefix}"
-            count += remove_versions(s3, work.bucket, claims, _is_claim_of(run))
+            count += remove_versions(s3, work.bucket, claims, lambda key: run_of_entry(key) == run)
         return Answer.ok(f"{count} objects deleted, nothing is left")
 
     def left_behind(self, error: S3UnzipError) -> Answer:
@@ -251,7 +248,3 @@ class Canary:
         body = ask("s3:GetObject", get)
         is_gzip = self._request.options.as_gzip is not None and body.startswith(b"\x1f\x8b")
         return gzip.decompress(body) if is_gzip else body
-
-
-def _is_claim_of(run: str) -> Callable[[str], bool]:
-    return lambda key: run_of_entry(key) == run
