@@ -29,7 +29,7 @@ from s3unzip.model import Location
 from s3unzip.stores.folder.descriptors import Directories
 from s3unzip.stores.folder.destination import FolderDestination
 from s3unzip.stores.folder.files import OWN
-from s3unzip.stores.folder.placing import Folder, write_file, write_place
+from s3unzip.stores.folder.placing import Folder, write_file
 from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
 from s3unzip.stores.ports import ListedObject, ObjectFacts, Upload
@@ -222,7 +222,8 @@ def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path) -> None:
         (folder / "a").symlink_to(outside)
         yield b"last"
 
-    write_file(Folder(str(folder)), f"{folder}/a/f", pieces())
+    whole = Folder(str(folder))
+    write_file(whole, whole.place(f"{folder}/a/f"), pieces())
     assert not list(outside.iterdir())
     assert (folder / "aside/f").read_bytes() == b"first last"
 
@@ -289,11 +290,12 @@ def test_a_killed_writer_leaves_nothing(tmp_path: Path) -> None:
     """A file that is being written has no name."""
     script = f"""
 import os
-from s3unzip.stores.folder.placing import Folder, write_file, write_place
+from s3unzip.stores.folder.placing import Folder, write_file
 def pieces():
     yield b"half"
     os._exit(9)
-write_file(Folder({str(tmp_path)!r}), {f"{tmp_path}/a/b"!r}, pieces())
+folder = Folder({str(tmp_path)!r})
+write_file(folder, folder.place({f"{tmp_path}/a/b"!r}), pieces())
 """
     done = subprocess.run([sys.executable, "-c", script], check=False)
     assert done.returncode == 9
@@ -383,8 +385,9 @@ def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
     """Everybody may read and write what no umask forbids, and nobody may execute it."""
     before = os.umask(0)
     try:
-        write_file(Folder(str(tmp_path)), f"{tmp_path}/open", [b"1"])
-        write_file(Folder(str(tmp_path), private=True), f"{tmp_path}/closed", [b"1"])
+        for name, private in (("open", False), ("closed", True)):
+            folder = Folder(str(tmp_path), private=private)
+            write_file(folder, folder.place(f"{tmp_path}/{name}"), [b"1"])
     finally:
         os.umask(before)
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("open", "closed")]
@@ -405,16 +408,17 @@ def test_a_file_system_without_unnamed_files(
     monkeypatch.setattr(os, "open", refuse)
     folder = Folder(str(tmp_path))
     for _ in range(2):
-        write_file(folder, f"{tmp_path}/a", [b"12", b"3"])
+        write_file(folder, folder.place(f"{tmp_path}/a"), [b"12", b"3"])
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"123"
+    folder = Folder(str(tmp_path))
     with pytest.raises(AccessDeniedError):
-        write_file(Folder(str(tmp_path)), f"{tmp_path}/b", [b"1"])
+        write_file(folder, folder.place(f"{tmp_path}/b"), [b"1"])
 
 
 def test_an_own_file_is_written_again(tmp_path: Path) -> None:
     """Without a condition the new content replaces the old."""
     folder = Folder(str(tmp_path))
     for content in (b"old", b"new"):
-        write_place(folder, folder.own_place("record"), [content])
+        write_file(folder, folder.own_place("record"), [content])
     assert (tmp_path / f"{OWN}record").read_bytes() == b"new"

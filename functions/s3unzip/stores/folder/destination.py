@@ -21,7 +21,7 @@ from s3unzip.model import Part, decode, encode
 from s3unzip.stores.folder.files import OWN, rename, restore, write_at
 from s3unzip.stores.folder.listing import list_files, own_names
 from s3unzip.stores.folder.os_errors import translate_error
-from s3unzip.stores.folder.placing import Folder, write_file, write_place
+from s3unzip.stores.folder.placing import Folder, write_file
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class FolderDestination:
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one file whole, with its time and mode."""
-        write_file(self._folder, key, (body,), facts.metadata, if_absent=if_absent)
+        place = self._folder.place(key)
+        write_file(self._folder, place, (body,), facts.metadata, if_absent=if_absent)
 
     def make_folder(self, key: str) -> None:
         """Create a folder, and those above it, if they are missing.
@@ -113,8 +114,8 @@ class FolderDestination:
         try:
             self._folder.directory(target.folder, create=True)
             # The note first: with it the upload is found and dropped.
-            write_place(self._folder, note, (encode(UploadNote(key, facts)),))
-            write_place(self._folder, place, (), if_absent=True)
+            write_file(self._folder, note, (encode(UploadNote(key, facts)),))
+            write_file(self._folder, place, (), if_absent=True)
         except OSError as error:
             raise translate_error(error, target.path) from error
         return upload_id

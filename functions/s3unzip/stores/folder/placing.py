@@ -143,7 +143,7 @@ class Folder:
 
 def write_file(
     folder: Folder,
-    key: str,
+    place: Place,
     pieces: Iterable[Buffer],
     metadata: Mapping[str, str] | None = None,
     *,
@@ -156,18 +156,6 @@ def write_file(
         StoreFullError: no space is left.
         ServiceFaultError: somebody deleted its folder meanwhile.
     """
-    return write_place(folder, folder.place(key), pieces, metadata, if_absent=if_absent)
-
-
-def write_place(
-    folder: Folder,
-    place: Place,
-    pieces: Iterable[Buffer],
-    metadata: Mapping[str, str] | None = None,
-    *,
-    if_absent: bool = False,
-) -> int:
-    """Write a file as `write_file` does; its name may be one of ours."""
     try:
         directory = folder.directory(place.folder, create=True)
         new = folder.new_file(directory)

@@ -33,7 +33,7 @@ class FolderRunStore:
             StorageError: the file cannot be written.
         """
         try:
-            return write_file(self._folder, self._key(name), pieces)
+            return write_file(self._folder, self._folder.place(self._key(name)), pieces)
         except AccessDeniedError as denied:
             raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from denied
 
