@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
@@ -35,14 +34,6 @@ PURPOSES = {
 READERS = ("plan", "planner", "extract")  # of encrypted members; the others need no password
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
-    """A function's role and its log group, made before the function."""
-
-    role: iam.Role
-    log_group: logs.LogGroup
-
-
 class Functions(Construct):
     """The functions by name: plan, planner, link, extract, report."""
 
@@ -69,7 +60,7 @@ class Functions(Construct):
 
     def _function(self, name: str, rights: list[iam.PolicyStatement]) -> lambda_.Function:
         section: FunctionSection = getattr(self._environment.functions, name)
-        made = self._role(name, rights)
+        role, log_group = self._role(name, rights)
         function = lambda_.Function(
             self,
             name.capitalize(),
@@ -82,8 +73,8 @@ class Functions(Construct):
             timeout=cdk.Duration.seconds(section.timeout),
             reserved_concurrent_executions=section.reserved_concurrency,
             environment=self._variables | self._secrets(name),
-            role=made.role,
-            log_group=made.log_group,
+            role=role,
+            log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
             # Without this level, Lambda's JSON logging drops lines below INFO, even if Powertools
             # logs them.
@@ -104,7 +95,8 @@ class Functions(Construct):
         secret = self._environment.password_secret
         return {Variable.PASSWORD_SECRET: secret} if secret and name in READERS else {}
 
-    def _role(self, name: str, rights: list[iam.PolicyStatement]) -> Role:
+    def _role(self, name: str, rights: list[iam.PolicyStatement]) -> tuple[iam.Role, logs.LogGroup]:
+        """Return a function's role and its log group, made before the function."""
         log_group = logs.LogGroup(
             self,
             f"{name.capitalize()}Logs",
@@ -125,7 +117,7 @@ class Functions(Construct):
                 resources=[log_group.log_group_arn],
             )
         )
-        return Role(role, log_group)
+        return role, log_group
 
 
 def _allow_secret(secret: str) -> iam.PolicyStatement:
