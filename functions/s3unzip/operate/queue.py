@@ -10,7 +10,7 @@ import random
 import time
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Location
 
+VISIBLE: Final = "ApproximateNumberOfMessages"
+IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
 MAX_BATCH = 10  # messages of one SendMessageBatch
 ATTEMPTS = 8
 LONGEST_WAIT = 10.0  # seconds
@@ -65,6 +67,13 @@ def send_events(
         _send(client, queue, entries, sleep)
         count += len(some)
     return count
+
+
+def read_depth(client: SQSClient, queue: str) -> tuple[int, int]:
+    """Return how many messages of a queue wait, and how many are in flight."""
+    answer = client.get_queue_attributes(QueueUrl=queue, AttributeNames=[VISIBLE, IN_FLIGHT])
+    told = answer["Attributes"]
+    return int(told.get(VISIBLE, "0")), int(told.get(IN_FLIGHT, "0"))
 
 
 def _entry(number: int, event: ArchiveEvent, sender: str) -> SendMessageBatchRequestEntryTypeDef:

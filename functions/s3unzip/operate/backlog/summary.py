@@ -17,6 +17,7 @@ from s3unzip.model import Location, Verdict
 from s3unzip.operate.backlog.look import Looker
 from s3unzip.operate.backlog.submitting import Environment, open_records
 from s3unzip.operate.backlog.values import BacklogProblem, BacklogReport, Ends, Sums
+from s3unzip.operate.queue import read_depth
 from s3unzip.operate.runs import RUNNING
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ MAX_CHECKED = 1_000  # archives without a report that are asked for one by one
 REPLACED, GONE, LOST = "REPLACED", "GONE", "LOST"
 CHANGED = Verdict.SOURCE_CHANGED.exit_code  # also of an archive that is gone
 NOT_ENDED = 1  # exit code while something is left to wait for, and of a lost archive
-VISIBLE, IN_FLIGHT = "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"
 
 
 class Summary:
@@ -151,12 +151,10 @@ class _Active(NamedTuple):
         """Read the queue first: what leaves it meanwhile is in the ledger."""
         client, url = runs.client("sqs"), runs.outputs["QueueUrl"]
         with asking("sqs:GetQueueAttributes"):
-            names = [VISIBLE, IN_FLIGHT]
-            told = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+            depth = read_depth(client, url)
         ledger = read_ledger(runs.stores.run_store(FOLDER))
         held = ledger.held.keys() | ledger.begun.keys()
-        idle = not any(int(told.get(name, "0")) for name in names)
-        return cls(ledger.waiting.keys(), held, idle)
+        return cls(ledger.waiting.keys(), held, not any(depth))
 
 
 class _Gathered:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from s3unzip.operate.doctor.asking import ask
 from s3unzip.operate.doctor.buckets import bucket_of
 from s3unzip.operate.doctor.deployment import QUEUE, RULE
 from s3unzip.operate.doctor.results import Answer
+from s3unzip.operate.queue import read_depth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,12 +17,8 @@ if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_sqs import SQSClient
 
     from s3unzip.operate.doctor.deployment import Deployment
-
-VISIBLE: Final = "ApproximateNumberOfMessages"
-IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
 
 
 def check_events(deployment: Deployment) -> Answer:
@@ -107,11 +104,7 @@ def check_dead_letters(deployment: Deployment) -> Answer:
 
 
 def _depth(deployment: Deployment, url: str) -> tuple[int, int]:
-    """Return how many messages of a queue wait, and how many are in flight."""
-    client: SQSClient = deployment.client("sqs")
-    call = partial(client.get_queue_attributes, QueueUrl=url, AttributeNames=[VISIBLE, IN_FLIGHT])
-    attributes = ask("sqs:GetQueueAttributes", call)["Attributes"]
-    return int(attributes.get(VISIBLE, "0")), int(attributes.get(IN_FLIGHT, "0"))
+    return ask("sqs:GetQueueAttributes", partial(read_depth, deployment.client("sqs"), url))
 
 
 def _name(url: str) -> str:
