@@ -71,11 +71,9 @@ class Machine:
         self.context = self._open_context(setup.stores)
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the fork server and release the locks."""
         self._held.close()
 
     def make_pool(self, run: Run) -> WorkerPool:

@@ -90,11 +90,9 @@ class ForkServer:
         self._begin()
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the server."""
         self.close()
 
     def start(self, target: Callable[[Connection], None]) -> Child:

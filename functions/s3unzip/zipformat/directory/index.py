@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, compress, islice, pairwise
+from itertools import chain, compress, pairwise
 from typing import TYPE_CHECKING
 
 from s3unzip.finding import Finding
@@ -294,7 +294,5 @@ def finalize_index(
         RejectedError: the index as a whole is broken or has two meanings.
     """
     builder = IndexBuilder(location, policy, key_of)
-    source = iter(headers)
-    while batch := list(islice(source, _BATCH)):
-        builder.add(batch)
+    builder.add(list(headers))
     return builder.finish()
