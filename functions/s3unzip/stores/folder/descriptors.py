@@ -140,7 +140,9 @@ def make_folders(path: Path, mode: int) -> None:
     it that exist are left as they are: `path` may be below ``/tmp`` or a folder that others use.
     """
     if not path.is_dir():
-        for missing in reversed(list(itertools.takewhile(_is_missing, path.parents))):
+        for missing in reversed(
+            list(itertools.takewhile(lambda one: not one.is_dir(), path.parents))
+        ):
             with contextlib.suppress(FileExistsError):
                 missing.mkdir(mode)
         with contextlib.suppress(FileExistsError):
@@ -149,7 +151,3 @@ def make_folders(path: Path, mode: int) -> None:
         found = path.stat()
         if found.st_mode & 0o077 and found.st_uid == os.geteuid():
             path.chmod(PRIVATE)
-
-
-def _is_missing(path: Path) -> bool:
-    return not path.is_dir()

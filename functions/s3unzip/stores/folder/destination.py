@@ -68,7 +68,7 @@ class FolderDestination:
         """
         place = self._folder.place(key)
         try:
-            self._folder.directory(f"{place.folder}/{place.name}".lstrip("/"), create=True)
+            self._folder.directories.open(f"{place.folder}/{place.name}".lstrip("/"), create=True)
         except OSError as error:
             raise self._folder.write_fault(error, place.path) from error
 
@@ -112,7 +112,7 @@ class FolderDestination:
         note = self._folder.own_place(upload_id + NOTE)
         target = self._folder.place(key)
         try:
-            self._folder.directory(target.folder, create=True)
+            self._folder.directories.open(target.folder, create=True)
             # The note first: with it the upload is found and dropped.
             write_file(self._folder, note, (encode(UploadNote(key, facts)),))
             write_file(self._folder, place, (), if_absent=True)
@@ -196,8 +196,8 @@ class FolderDestination:
 
     def _place_upload(self, file: FileIO, place: Place, target: Place, *, if_absent: bool) -> None:
         """Give an upload's file its name, and make sure that it is this file that has it."""
-        source = self._folder.directory("", create=False)
-        directory = self._folder.directory(target.folder, create=True)
+        source = self._folder.directories.open("", create=False)
+        directory = self._folder.directories.open(target.folder, create=True)
         try:
             rename(place.name, source, target.name, directory, if_absent=if_absent)
         except FileExistsError as error:

@@ -72,7 +72,7 @@ def _entries(folder: Folder, path: str) -> Iterator[tuple[str, int | None]]:
 def _scan(folder: Folder, path: str) -> Iterator[os.DirEntry[str]]:
     """Yield what is in a folder; nothing where there is none, or a link is in the way."""
     try:
-        directory = folder.directory(path, create=False)
+        directory = folder.directories.open(path, create=False)
         file = os.open(".", _OPEN, dir_fd=directory.fd)
         try:
             with os.scandir(file) as entries:

@@ -48,7 +48,7 @@ class Folder:
     def __init__(self, root: str, *, private: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
         self._start = root.rstrip("/") + "/"
-        self._directories = Directories(self.root, PRIVATE if private else 0o777)
+        self.directories = Directories(self.root, PRIVATE if private else 0o777)
         self._file_mode = 0o600 if private else 0o666
         self._unnamed = hasattr(os, "O_TMPFILE") and Path(OWN_FILES).is_dir()
 
@@ -71,15 +71,6 @@ class Folder:
         """Return where our own file `name` is: at the top of the folder."""
         return Place("", OWN + name, f"{self._start}{OWN}{name}")
 
-    def directory(self, path: str, *, create: bool) -> Directory:
-        """Return the directory `path`, relative to the folder.
-
-        Raises:
-            StorageError: a symbolic link or a file is in the way.
-            OSError: the system refuses, or the directory does not exist.
-        """
-        return self._directories.open(path, create=create)
-
     def open_file(self, place: Place, flags: int) -> int:
         """Return a descriptor of a regular file that exists; the caller closes it.
 
@@ -87,7 +78,7 @@ class Folder:
             NotFoundError: there is none, or something else.
         """
         try:
-            directory = self.directory(place.folder, create=False)
+            directory = self.directories.open(place.folder, create=False)
             # A FIFO would let the caller wait for a writer.
             file = os.open(place.name, flags | PLAIN | os.O_NONBLOCK, dir_fd=directory.fd)
         except NotADirectoryError as error:
@@ -104,7 +95,7 @@ class Folder:
     def unlink(self, place: Place) -> None:
         """Delete a file or a link; nothing happens if it is gone."""
         try:
-            directory = self.directory(place.folder, create=False)
+            directory = self.directories.open(place.folder, create=False)
             os.unlink(place.name, dir_fd=directory.fd)
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -130,13 +121,13 @@ class Folder:
     def translate_error(self, error: OSError, path: str) -> Exception:
         """Return the error that says what `error` means for `path`."""
         if error.errno == errno.ENOENT:
-            self._directories.forget()
+            self.directories.forget()
         return translate_error(error, path)
 
     def write_fault(self, error: OSError, path: str) -> Exception:
         """Return the same for a write, which makes the folders that it needs."""
         if error.errno == errno.ENOENT:
-            self._directories.forget()
+            self.directories.forget()
             return ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
         return translate_error(error, path)
 
@@ -157,7 +148,7 @@ def write_file(
         ServiceFaultError: somebody deleted its folder meanwhile.
     """
     try:
-        directory = folder.directory(place.folder, create=True)
+        directory = folder.directories.open(place.folder, create=True)
         new = folder.new_file(directory)
         try:
             size = 0
