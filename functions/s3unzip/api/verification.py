@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Progress
     from s3unzip.runs.records import RunRecords
+    from s3unzip.runs.written import WrittenObjects
     from s3unzip.verification.results import Judged, Verification
 
 
@@ -85,16 +86,19 @@ def verify(  # noqa: PLR0913 - options of a public function
     )
     effort = Effort(at_once, max_listed, deep=deep)
     config = stores or StoreConfig()
-    context = Context(
-        stores=open_stores(replace(config, connections=max(config.connections, at_once))),
-        clock=LocalClock(),
-        policy=make_policy(options, password, request.destination),
-        progress=progress,
-    )
-    if deep:
-        written = None
-    elif records is None:
-        written = read_local_records(config.work, request, context.stores)
-    else:
-        written = read_written(records, request.destination)
+    many = open_stores(replace(config, connections=max(config.connections, at_once)))
+    policy = make_policy(options, password, request.destination)
+    context = Context(many, LocalClock(), policy, progress=progress)
+    written = None if deep else _read_written(request, config, context, records)
     return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
+
+
+def _read_written(
+    request: Request,
+    config: StoreConfig,
+    context: Context,
+    records: Iterable[RunRecords] | None,
+) -> WrittenObjects:
+    if records is None:
+        return read_local_records(config.work, request, context.stores)
+    return read_written(records, request.destination)

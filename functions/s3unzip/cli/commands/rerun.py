@@ -61,11 +61,9 @@ def rerun_here(
     name = runs.find(run)
     summary = read_summary(name, runs)
     planned = summary.run
-    if planned.options.password_ref is not None and secret is None:
-        raise UsageError(f"{name} was started with a password: give --password-file")
     if is_completed(name, runs, json=json):
         return 0
-    _refuse_pipe(planned, runs)
+    _check(planned, secret, runs)
     policy = make_policy(planned.options, secret, planned.destination)
     display = RunDisplay()
     with recall_options(connection, context, name, runs).opened(planned.source) as stores:
@@ -81,7 +79,14 @@ def rerun_here(
     return report.verdict.exit_code
 
 
-def _refuse_pipe(run: Run, runs: Runs) -> None:
+def _check(run: Run, secret: bytes | None, runs: Runs) -> None:
+    """Refuse a run whose password or archive is not here any more.
+
+    Raises:
+        UsageError: it needs a password, or its archive came from a pipe.
+    """
+    if run.options.password_ref is not None and secret is None:
+        raise UsageError(f"{run.id} was started with a password: give --password-file")
     if run.source == STANDARD_INPUT:
         connections = runs.records(run.id).find_connections()
         raise UsageError(
