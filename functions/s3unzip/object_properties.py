@@ -143,13 +143,10 @@ def _check_tags(tags: Mapping[str, str]) -> None:
             )
         if key.lower().startswith("aws:"):
             raise UsageError(f"tag {key!r}: keys that begin with aws: belong to AWS")
-        odd = next((one for one in key + value if not _is_tag_character(one)), None)
+        taken = (one for one in key + value if not one.isalnum())
+        odd = next((one for one in taken if one not in TAG_PUNCTUATION), None)
         if odd is not None:
             raise UsageError(
                 f"tag {key!r}: S3 takes no {odd!r} in a tag; it takes letters, digits, spaces and "
                 "+ - = . _ : / @"
             )
-
-
-def _is_tag_character(character: str) -> bool:
-    return character.isalnum() or character in TAG_PUNCTUATION

@@ -125,7 +125,7 @@ class WorkerPool:
         result = PoolResult()
         waiting = Waiting(jobs)
         try:
-            while waiting.wanted or self._busy:
+            while waiting.wanted or any(worker.job is not None for worker in self._workers):
                 self._hand_out(waiting)
                 for worker, message in self._receive(waiting.seconds):
                     self._handle(worker, message, waiting, result)
@@ -156,10 +156,6 @@ class WorkerPool:
         if self._own_server is not None:
             self._own_server.close()
             self._own_server = None
-
-    @property
-    def _busy(self) -> bool:
-        return any(worker.job is not None for worker in self._workers)
 
     def _hand_out(self, waiting: Waiting) -> None:
         idle = [worker for worker in self._workers if worker.job is None]

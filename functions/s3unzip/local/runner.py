@@ -113,7 +113,7 @@ def work_off(
         make_folders(run, records, context)
         _begin("report", context)
         settled = settle(run, context, calls)
-        if _worth_another_pass(settled):
+        if settled.left and settled.report.reason in {None, TASKS_FAILED}:
             settled = _do_redo(summary, context, pool)
     except KeyboardInterrupt as interrupt:
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
@@ -287,7 +287,3 @@ class _SplitMembers:
     def _show(self, phase: str) -> None:
         if self._shown:
             _begin(phase, self._context)
-
-
-def _worth_another_pass(settled: Settled) -> bool:
-    return settled.left > 0 and settled.report.reason in {None, TASKS_FAILED}

@@ -39,7 +39,9 @@ def next_command(
             )
         case Verdict.FAILED if report.source.scheme == "stdin":
             return _again(report, connections)
-        case Verdict.COMPLETED | Verdict.FAILED if _has_rest(report):
+        case Verdict.FAILED:
+            return f"s3unzip redrive {report.run}{where}"
+        case Verdict.COMPLETED if is_left(report):
             return f"s3unzip redrive {report.run}{where}"
         case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:
             return _again(report, connections)
@@ -89,10 +91,6 @@ def _again(report: Report, connections: Connections | None, more: str = "") -> s
     """Return the command that starts the run again; None: it is too long for a person."""
     command = f"{repeat_command(report, connections)} {more}".rstrip()
     return command if len(command) <= MAX_COMMAND else None
-
-
-def _has_rest(report: Report) -> bool:
-    return report.verdict is Verdict.FAILED or is_left(report)
 
 
 def repeat_command(run: Report | Run, connections: Connections | None = None) -> str:

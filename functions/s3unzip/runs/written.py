@@ -15,7 +15,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from s3unzip.model import Location, Outcome
+    from s3unzip.model import Location
     from s3unzip.runs.records import RunRecords
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -124,10 +124,6 @@ def _digest(etag: str) -> bytes:
 def _lines(records: RunRecords) -> Iterator[_Line]:
     """Yield what the run's records say of single objects."""
     for link in records.links():
-        if link.outcome is not None:
-            yield _line_of(link.outcome)
+        if (one := link.outcome) is not None:
+            yield _Line(one.key, one.size, one.crc32, one.etag)
     yield from records.outcome_lines(_Line)
-
-
-def _line_of(outcome: Outcome) -> _Line:
-    return _Line(outcome.key, outcome.size, outcome.crc32, outcome.etag)

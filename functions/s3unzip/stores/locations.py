@@ -73,7 +73,8 @@ def _parse(text: str) -> Location:
     if scheme in {"http", "https"}:
         host, _, path = rest.partition("/")
         if not host or not path:
-            raise UsageError(f"{_without_query(text)}: an address without host or path")
+            shown = text.split("?", 1)[0]  # a presigned address carries a credential there
+            raise UsageError(f"{shown}: an address without host or path")
         return Location(scheme, host, path)
     raise UsageError(f"{text}: {scheme}:// is not known; s3://, http(s):// or a path")
 
@@ -92,7 +93,3 @@ def whole_path(text: str) -> str:
         raise UsageError(
             f"{text}: the current folder is gone; change to another one, or give the whole path"
         ) from None
-
-
-def _without_query(text: str) -> str:
-    return text.split("?", 1)[0]  # a presigned address carries a credential there

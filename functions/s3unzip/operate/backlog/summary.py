@@ -129,14 +129,11 @@ class Summary:
         elif found.archive.run != archive.run:
             words = "it was overwritten after it was listed; the newer version's run is "
             gathered.add_problem(archive, REPLACED, words + found.archive.run)
-        elif self._is_active(archive.run) or self._find_report(archive) is not None:
+        elif self._runs.state(archive.run) == RUNNING or self._find_report(archive) is not None:
             gathered.running += 1  # a report came meanwhile; the next look counts it
         else:
             words = "neither queued, nor running, nor ended: see s3unzip reconcile and doctor"
             gathered.add_problem(archive, LOST, words)
-
-    def _is_active(self, run: str) -> bool:
-        return self._runs.state(run) == RUNNING
 
 
 class _Active(NamedTuple):

@@ -88,7 +88,7 @@ class Session:
         """Return the obstore client that reads `bucket`."""
         with self._lock:
             if bucket not in self._readers:
-                stall = _seconds(self.access.stall_seconds)
+                stall = timedelta(seconds=self.access.stall_seconds)
                 # The whole-request timeout of obstore must not end a long stream.
                 self._readers[bucket] = self._store(
                     bucket, {}, {"read_timeout": stall, "timeout": timedelta(hours=12)}
@@ -112,7 +112,7 @@ class Session:
                     config["server_side_encryption"] = "aws:kms"
                     config["sse_kms_key_id"] = writing.kms_key
                     config["sse_bucket_key_enabled"] = True
-                limit: ClientConfig = {"timeout": _seconds(self.access.put_seconds)}
+                limit: ClientConfig = {"timeout": timedelta(seconds=self.access.put_seconds)}
                 self._writers[bucket, writing] = self._store(bucket, config, limit)
             return self._writers[bucket, writing]
 
@@ -291,7 +291,3 @@ class Session:
                 "AWS_ACCESS_KEY_ID, or read a public archive with --no-sign-request"
             )
         return found
-
-
-def _seconds(seconds: float) -> timedelta:
-    return timedelta(seconds=seconds)
