@@ -90,7 +90,7 @@ class WorkerPool:
         retry_delay: float = FIRST_DELAY,
     ) -> None:
         self._resume = resume_command(run) if run is not None else None
-        self._processes = processes
+        self.processes = processes
         self._target = partial(serve, run=run, make_context=make_context)
         self._progress = progress
         self._processors = available_processors()
@@ -107,11 +107,6 @@ class WorkerPool:
         """The job of each worker: process id to job id, which is empty for an idle worker."""
         workers = [(worker.child.pid, worker.job) for worker in self._workers]
         return {pid: job.id if job else "" for pid, job in workers}
-
-    @property
-    def processes(self) -> int:
-        """The number of workers."""
-        return self._processes
 
     def work(self, jobs: Iterable[Job], follow: Follow = nothing_follows) -> PoolResult:
         """Do `jobs` and what follows them; return when all have ended or were given up.
@@ -159,7 +154,7 @@ class WorkerPool:
 
     def _hand_out(self, waiting: Waiting) -> None:
         idle = [worker for worker in self._workers if worker.job is None]
-        while waiting.ready and (idle or len(self._workers) < self._processes):
+        while waiting.ready and (idle or len(self._workers) < self.processes):
             worker = idle.pop() if idle else self._start()
             worker.job = waiting.take()
             worker.told.clear()
@@ -186,7 +181,7 @@ class WorkerPool:
 
         With spare processors, the scheduler knows best which ones other programs leave idle.
         """
-        if self._processes < len(self._processors):
+        if self.processes < len(self._processors):
             return None
         taken = Counter(worker.processor for worker in self._workers)
         return min(self._processors, key=lambda processor: taken[processor])

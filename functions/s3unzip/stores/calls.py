@@ -59,7 +59,7 @@ class AimdLimiter:
 
     def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
-        self._limit = min(max_concurrency, first)
+        self.limit = min(max_concurrency, first)  # how many calls may run at once now
         self._starting = True
         self._active = 0
         self._successes = 0
@@ -67,11 +67,6 @@ class AimdLimiter:
         self._waiting = 0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-
-    @property
-    def limit(self) -> int:
-        """How many calls may run at once now."""
-        return self._limit
 
     def run(self, call: Callable[[], T]) -> T:
         """Return what `call` returns; wait for a place first."""
@@ -88,7 +83,7 @@ class AimdLimiter:
     def enter(self) -> int:
         """Wait for a place; return the round, which `leave` needs."""
         with self._lock:  # not the condition: its `with` is ten times as slow
-            while self._active >= self._limit:
+            while self._active >= self.limit:
                 self._waiting += 1
                 self._changed.wait()
                 self._waiting -= 1
@@ -102,13 +97,13 @@ class AimdLimiter:
             if throttled and entered == self._cuts:
                 self._cuts += 1
                 self._starting = False
-                self._limit = max(1, int(self._limit * CUT))
+                self.limit = max(1, int(self.limit * CUT))
                 self._successes = 0
-            elif succeeded and self._limit < self._max_concurrency:
+            elif succeeded and self.limit < self._max_concurrency:
                 self._successes += 1
-                if self._successes >= (1 if self._starting else self._limit):
+                if self._successes >= (1 if self._starting else self.limit):
                     self._successes = 0
-                    self._limit += 1
+                    self.limit += 1
             if self._waiting:
                 self._changed.notify(2)  # the place given back, and maybe one more
 
@@ -116,12 +111,12 @@ class AimdLimiter:
         """Note calls that succeeded without `run`, several in one."""
         with self._lock:
             self._successes += count
-            while self._successes and self._limit < self._max_concurrency:
-                step = 1 if self._starting else self._limit
+            while self._successes and self.limit < self._max_concurrency:
+                step = 1 if self._starting else self.limit
                 if self._successes < step:
                     break
                 self._successes -= step
-                self._limit += 1
+                self.limit += 1
             if self._waiting:
                 self._changed.notify_all()
 

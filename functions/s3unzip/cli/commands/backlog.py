@@ -94,7 +94,7 @@ def follow_backlog(
         else:
             sys.stderr.write(f"{tell_progress(report)}\n")
 
-    return follow(Summary(backlog, runs), every, show)
+    return follow(Summary(backlog, runs).look, every, show)
 
 
 def show_backlog(report: BacklogReport, runs: DeployedRuns, *, json: bool) -> int:

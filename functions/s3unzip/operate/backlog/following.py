@@ -16,14 +16,6 @@ FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
 LOST_SECONDS = 90.0  # SQS calls its figures approximate; they are right about a minute later
 
 
-class Looks(Protocol):
-    """Makes reports of a backlog."""
-
-    def look(self) -> BacklogReport:
-        """Return the report of now."""
-        ...
-
-
 class Time(Protocol):
     """Seconds that pass."""
 
@@ -37,7 +29,7 @@ class Time(Protocol):
 
 
 def follow(
-    summary: Looks,
+    look: Callable[[], BacklogReport],
     every: float,
     show: Callable[[BacklogReport], object],
     clock: Time = time,
@@ -48,7 +40,7 @@ def follow(
     the time. Archives that seem lost are looked at again for a minute and a half.
 
     Args:
-        summary: makes the reports.
+        look: makes the report of now.
         every: seconds to wait between two looks, at least.
         show: is given each report that differs from the one before, the last one excepted.
         clock: measures and waits.
@@ -62,7 +54,7 @@ def follow(
     while True:
         began = clock.monotonic()
         try:
-            report = summary.look()
+            report = look()
         except ServiceFaultError:
             if clock.monotonic() - answered > FAULT_SECONDS:
                 raise

@@ -80,7 +80,7 @@ class Looks:
 def follow_all(*reports: BacklogReport, every: float = 5.0) -> tuple[Looks, list[BacklogReport]]:
     """Follow prepared reports to the last one; return what was slept and shown."""
     looks, shown = Looks(iter(reports)), list[BacklogReport]()
-    assert follow(looks, every, shown.append, looks) == reports[-1]
+    assert follow(looks.look, every, shown.append, looks) == reports[-1]
     return looks, shown
 
 
@@ -102,7 +102,7 @@ def test_the_machines_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a clock the machine sleeps."""
     looks = Looks(iter([QUEUED, ENDED]))
     monkeypatch.setattr("time.sleep", looks.sleep)
-    assert follow(looks, 3.0, lambda _: None) == ENDED
+    assert follow(looks.look, 3.0, lambda _: None) == ENDED
     assert looks.slept == [3.0]
 
 
@@ -110,7 +110,7 @@ def test_lost_archives_are_looked_at_again() -> None:
     """SQS's figures are late, so an archive is lost only after a minute and a half."""
     follow_all(LOST, QUEUED, LOST, ENDED)
     looks = Looks(iter([LOST] * 100))
-    assert follow(looks, 8.0, lambda _: None, looks) == LOST
+    assert follow(looks.look, 8.0, lambda _: None, looks) == LOST
     assert LOST_SECONDS <= sum(looks.slept) + 2.0 * len(looks.slept) < LOST_SECONDS + 10.0
 
 
@@ -122,8 +122,8 @@ def test_an_interrupted_submission_is_not_waited_for() -> None:
 def test_a_service_that_answers_again() -> None:
     """A fault is waited for, two minutes at most."""
     looks = Looks(iter([QUEUED, None, None, ENDED]))
-    assert follow(looks, 5.0, lambda _: None, looks) == ENDED
+    assert follow(looks.look, 5.0, lambda _: None, looks) == ENDED
     silent = Looks(iter([QUEUED] + [None] * 100))
     with pytest.raises(ServiceFaultError, match="SlowDown"):
-        follow(silent, 5.0, lambda _: None, silent)
+        follow(silent.look, 5.0, lambda _: None, silent)
     assert sum(silent.slept) + 2.0 * len(silent.slept) < FAULT_SECONDS + 20.0

@@ -83,6 +83,7 @@ class LeanClient:
         )
         self._signer = signer
         self._wait = wait
+        self.stall_seconds = wait.stall  # a server may send nothing so long
         self._headers = headers
 
     def head(self, key: str) -> Mapping[str, str]:
@@ -100,11 +101,6 @@ class LeanClient:
         """Return the request for the headers of an object."""
         target = Target("HEAD", self._host, encode_path(f"{self._path}/{key}"))
         return self._request(target, CHECKSUM_MODE)
-
-    @property
-    def stall_seconds(self) -> float:
-        """How long a server may send nothing."""
-        return self._wait.stall
 
     def pages(self, prefix: str, start_after: str) -> Iterator[list[ListedObject]]:
         """Yield the objects below `prefix` after a key, a page of at most 1,000 at a time.
