@@ -49,6 +49,35 @@ def test_the_help_cuts_no_summary() -> None:
     assert "..." not in "".join(listed)
 
 
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("run", "[OPTIONS] [SRC...] DEST"),
+        ("ls", "[OPTIONS] SRC [MEMBER...]"),
+        ("cat", "[OPTIONS] SRC MEMBER..."),
+        ("show", "[OPTIONS] [RUN]"),
+    ],
+)
+def test_the_help_speaks_of_values_not_of_types(command: str, usage: str) -> None:
+    """A number is N, a text TEXT, a choice is spelled out; arguments are named as in manuals."""
+    lines = start(command, "--help", columns=100).stdout.splitlines()
+    assert lines[0] == f"Usage: s3unzip {command} {usage}"
+    text = "\n".join(lines)
+    for odd in ("<str", "<int", "<float", "<path", "<list", "{", "]...]"):
+        assert odd not in text.replace("{archive_stem}/{member}", ""), odd
+    assert "--color <auto|always|never>" in text
+    assert command != "run" or "-w, --workers N " in text
+
+
+def test_a_narrow_terminal_cuts_no_cost() -> None:
+    """At 40 columns every price of a forecast has all of its digits."""
+    done = start("simulate", "100", "--on", "aws", columns=40)
+    assert done.returncode == 0
+    costs = done.stdout.partition("Cost")[2]
+    assert "$0.0" in costs
+    assert "\u2026" not in costs
+
+
 def test_the_version() -> None:
     """One line on stdout, alone and in front of other words."""
     expected = f"s3unzip {s3unzip.__version__}\n"

@@ -76,8 +76,8 @@ def test_whole_numbers_need_no_pydantic(archive: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--limit", "0"), "Input should be greater than or equal to 1"),
-        (("--limit", "1.5"), "Input should be a valid integer"),
+        (("--limit", "0"), "must be at least 1"),
+        (("--limit", "1.5"), "must be a whole number"),
         (("--color", "pink"), "'pink' is not one of 'auto', 'always', 'never'"),
         (("--allow", "everything"), "is not one of 'other-hosts', 'private-addresses'"),
     ],

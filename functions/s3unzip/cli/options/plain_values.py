@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from typer.core import TyperCommand
 
+from s3unzip.cli.options.placeholders import name_values
+
 LEFT: Final = object()  # the value is left to Typer
 
 
@@ -20,7 +22,7 @@ class PlainCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters of the command, its help option included."""
-        return accept_plain_values(super().get_params(ctx))
+        return accept_plain_values(name_values(super().get_params(ctx)))
 
 
 def accept_plain_values(parameters: list[Any]) -> list[Any]:

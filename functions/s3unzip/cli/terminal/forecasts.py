@@ -114,7 +114,7 @@ def _table(title: str) -> Table:
 def _work(forecast: Forecast) -> Table:
     table = _table("Work")
     table.add_column("kind")
-    table.add_column("members", justify="right")
+    table.add_column("members", justify="right", no_wrap=True)
     for kind, members in forecast.kinds.items():
         table.add_row(kind, f"{members:,}")
     table.add_section()
@@ -131,9 +131,9 @@ def _work(forecast: Forecast) -> Table:
 
 def _sizes(bins: tuple[Bin, ...]) -> Table:
     table = _table("Member sizes")
-    table.add_column("from", justify="right")
-    table.add_column("below", justify="right")
-    table.add_column("members", justify="right")
+    table.add_column("from", justify="right", no_wrap=True)
+    table.add_column("below", justify="right", no_wrap=True)
+    table.add_column("members", justify="right", no_wrap=True)
     table.add_column("")
     peak = max((one.members for one in bins), default=1)
     shown = bins[-MAX_BINS:]
@@ -153,8 +153,8 @@ def _bar(count: int, peak: int) -> str:
 def _path(forecast: Forecast) -> Table:
     table = _table("Critical path")
     table.add_column("step")
-    table.add_column("time", justify="right")
-    table.add_column("of all", justify="right")
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("of all", justify="right", no_wrap=True)
     table.add_column("")
     whole = forecast.duration.expected or 1.0
     for step in forecast.steps:
@@ -167,7 +167,7 @@ def _path(forecast: Forecast) -> Table:
 def _bounds(forecast: Forecast) -> Table:
     table = _table(f"No schedule beats (the tasks take {show_seconds(forecast.tasks_seconds)})")
     table.add_column("bound")
-    table.add_column("time", justify="right")
+    table.add_column("time", justify="right", no_wrap=True)
     table.add_column("")
     for bound in forecast.bounds:
         if bound.seconds >= 0.05:
@@ -179,10 +179,10 @@ def _cost(forecast: Forecast) -> Table:
     cost = forecast.cost
     table = _table("Cost")
     table.show_footer = True
-    table.add_column("service", footer="total")
-    table.add_column("", footer="")
-    table.add_column("quantity", justify="right", footer="")
-    table.add_column("dollars", justify="right", footer=show_dollars(cost.total))
+    table.add_column("service", overflow="fold", footer="total")
+    table.add_column("", overflow="fold", footer="")
+    table.add_column("quantity", justify="right", no_wrap=True, footer="")
+    table.add_column("dollars", justify="right", no_wrap=True, footer=show_dollars(cost.total))
     table.caption = (
         f"{show_dollars(forecast.dollars.low)} to {show_dollars(forecast.dollars.high)}; "
         f"{cost.unavoidable_share:.1%} is one PUT a member, which no tool avoids"
