@@ -8,6 +8,7 @@ this process group.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import runpy
@@ -18,6 +19,11 @@ from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+# Objects more before a collection of the youngest, of those between, and of all (module `gc`).
+# MiniStack keeps what is stored as Python objects, and Python would look at all of them again
+# whenever there are a quarter more.
+RARELY = (10_000, 10, 10)
 
 
 def _watch_parent() -> None:
@@ -96,5 +102,6 @@ if __name__ == "__main__":
     _hasten_checksums()
     _slow_down_puts()
     _enforce_what_aws_documents()
+    gc.set_threshold(*RARELY)
     sys.argv = ["ministack"]
     runpy.run_module("ministack", run_name="__main__", alter_sys=True)
