@@ -337,6 +337,7 @@ def test_a_forecast_is_json() -> None:
 
 
 @pytest.mark.no_cover  # which would take longer than the test; the others run the same code
+@pytest.mark.no_cover  # the other tests take its branches; measured, it takes four times as long
 def test_ten_million_members_are_no_more_events_than_tasks() -> None:
     """The work of a simulation grows with the tasks, not with the members."""
     # The tasks of one million, ten times over: to cut ten million takes half a minute.
