@@ -1,9 +1,10 @@
-"""Forecast against measured for the state machine: inline Maps and both branches of `Work`.
+"""Forecast against measured for the state machine: inline Maps, both branches of `Work`, overlap.
 
 The strict embedded AWS runs the deployed state machine. The functions extract and link reach
 S3 through a proxy that adds a known latency to each request, so that their time is waiting and not
 this machine's CPU. The forecast gets the measured latency of a few requests through the proxy, and
-the seconds that the embedded AWS needs around a task, measured with an archive of one member. It
+the seconds that the embedded AWS needs around a task, measured with an archive of one member: once
+by an inline Map, and once by a Distributed Map for the case whose slices wait beside the scans. It
 gets no data of the runs that it is compared with, and their archives are of other sizes.
 
 The seconds are those of the state `Work`, from its first event to its last one: the Maps and the
@@ -14,6 +15,7 @@ aim is 0.2.
 from __future__ import annotations
 
 import io
+import json
 import random
 import tempfile
 import zipfile
@@ -30,7 +32,7 @@ from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
 from s3unzip.forecast import Latency, Platform, aws, forecast_run
 from s3unzip.model import Task, decode
-from s3unzip.settings import KIB, MIB, make_tuning
+from s3unzip.settings import KIB, MIB, Variable, make_tuning
 from tests.faults.proxy import FaultProxy
 from tests.faults.rules import Shape
 
@@ -59,12 +61,24 @@ class MachineCase:
     name: str
     members: int
     large: int = 0  # bytes of the large one
+    inline: bool = True  # whether short lists go through inline Maps
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether slices wait beside the scans."""
+        return bool(self.large) and not self.inline
+
+    @property
+    def tuning(self) -> Mapping[str, float]:
+        """The settings of the functions for this case."""
+        return TUNING if self.inline else {**TUNING, "max_inline_tasks": 0}
 
 
-PROBE = MachineCase("probe", 1)
+PROBES = {inline: MachineCase(f"probe_{inline}", 1, inline=inline) for inline in (True, False)}
 CASES = (
     MachineCase("inline_map", 768),  # 12 tasks, 4 at once
     MachineCase("parallel", 192, 6 * MIB),  # 3 tasks; beside them 3 scans, link and 3 slices
+    MachineCase("overlap", 0, 6 * MIB, inline=False),  # 3 slices wait beside 3 scans
 )
 
 
@@ -80,12 +94,28 @@ def measure_machine() -> Iterator[tuple[str, float, float]]:
             pipeline = DeployedPipeline.create(assembly, embedded.environment)
             with FaultProxy(port, shape=Shape(latency=LATENCY)) as proxy:
                 _slow_down(pipeline, proxy)
-                for case in CASES:  # cold starts
-                    _measure(pipeline, case, "cold")
-                latency = probe_latency(pipeline, proxy)
-                platform = _platform(latency, pipeline)
-                for case in CASES:
-                    yield case.name, *_compare(pipeline, case, platform)
+                latency: Latency | None = None
+                for inline, probe in PROBES.items():
+                    cases = [case for case in CASES if case.inline is inline]
+                    _tune(pipeline, probe.tuning)
+                    for case in cases:  # cold starts
+                        _measure(pipeline, case, "cold")
+                    latency = latency or probe_latency(pipeline, proxy)
+                    platform = _platform(latency, pipeline, probe)
+                    for case in cases:
+                        yield case.name, *_compare(pipeline, case, platform)
+
+
+def _tune(pipeline: DeployedPipeline, tuning: Mapping[str, float]) -> None:
+    """Give all functions these settings."""
+    functions = pipeline.client("lambda")
+    for one in functions.list_functions()["Functions"]:
+        variables = one.get("Environment", {}).get("Variables", {})
+        if Variable.TUNING in variables:
+            changed = {**variables, Variable.TUNING.value: json.dumps(dict(tuning))}
+            functions.update_function_configuration(
+                FunctionName=one["FunctionName"], Environment={"Variables": changed}
+            )
 
 
 def _slow_down(pipeline: DeployedPipeline, proxy: FaultProxy) -> None:
@@ -100,8 +130,11 @@ def _slow_down(pipeline: DeployedPipeline, proxy: FaultProxy) -> None:
             )
 
 
-def _platform(latency: Latency, pipeline: DeployedPipeline) -> Platform:
-    """Return this AWS for the forecast: its latency, and what it needs around a task."""
+def _platform(latency: Latency, pipeline: DeployedPipeline, probe: MachineCase) -> Platform:
+    """Return this AWS for the forecast: its latency, and what it needs around a task.
+
+    What `probe` takes longer than its forecast is the start and the end of a Map of its kind.
+    """
     here = replace(
         aws(workers=WORKERS),
         put=latency,
@@ -109,9 +142,11 @@ def _platform(latency: Latency, pipeline: DeployedPipeline) -> Platform:
         cold_start=None,
         inline_start_seconds=0.0,
         inline_end_seconds=0.0,
+        start_seconds=0.0,
+        end_seconds=0.0,
     )
-    around = _measure(pipeline, PROBE, "warm") - _forecast(pipeline, PROBE, here)
-    return replace(here, inline_start_seconds=max(0.0, around))
+    around = max(0.0, _measure(pipeline, probe, "warm") - _forecast(pipeline, probe, here))
+    return replace(here, inline_start_seconds=around, start_seconds=around)
 
 
 def _compare(
@@ -134,6 +169,9 @@ def _measure(pipeline: DeployedPipeline, case: MachineCase, which: str) -> float
         executionArn=f"{machine}:{report.run}"
     )
     events = [event for page in pages for event in page["events"]]
+    entered = {event.get("stateEnteredEventDetails", {}).get("name") for event in events}
+    assert ("Scan and slices" in entered) is case.overlaps, entered
+    assert not case.overlaps or "Extract slices" not in entered, entered
     return (_time_of(events, "Exited") - _time_of(events, "Entered")).total_seconds()
 
 
@@ -156,7 +194,7 @@ def _forecast(pipeline: DeployedPipeline, case: MachineCase, platform: Platform)
     assert summary is not None
     lines = (pipeline.read(f"runs/{run.id}/plan.jsonl") or b"").splitlines()
     tasks = [decode(line, Task) for line in lines]
-    forecast = forecast_run(summary, tasks, platform, make_tuning(TUNING))
+    forecast = forecast_run(summary, tasks, platform, make_tuning(case.tuning))
     return sum(step.seconds for step in forecast.steps if step.name not in BESIDE_WORK)
 
 
