@@ -79,12 +79,12 @@ class Operator:
 
         def work() -> None:
             world.scheduler.sleep(NOTICE_SECONDS)
-            for name in failed:
-                self._redrive(name)
             for body in letters:
                 services.send(body)
             for event in failures:
                 services.tell_failure(event)
+            for name in failed:  # last: an outage may end this
+                self._redrive(name)
 
         self._do("redrive", work)
         return bool(failed or letters or failures)
