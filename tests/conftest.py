@@ -47,9 +47,9 @@ FIRST = (
     "functional/",
 )
 
-# Objects more before a collection of the youngest, of those between, and of all (module `gc`). A
-# million new objects before a whole collection are at most some 150 MB.
-RARELY = (5_000, 10, 20)
+# Objects more before a collection of the youngest, of those between, and of all (module `gc`):
+# 200,000 new objects before a whole collection are some 30 MB.
+RARELY = (2_000, 10, 10)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
