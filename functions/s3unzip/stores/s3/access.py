@@ -21,7 +21,8 @@ class S3Access(Struct, frozen=True):
     connections: int = 64  # kept open
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # without a byte
-    put_seconds: float = 120.0  # one PUT of at most some MiB, the sending included
+    # One PUT of at most some MiB, the sending included; of a part, the sending of 128 KiB.
+    put_seconds: float = 120.0
     slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
     check_reachable: bool = False  # whether a program that has just begun gives up at once
     unsigned: bool = False  # requests go without credentials, to buckets that everybody may read

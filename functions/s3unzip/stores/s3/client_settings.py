@@ -49,10 +49,17 @@ def obstore_credentials(credentials: Callable[[], Frozen]) -> Callable[[], S3Cre
     return provide
 
 
-def boto_config(access: S3Access, read_seconds: float) -> dict[str, object]:
-    """Return the settings of a boto3 client that waits `read_seconds` for a byte."""
+def boto_config(access: S3Access, read_seconds: float, send_seconds: float) -> dict[str, object]:
+    """Return the settings of a boto3 client.
+
+    Args:
+        access: how S3 is reached.
+        read_seconds: that it waits for a byte.
+        send_seconds: that it waits for a connection, and until 128 KiB of a body are sent: botocore
+            has one limit for both. Parts that share a slow uplink need more than a connection.
+    """
     return {
-        "connect_timeout": access.connect_seconds,
+        "connect_timeout": send_seconds,
         "read_timeout": read_seconds,
         "max_pool_connections": access.connections,
         "retries": {"total_max_attempts": 1, "mode": "standard"},

@@ -77,12 +77,12 @@ class Session:
     @property
     def control(self) -> S3Client:
         """The boto3 client of HEAD, LIST and the small multipart calls."""
-        return self._client("control", self.access.stall_seconds)
+        return self._client("control", self.access.stall_seconds, self.access.connect_seconds)
 
     @property
     def slow(self) -> S3Client:
-        """The boto3 client of calls that S3 may take minutes to answer."""
-        return self._client("slow", self.access.slow_seconds)
+        """The boto3 client of large bodies, and of calls that S3 may take minutes to answer."""
+        return self._client("slow", self.access.slow_seconds, self.access.put_seconds)
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
@@ -234,7 +234,9 @@ class Session:
     def _region_of(self, bucket: str) -> str:
         return self._regions.get(bucket) or self._region
 
-    def _client(self, name: str, read_seconds: float, region: str | None = None) -> S3Client:
+    def _client(
+        self, name: str, read_seconds: float, send_seconds: float, region: str | None = None
+    ) -> S3Client:
         found = self._clients.get(name)
         if found is not None:
             return found
@@ -244,7 +246,7 @@ class Session:
                     "s3",
                     region=region or self._region,
                     endpoint_url=self.access.endpoint_url,
-                    **boto_config(self.access, read_seconds),
+                    **boto_config(self.access, read_seconds, send_seconds),
                 )
                 if self.access.request_payer:
                     let_requester_pay(client)
@@ -267,7 +269,9 @@ class Session:
             return known
         # A client takes 80 ms to make, but only botocore knows all partitions and settings.
         name = f"control in {region}" if region else "control"
-        return self._client(name, self.access.stall_seconds, region).meta.endpoint_url
+        access = self.access
+        client = self._client(name, access.stall_seconds, access.connect_seconds, region)
+        return client.meta.endpoint_url
 
     def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
         url, in_host = self._endpoint(bucket)
