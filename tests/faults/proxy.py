@@ -16,7 +16,10 @@ kinds of S3 requests; it knows nothing of s3unzip.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import socket
 import threading
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tests.faults.serving import Setup, serve
@@ -29,13 +32,25 @@ if TYPE_CHECKING:
     from tests.faults.rules import Record, Rule, Shape
 
 HOST = "127.0.0.1"
+_claims: list[socket.socket] = []  # of this process
 
 
-def worker_number() -> int:
-    """Return a number of this process that differs from that of its siblings, from 0."""
-    name = multiprocessing.current_process().name
-    number = name.rpartition("-")[2]
-    return int(number) - 1 if number.isdigit() else 0
+@cache
+def claim_endpoint(endpoints: tuple[str, ...]) -> str:
+    """Return an endpoint that no other process has, as long as there are enough.
+
+    A name of Linux's abstract sockets belongs to the process that binds it, to its end.
+    """
+    for endpoint in endpoints:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0s3unzip-claims-{endpoint}")
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return endpoint
+    return endpoints[os.getpid() % len(endpoints)]
 
 
 class FaultProxy:
@@ -81,7 +96,7 @@ class FaultProxy:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """The URLs of all listeners, to be pickled to workers: see `worker_number`."""
+        """The URLs of all listeners, to be pickled to workers: see `claim_endpoint`."""
         return tuple(self.endpoint(n) for n in range(len(self.ports)))
 
     def set_rules(

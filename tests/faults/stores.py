@@ -14,7 +14,7 @@ from s3unzip.model import Location
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat import Policy
-from tests.faults.proxy import worker_number
+from tests.faults.proxy import claim_endpoint
 from tests.faults.versity import ACCESS, REGION, SECRET
 
 if TYPE_CHECKING:
@@ -42,11 +42,13 @@ class ContextMaker:
     tuning: Tuning
     policy: Policy = field(default_factory=Policy)
     stall_seconds: float = 5.0
+    owner: int = field(default_factory=os.getpid)  # the process that made this
 
     def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
         """Return the context of this process."""
         os.environ.update(CREDENTIALS)
-        endpoint = self.endpoints[worker_number() % len(self.endpoints)]
+        is_worker = os.getpid() != self.owner
+        endpoint = claim_endpoint(self.endpoints) if is_worker else self.endpoints[0]
         access = S3Access(endpoint, REGION, stall_seconds=self.stall_seconds)
         stores = S3Stores(WORK_LOCATION, access=access)
         return Context(stores, clock, self.policy, self.tuning, progress)
