@@ -54,6 +54,8 @@ class ScannedSegment(Struct, frozen=True):
         except (zlib.error, DecodeError) as error:
             raise SegmentRecordError(f"not a scanned segment of this version: {error}") from error
         tail = SymbolicTail(first, first if other is None else other)
+        if len(tail.first) != len(tail.second):
+            raise SegmentRecordError("the two tails of a scanned segment differ in length")
         return ScannedSegment(start_bit, stop_bit, arrival, tail)
 
 

@@ -21,7 +21,7 @@ from s3unzip.deflate import (
     segment_span,
 )
 from s3unzip.deflate.errors import SegmentRecordError
-from s3unzip.deflate.inflate import PIECE_SIZE, SegmentInflater
+from s3unzip.deflate.inflate import PIECE_SIZE, Arrival, SegmentInflater
 from s3unzip.deflate.tail import FIRST_WINDOW, SECOND_WINDOW
 from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed
@@ -241,3 +241,11 @@ def test_damaged_bytes_are_refused() -> None:
     for damaged in (packed[:-1], packed[: len(packed) // 2], packed[:-3] + b"abc"):
         with pytest.raises(SegmentRecordError, match="scanned segment"):
             ScannedSegment.from_bytes(damaged)
+
+
+def test_tails_of_different_lengths_are_no_segment() -> None:
+    """The link step compares them byte by byte, so a record with such tails is damaged."""
+    arrival = Arrival(Ending.FINAL, 3, 4)
+    packed = ScannedSegment(0, None, arrival, SymbolicTail(b"abc", b"ab")).to_bytes()
+    with pytest.raises(SegmentRecordError, match="differ in length"):
+        ScannedSegment.from_bytes(packed)
