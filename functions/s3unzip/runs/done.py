@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from s3unzip.runs.watch import counts_of
+from s3unzip.runs.watch import counts_of, find_streamed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def tell_dropped(records: RunRecords, context: Context) -> None:
     """Tell the progress which slices are dropped, because their members are streamed whole."""
     if context.progress is None:
         return
-    streamed = {task.rows for task in records.redo() if task.parts == 1}
+    streamed = find_streamed(records)
     slices = (task for task in records.tasks() if task.parts > 1 and task.rows in streamed)
     found = [one.report.bytes_done for _, one in records.outcomes_of(slices) if one is not None]
     context.progress.finished({"bytes_done": -sum(found)})
