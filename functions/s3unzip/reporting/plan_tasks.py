@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s3unzip import rates
 from s3unzip.reporting.page_writer import MAX_FORECAST
+from s3unzip.stores.readahead import map_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from s3unzip.model import PlanSummary, Task
     from s3unzip.runs.records import RunRecords
@@ -17,7 +19,7 @@ MAX_PARTS_KEPT = 100_000  # of slices, about 30 MB; what is on record of others 
 
 
 class SliceOutcomes:
-    """What is on record of the tasks of split members; threads may ask for it at once."""
+    """What is on record of the tasks of split members."""
 
     def __init__(self, records: RunRecords, max_parts: int = MAX_PARTS_KEPT) -> None:
         self._records = records
@@ -30,9 +32,12 @@ class SliceOutcomes:
         if self._parts_left >= 0:
             self._kept[task.id] = found
 
-    def find(self, task: str) -> TaskOutcomes | None:
-        """Return what is on record of a slice, None: nothing; it is read again if not kept."""
-        return self._kept[task] if task in self._kept else self._records.find_outcomes(task)
+    def find(self, tasks: Sequence[str]) -> list[TaskOutcomes | None]:
+        """Return what is on record of slices, None: nothing; what is not kept is read again."""
+        others = [task for task in tasks if task not in self._kept]
+        read = map_ahead(self._records.find_outcomes, others, rates.OUTCOMES_AT_ONCE)
+        found = dict(zip(others, read, strict=True)) if others else {}
+        return [self._kept[task] if task in self._kept else found[task] for task in tasks]
 
 
 class PlanTasks:

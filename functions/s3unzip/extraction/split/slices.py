@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from s3unzip import deflate, rates
+from s3unzip import deflate
 from s3unzip.errors import (
     ArchiveError,
     ConflictError,
@@ -31,15 +31,16 @@ from s3unzip.planning.cutting import slice_id
 from s3unzip.runs.stop import RUN_FAULTS
 from s3unzip.runs.task_records import TaskOutcomes
 from s3unzip.stores.ports import Upload
-from s3unzip.stores.readahead import map_ahead
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.model import Link, PlannedMember, SliceParts
     from s3unzip.runs.step import Step
+
+    FindOutcomes = Callable[[Sequence[str]], Sequence[TaskOutcomes | None]]
 
 
 def find_slice(attempt: TaskAttempt, row: PlannedMember) -> tuple[Link, SliceParts | None]:
@@ -126,9 +127,7 @@ def whole_task(task: Task, row: PlannedMember) -> Task:
     )
 
 
-def finish_members(
-    step: Step, tasks: list[Task], find: Callable[[str], TaskOutcomes | None]
-) -> Iterator[Outcome | Task]:
+def finish_members(step: Step, tasks: list[Task], find: FindOutcomes) -> Iterator[Outcome | Task]:
     """Yield the outcome of each split member, or the task that must stream it.
 
     A member whose slices are not all done is left alone: nothing is yielded
@@ -137,7 +136,7 @@ def finish_members(
     Args:
         step: that settles the run.
         tasks: the first task of each split member.
-        find: returns what is on record of a slice, by the id of its task; None: nothing.
+        find: returns what is on record of slices, by the ids of their tasks; None: nothing.
     """
     for task in tasks:
         row = step.read_rows(task.rows)[0]
@@ -157,13 +156,11 @@ def finish_members(
         yield outcome or whole_task(task, row)
 
 
-def _list_slices(
-    task: Task, link: Link, find: Callable[[str], TaskOutcomes | None]
-) -> list[TaskOutcomes]:
+def _list_slices(task: Task, link: Link, find: FindOutcomes) -> list[TaskOutcomes]:
     """Return what is on record of each slice; of one that never ended, an incomplete record."""
     nothing = TaskOutcomes(TaskReport(task.id, task.kind, 1, unfinished=1), [])
-    ids = (slice_id(task.kind, link.member, piece.part) for piece in link.slices)
-    return [found or nothing for found in map_ahead(find, ids, rates.RECORDS_AT_ONCE)]
+    ids = [slice_id(task.kind, link.member, piece.part) for piece in link.slices]
+    return [found or nothing for found in find(ids)]
 
 
 def _complete_slices(
