@@ -70,9 +70,7 @@ def simulate_orchestrated(
         first_object=min(seconds, planned + min(side.first_object for side in sides)),
         steps=tuple(step for step in steps if step.seconds > 0),
         chain=longest.chain,
-        usage=_usage(
-            workload, tuning, maps, [*begun.functions, *links, report], begun.warmed + warmed
-        ),
+        usage=_usage(workload, tuning, maps, begun, _Ended((*links, report), warmed)),
         jobs=tuple(job for one in maps for job in one.jobs if job.kind != "scan"),
         tasks_seconds=max((line.end for line in lines), default=0.0),
         throttled_seconds=max((line.throttled_seconds for line in lines), default=0.0),
@@ -118,6 +116,14 @@ class _Begun(NamedTuple):
     steps: tuple[Step, ...]
     functions: tuple[Step, ...]  # of them, those that are an invocation each
     warmed: tuple[float, ...] = ()  # seconds of each call that started a worker beside the planner
+    states: int = 0  # that the execution enters for the planner and these calls
+
+
+class _Ended(NamedTuple):
+    """What follows the work."""
+
+    functions: tuple[Step, ...]  # link and report
+    warmed: tuple[float, ...]  # seconds of the call that started the report's function
 
 
 def _begin(workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random) -> _Begun:
@@ -143,7 +149,8 @@ def _begin(workload: Workload, platform: Platform, tuning: Tuning, rng: random.R
     states = HAND_OVER_STATES * rates.STATE_SECONDS
     late = max(0.0, states + max(warmed, default=0.0) - planner - seconds)
     waiting = Step("start workers", late, "more than the planner takes")
-    return _Begun((event, hand_over, plan, waiting), (hand_over, plan), warmed)
+    steps, entered = (event, hand_over, plan, waiting), PLANNER_STATES + count
+    return _Begun(steps, (hand_over, plan), warmed, entered)
 
 
 def _plan_seconds(workload: Workload, platform: Platform, tuning: Tuning) -> float:
@@ -183,24 +190,21 @@ def _usage(
     workload: Workload,
     tuning: Tuning,
     maps: Sequence[MapRun],
-    steps: Sequence[Step],
-    warmed: Sequence[float],
+    begun: _Begun,
+    ended: _Ended,
 ) -> Usage:
-    """Return what is billed of the jobs of `maps`, of the functions' own `steps` and of `warmed`.
-
-    `warmed` has the seconds of each call that only started an environment.
-    """
+    """Return what is billed of the jobs of `maps`, and of what comes before and after them."""
+    warmed = begun.warmed + ended.warmed
     jobs = [job for one in maps for job in one.jobs]
     seconds = [each for one in maps for each in _seconds_of(one)]
     children = [one.waited + each for one in maps if not one.inline for each in _seconds_of(one)]
     asked = sum(len(one.jobs) * math.ceil(one.waited) for one in maps)  # by HEAD, for the link
-    own = [step.seconds for step in steps if step.seconds]
+    own = [step.seconds for step in begun.functions + ended.functions if step.seconds]
     split = any(job.shared for job in jobs)
     states = rates.TRANSITIONS_SPLIT if split else rates.TRANSITIONS
     if asked:
         states = rates.TRANSITIONS_OVERLAP
-    if len(warmed) > 1:  # workers, and the function of the report
-        states += PLANNER_STATES + len(warmed) - 1
+    states += begun.states
     return Usage(
         members=workload.members,
         requests=requests_of(jobs) + plan_requests(workload, tuning) + Requests(head=asked),
