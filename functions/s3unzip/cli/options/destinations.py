@@ -66,8 +66,9 @@ class DestinationConnection(SourceConnection):
             UsageError: there are such.
         """
         self.check_source(source)
-        # Inherited fields come first, and each option is named after its field.
-        own = [field.name for field in fields(self)[len(fields(SourceConnection)) :]]
+        inherited = {field.name for field in fields(SourceConnection)}
+        own = [field.name for field in fields(self) if field.name not in inherited]
+        # Each option is named after its field.
         given = [f"--{name.replace('_', '-')}" for name in own if getattr(self, name)]
         if destination.scheme != "s3" and given:
             verb = "is" if len(given) == 1 else "are"

@@ -19,7 +19,7 @@ from s3unzip.errors import (
 
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 FILE_IN_THE_WAY = "a file is where a folder is needed"
-MOST = 10_000  # names of a folder that are looked through for near ones
+MAX_NAMES = 10_000  # names of a folder that are looked through for near ones
 _KINDS: dict[int, tuple[type[S3UnzipError], str]] = {
     errno.ENOENT: (NotFoundError, "no such file or folder"),
     errno.EACCES: (AccessDeniedError, "permission denied: change its rights, or use another place"),
@@ -79,7 +79,9 @@ def explain_archive(error: OSError, path: str) -> S3UnzipError:
 def _near_names(path: Path) -> str:
     """Return names in the folder of `path` that may be meant, quoted."""
     try:
-        names = {entry.name.lower(): entry.name for entry in islice(os.scandir(path.parent), MOST)}
+        names = {
+            entry.name.lower(): entry.name for entry in islice(os.scandir(path.parent), MAX_NAMES)
+        }
     except OSError:
         return ""
     near = difflib.get_close_matches(path.name.lower(), names, 3, 0.77)
