@@ -23,7 +23,8 @@ children wait for the link step without a worker. If all is linked in time, Link
 are left out.
 
 "Warm workers" and "Warm report" call functions with nothing to do, so that their cold starts run
-beside other work. Their failures are caught: then the next call has the cold start.
+beside other work. Their failures are caught: then the next call has the cold start. The workers are
+called asynchronously, so the plan's end does not wait for a slow cold start.
 
 Extract and the scans of split members run at the same time, so small members do not wait until a
 huge one is scanned and linked. Each has its share of the run's workers. No worker waits for another
@@ -81,7 +82,7 @@ class Definition:
         work.branch(
             self._extract_whole(),
             self._extract_split(),
-            self._warm("Warm report", functions.report),
+            self._warm("Warm report", functions.report, waits=True),
         )
         work.next(self._report_until_done())
         self.start: sfn.IChainable = self._plan_first(work)
@@ -121,7 +122,9 @@ class Definition:
         """Return what starts the workers with which a run begins, while it is planned.
 
         Their number is in the input, by the bytes that the plan function read. An execution that an
-        older version started has none.
+        older version started has none. Each call ends when Lambda has queued its event (developer
+        guide of Step Functions, "Invoke an AWS Lambda function", InvocationType): no cold start
+        delays the end of this branch.
         """
         scope = self._scope
         workers = sfn.Map(
@@ -131,20 +134,21 @@ class Definition:
             item_selector={},
             result_path=sfn.JsonPath.DISCARD,
         )
-        workers.item_processor(self._warm("Warm worker", self._functions.extract))
+        workers.item_processor(self._warm("Warm worker", self._functions.extract, waits=False))
         return (
             sfn.Choice(scope, "Any workers?")
             .when(sfn.Condition.is_present("$.warm"), workers)
             .otherwise(sfn.Succeed(scope, "No workers"))
         )
 
-    def _warm(self, name: str, function: lambda_.Function) -> tasks.LambdaInvoke:
+    def _warm(self, name: str, function: lambda_.Function, *, waits: bool) -> tasks.LambdaInvoke:
         """Return a call that starts an environment of a function, and may fail."""
         task = tasks.LambdaInvoke(
             self._scope,
             name,
             lambda_function=function,
             payload=sfn.TaskInput.from_object({"warm": True}),
+            invocation_type=None if waits else tasks.LambdaInvocationType.EVENT,
             result_path=sfn.JsonPath.DISCARD,
             output_path=sfn.JsonPath.DISCARD,
             task_timeout=sfn.Timeout.duration(cdk.Duration.seconds(WARM_SECONDS)),

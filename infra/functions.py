@@ -32,6 +32,7 @@ PURPOSES = {
     "report": "Settles a run and writes its report",
 }
 READERS = ("plan", "planner", "extract")  # of encrypted members; the others need no password
+WARM_EVENT_SECONDS = 60  # maximum age of an event that starts a worker; Lambda's minimum
 
 
 class Functions(Construct):
@@ -57,6 +58,21 @@ class Functions(Construct):
         self.link = self.by_name["link"]
         self.extract = self.by_name["extract"]
         self.report = self.by_name["report"]
+        self._drop_late_events()
+
+    def _drop_late_events(self) -> None:
+        """Let Lambda drop an event of the extract function that it cannot handle soon.
+
+        Only "Warm worker" (`infra.definition`) calls this function asynchronously. Its events start
+        a worker before the first tasks, and are worth nothing later. By default Lambda tries a
+        throttled event again for six hours, and a failed one twice more (developer guide of Lambda,
+        "How Lambda handles errors and retries with asynchronous invocation"). Such an event would
+        take concurrency from tasks.
+        https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html
+        """
+        self.extract.configure_async_invoke(
+            retry_attempts=0, max_event_age=cdk.Duration.seconds(WARM_EVENT_SECONDS)
+        )
 
     def _function(self, name: str, rights: list[iam.PolicyStatement]) -> lambda_.Function:
         section: FunctionSection = getattr(self._environment.functions, name)

@@ -33,7 +33,7 @@ THROTTLED = "Lambda.TooManyRequestsException"
 POLL_SECONDS = 5  # maximum delay of a child that waits for a free worker
 WAIT_SECONDS = 90  # that a slice waits for the link step, of the 300 s of its child
 SCAN_SECONDS = 60  # that the link step waits for scans which run beside it
-WARM_SECONDS = 30  # that a call may take which only starts an environment
+WARM_SECONDS = 30  # that a call may take which only starts an environment, or queues its event
 STEP_POLL_SECONDS = 300  # maximum delay of link and report
 STEP_ATTEMPTS = 1_000  # about 40 hours with full jitter
 

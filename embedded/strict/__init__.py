@@ -23,6 +23,7 @@ RULES: tuple[str, ...] = (
     "events_targets",
     "stepfunctions_engine",
     "stepfunctions_errors",
+    "stepfunctions_async",
     "stepfunctions_sdk",
     "stepfunctions_express",
     "stepfunctions_history",

@@ -7,7 +7,8 @@
 - Then the event goes with its error, as a record, to the on-failure destination (SQS, SNS,
   EventBridge or Lambda), and alone to a DeadLetterConfig: invocation-async-retain-records.
 - The function's role needs the right to send there: the same page.
-- EventBridge invokes functions so; MiniStack calls them once.
+- EventBridge invokes functions so; MiniStack calls them once. Tasks of state machines may, too
+  (`stepfunctions_async`).
 
 All pages below docs.aws.amazon.com/lambda/latest/dg. A minute here lasts
 ``LAMBDA_ASYNC_RETRY_BASE_SECONDS`` (1 s unless set), as MiniStack calls it.

@@ -135,6 +135,11 @@ INLINE_END_STATES = 3
 EVENT_SECONDS = 1.5
 EXECUTION_START_SECONDS = 0.2
 
+# Assumption: from the answer to an asynchronous invocation until Lambda's queue gives the event to
+# the function. AWS documents no figure.
+# https://docs.aws.amazon.com/lambda/latest/dg/invocation-async.html
+ASYNC_SECONDS = 0.1
+
 # Assumption, for Python on arm64 with a bundle of about 40 MB; a small one takes 0.3-0.7 s.
 COLD_START_P50 = 0.9
 COLD_START_P99 = 2.0

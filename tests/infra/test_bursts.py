@@ -77,7 +77,7 @@ class Run:
     def _extract(self, event: Payload) -> Payload:
         if event.get("warm"):
             self.warmed += 1
-            raise THROTTLED  # which is no fault
+            raise THROTTLED  # which Lambda's queue keeps to itself
         if "scan" in event:
             return self._work(event["scan"], self.scanned)
         return self._work(event["task"], self.done)

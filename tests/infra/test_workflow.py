@@ -277,11 +277,17 @@ def test_small_members_do_not_wait_for_huge_ones(dev: Synthesized) -> None:
 
 @pytest.mark.parametrize(("name", "function"), WARM.items())
 def test_a_call_that_warms_may_fail(dev: Synthesized, name: str, function: str) -> None:
-    """It is given nothing to do and little time, is not retried, and no error leaves it."""
+    """It is given nothing to do and little time, is not retried, and no error leaves it.
+
+    A worker is called asynchronously, so nobody waits for its cold start. The report function's
+    asynchronous events are those of failed executions, which are kept if they fail.
+    """
     task = states_of(dev)[name]
+    kind = {"InvocationType": "Event"} if function == "Extract" else {}
     assert task["Parameters"] == {
         "FunctionName": f"Functions{function}.Arn",
         "Payload": {"warm": True},
+        **kind,
     }
     assert (task["TimeoutSeconds"], "Retry" in task) == (30, False)
     (caught,) = task["Catch"]
@@ -299,6 +305,22 @@ def test_cold_starts_run_beside_other_work(dev: Synthesized) -> None:
     assert workers["ItemProcessor"]["StartAt"] == "Warm worker"
     (given,) = states_of(dev)["Any workers?"]["Choices"]
     assert (given["Variable"], given["IsPresent"]) == (workers["ItemsPath"], True)
+
+
+def test_events_of_workers_are_soon_dropped(dev: Synthesized) -> None:
+    """Only "Warm worker" calls asynchronously; its events are tried once and live for a minute."""
+    called = {
+        name
+        for name, state in states_of(dev).items()
+        if state["Type"] == "Task" and state["Parameters"].get("InvocationType") == "Event"
+    }
+    assert called == {"Warm worker"}
+    config = dev.properties("AWS::Lambda::EventInvokeConfig", "FunctionsExtractEventInvokeConfig")
+    assert config["FunctionName"]["Ref"].startswith("FunctionsExtract")
+    assert config["Qualifier"] == "$LATEST"
+    assert config["MaximumRetryAttempts"] == 0
+    assert config["MaximumEventAgeInSeconds"] == 60  # Lambda's minimum
+    assert "DestinationConfig" not in config  # a lost event costs a cold start, nothing else
 
 
 def test_slices_wait_for_the_link_step_without_a_worker(dev: Synthesized) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from s3unzip.handlers import extract, link, plan, planner, report
 from tests.model.facts import ViolationError
 from tests.simulation.faults import Fault
+from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
 from tests.simulation.world import Function
 from tests.unit.aws_lambda.contexts import Invocation
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 Json = dict[str, Any]
+EVENT_SECONDS = 60.0  # maximum age of an event in Lambda's queue, as the stack sets it
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,30 @@ def invoke(world: World, name: str, event: Json, seconds: float = 900.0) -> Json
         world.scheduler.sleep(world.faults.rng.choice((0.0, 0.01, 20.0)))
         raise NamedError("Lambda.SdkClientException")
     return invoked.wait(seconds)
+
+
+def queue_event(world: World, name: str, event: Json) -> Json:
+    """Invoke a function asynchronously: Lambda runs it later, once, whatever comes of it.
+
+    A throttled event is tried again after 1, 2, 4 ... seconds, until it is `EVENT_SECONDS` old.
+
+    Raises:
+        NamedError: the answer of Lambda, which has the event, was lost.
+    """
+
+    def deliver() -> None:
+        queued, wait = world.scheduler.now, 1.0
+        while world.scheduler.now - queued < EVENT_SECONDS:
+            if not world.faults.injects(Fault.BUSY, name):
+                Invoked(world, name, event)
+                return
+            world.scheduler.sleep(wait)
+            wait *= 2
+
+    world.scheduler.spawn(Process(f"queue of {name}"), deliver)
+    if world.faults.injects(Fault.LOSE, f"the answer to an event of {name}"):
+        raise NamedError("Lambda.SdkClientException")
+    return {}
 
 
 def head_object(world: World, key: str, seconds: float) -> Json:

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.functions import NamedError, head_object, invoke
+from tests.simulation.functions import NamedError, head_object, invoke, queue_event
 from tests.simulation.paths import catch, choose, fill, follow, look, output_of, retry_wait
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
@@ -268,9 +268,11 @@ class Execution:
         parameters = state["Parameters"]
         if state["Resource"].endswith(":s3:headObject"):
             return head_object(self._world, fill(parameters, data, context)["Key"], seconds)
-        function = parameters["FunctionName"].removeprefix("Functions")
+        function = parameters["FunctionName"].removeprefix("Functions").removesuffix(".Arn").lower()
         payload = fill(parameters["Payload"], data, context)
-        return invoke(self._world, function.removesuffix(".Arn").lower(), payload, seconds)
+        if parameters.get("InvocationType") == "Event":
+            return queue_event(self._world, function, payload)
+        return invoke(self._world, function, payload, seconds)
 
 
 class StateMachine:

@@ -158,3 +158,9 @@ def distributed(child: Mapping[str, Any], kind: str = "EXPRESS", **fields: Any) 
 def task(function: str, **fields: Any) -> dict[str, Any]:
     """Return a state that calls `function` with its input and puts out what that returns."""
     return {"Type": "Task", "Resource": function, "End": True, **fields}
+
+
+def invocation(function: str, event: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return a state that invokes `function` with `event`; `kind` is Lambda's InvocationType."""
+    given = {"FunctionName": function, "Payload": event, "InvocationType": kind}
+    return task("arn:aws:states:::lambda:invoke", Parameters=given)

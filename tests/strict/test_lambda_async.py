@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.strict.machines import ROLE, invocation, machine
 from tests.strict.places import until
 
 if TYPE_CHECKING:
@@ -113,6 +114,40 @@ def test_throttled_events_wait_until_they_are_too_old(place: Place) -> None:
     assert found["requestContext"]["condition"] == "EventAgeExceeded"
     assert found["requestContext"]["approximateInvokeCount"] == 0
     assert "responsePayload" not in found
+
+
+@pytest.mark.parametrize(
+    ("throttled", "condition", "tries"),
+    [(False, "RetriesExhausted", 1), (True, "EventAgeExceeded", 0)],
+)
+def test_an_event_of_a_task_is_the_queues_alone(
+    place: Place, condition: str, tries: int, *, throttled: bool
+) -> None:
+    """The execution succeeds, whatever the function's configuration makes of the event."""
+    tell, failures = place.queue(), place.queue()
+    name = place.function(TELLS)
+    functions, states = place.client("lambda"), place.client("stepfunctions")
+    functions.put_function_event_invoke_config(
+        FunctionName=name,
+        MaximumRetryAttempts=0,
+        MaximumEventAgeInSeconds=60,
+        DestinationConfig={"OnFailure": {"Destination": failures.arn}},
+    )
+    if throttled:
+        functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+    event = {"tell": tell.url, "fail": True}
+    definition = machine(A=invocation(place.function_arn(name), event, "Event"))
+    made = states.create_state_machine(
+        name=f"tells-{condition}", definition=json.dumps(definition), roleArn=ROLE
+    )
+    run = states.start_execution(stateMachineArn=made["stateMachineArn"])["executionArn"]
+    found = record(failures)["requestContext"]
+    assert (found["condition"], found["approximateInvokeCount"]) == (condition, tries)
+    told = until(
+        lambda: (one := states.describe_execution(executionArn=run))["status"] != "RUNNING" and one,
+        "its end",
+    )
+    assert (told["status"], tell.count()) == ("SUCCEEDED", tries)
 
 
 @pytest.mark.parametrize("kind", ["sns", "events", "lambda"])

@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from embedded.deploy import make_client
 from embedded.ministack import EmbeddedAws
+from tests.strict.machines import invocation
 from tests.strict.places import Place, Queue, until
 
 if TYPE_CHECKING:
@@ -261,17 +262,19 @@ def test_a_state_machine_needs_the_targets_role(guarded: Place) -> None:
     assert len(found) == 1
 
 
-def test_a_task_needs_the_machines_right(guarded: Place) -> None:
-    """A state machine invokes a function as its own role, which must be allowed to."""
-    role = make_role(guarded, "invoking", "states.amazonaws.com", allow("*", "logs:*"))
-    own = make_role(guarded, "task", "lambda.amazonaws.com", allow("*", "logs:*"))
+@pytest.mark.parametrize(("kind", "answer"), [("RequestResponse", "done"), ("Event", "")])
+def test_a_task_needs_the_machines_right(guarded: Place, kind: str, answer: str) -> None:
+    """A state machine invokes a function as its own role, whether it waits for it or not."""
+    name = f"invoking-{kind}"
+    role = make_role(guarded, name, "states.amazonaws.com", allow("*", "logs:*"))
+    own = make_role(guarded, f"task-{kind}", "lambda.amazonaws.com", allow("*", "logs:*"))
     function = guarded.function_arn(
         guarded.function("def handler(event, context): return 'done'\n", Role=own)
     )
-    task = {"Type": "Task", "Resource": function, "End": True}
+    task = invocation(function, {}, kind)
     states = guarded.client("stepfunctions")
     machine = states.create_state_machine(
-        name="invoking",
+        name=name,
         definition=json.dumps({"StartAt": "Task", "States": {"Task": task}}),
         roleArn=role,
     )["stateMachineArn"]
@@ -284,8 +287,8 @@ def test_a_task_needs_the_machines_right(guarded: Place) -> None:
     refused_run = run()
     assert refused_run["status"] == "FAILED"
     assert "lambda:InvokeFunction" in refused_run["cause"]
-    set_rights(guarded, "invoking", allow(function, "lambda:InvokeFunction"))
-    assert json.loads(run()["output"]) == "done"
+    set_rights(guarded, name, allow(function, "lambda:InvokeFunction"))
+    assert json.loads(run()["output"])["Payload"] == answer
 
 
 def test_a_machine_that_logs_needs_log_delivery(guarded: Place) -> None:

@@ -35,6 +35,10 @@ HAND_OVER_STATES = 2  # before the planner: its branches, the planner's own
 # That an execution without a plan enters besides the others: the branches, the planner, beside it a
 # choice and the Map that starts workers, and whether the archive is refused. Workers come on top.
 PLANNER_STATES = 5
+# Seconds until the cold start of a worker beside the planner begins, after that of the planner: a
+# choice and a Map come before the call, and Lambda queues its event. The start of the execution is
+# added, because the forecast has it in the seconds of the first Map, and not before the planner.
+WARM_BEGINS = 2 * rates.STATE_SECONDS + rates.ASYNC_SECONDS + rates.EXECUTION_START_SECONDS
 
 
 class SimulatedRun(Struct, frozen=True):
@@ -57,7 +61,7 @@ def simulate_orchestrated(
     """Return one run of `workload` on `platform`; equal states of `rng` give equal runs."""
     begun = _begin(workload, platform, tuning, rng)
     planned = sum(step.seconds for step in begun.steps)
-    sides = Sides(workload, platform, tuning, rng, len(begun.warmed)).simulate()
+    sides = Sides(workload, platform, tuning, rng, begun.ready).simulate()
     longest = max(sides, key=lambda side: side.seconds)
     report, warmed = _report_step(workload, platform, rng, longest.seconds)
     steps = [*begun.steps, *longest.steps, report]
@@ -116,6 +120,7 @@ class _Begun(NamedTuple):
     steps: tuple[Step, ...]
     functions: tuple[Step, ...]  # of them, those that are an invocation each
     warmed: tuple[float, ...] = ()  # seconds of each call that started a worker beside the planner
+    ready: tuple[float, ...] = ()  # when each of these workers is idle, in seconds after the plan
     states: int = 0  # that the execution enters for the planner and these calls
 
 
@@ -131,7 +136,8 @@ def _begin(workload: Workload, platform: Platform, tuning: Tuning, rng: random.R
 
     If the directory is too large for the plan function, this one reads the tail, writes to the
     ledger of shares and starts an execution. Its first task is the planner, and beside that the
-    first workers are started. To start an execution is in the seconds before the first Map.
+    first workers are started; nothing waits for them. To start an execution is in the seconds
+    before the first Map.
     """
     event = Step("event", platform.event_seconds, "until the function is invoked")
     seconds = _plan_seconds(workload, platform, tuning)
@@ -143,14 +149,23 @@ def _begin(workload: Workload, platform: Platform, tuning: Tuning, rng: random.R
     planner = draw_cold_start(platform, rng)
     handed = calls + HAND_OVER_STATES * rates.STATE_SECONDS + planner
     hand_over = Step("hand over", handed, "from the plan function to the planner")
+    warmed = _warm_workers(workload, platform, tuning, rng)
+    return _Begun(
+        (event, hand_over, plan),
+        (hand_over, plan),
+        warmed,
+        tuple(WARM_BEGINS + each - planner - seconds for each in warmed),
+        PLANNER_STATES + len(warmed),
+    )
+
+
+def _warm_workers(
+    workload: Workload, platform: Platform, tuning: Tuning, rng: random.Random
+) -> tuple[float, ...]:
+    """Return the seconds of each call that starts a worker beside the planner."""
     size = workload.bytes_in + workload.directory_bytes
     count = min(platform.workers, first_workers(workload.members, size, tuning))
-    warmed = tuple(draw_cold_start(platform, rng) for _ in range(count))
-    states = HAND_OVER_STATES * rates.STATE_SECONDS
-    late = max(0.0, states + max(warmed, default=0.0) - planner - seconds)
-    waiting = Step("start workers", late, "more than the planner takes")
-    steps, entered = (event, hand_over, plan, waiting), PLANNER_STATES + count
-    return _Begun(steps, (hand_over, plan), warmed, entered)
+    return tuple(draw_cold_start(platform, rng) for _ in range(count))
 
 
 def _plan_seconds(workload: Workload, platform: Platform, tuning: Tuning) -> float:

@@ -71,7 +71,9 @@ class Side(Struct, frozen=True):
 class Sides:
     """Simulates the work of one run; each method draws from `rng`.
 
-    `warm` workers were started before. Tasks of whole members get them first.
+    `ready` says when each worker that was started before is idle, in seconds after the plan. A Map
+    finds those that are idle when it dispatches its first task; a later one counts as not started,
+    as Lambda starts another environment. Tasks of whole members get them first.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Sides:
         platform: Platform,
         tuning: Tuning,
         rng: random.Random,
-        warm: int = 0,
+        ready: Sequence[float] = (),
     ) -> None:
         self._platform = platform
         self._rng = rng
@@ -97,8 +99,10 @@ class Sides:
         self._slices = [demand.job_of(task) for task in slices]
         segments = [task for task in slices if task.kind is TaskKind.SEGMENT]
         self._scans = [demand.scan_of(task) for task in segments]
-        self._warm_whole = min(warm, self._shares.whole, len(self._whole))
-        self._warm_scans = warm - self._warm_whole
+        idle = self._idle_at_start(ready, WorkList.WHOLE)
+        self._warm_whole = min(idle, self._shares.whole, len(self._whole))
+        idle = self._idle_at_start(ready, WorkList.SCAN)
+        self._warm_scans = max(0, idle - self._warm_whole)
         longest = max((task.seconds for task in workload.tasks), default=0.0)
         self._overlaps = (
             inline
@@ -112,6 +116,13 @@ class Sides:
             return (self._in_one_pool(),)
         sides = (self._extract_whole(), self._extract_split())
         return tuple(side for side in sides if side.steps) or (Side(),)
+
+    def _idle_at_start(self, ready: Sequence[float], name: WorkList) -> int:
+        """Return how many workers are idle when the Map of this list dispatches its first task."""
+        platform = self._platform
+        inline = name in self._inline
+        start = platform.inline_start_seconds if inline else platform.start_seconds
+        return sum(one <= start for one in ready)
 
     def _in_one_pool(self) -> Side:
         """Return the work on one machine, which begins with scans and small members by turns.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from itertools import pairwise
 
 import pytest
@@ -28,6 +29,7 @@ from s3unzip.forecast import (
     make_workload,
 )
 from s3unzip.forecast.course import PLANNER_STATES
+from s3unzip.forecast.sides import Sides
 from s3unzip.model import TaskKind, encode
 from s3unzip.planning.cutting import first_workers
 from s3unzip.settings import GIB, MIB, Tuning
@@ -130,16 +132,46 @@ def test_large_directories_are_handed_to_the_planner(name: str, *, handed: bool)
 
 
 def test_workers_start_while_the_planner_is_at_work() -> None:
-    """The first tasks have no cold start; what a slow one takes longer than the planner shows."""
+    """If the cold starts are shorter than the planner's work, the first tasks have none."""
+    tuning = replace(TUNING, max_workers=4)  # each of them is started early
+    workload = make_fixture(FIXTURES["49k"], tuning)
+    platform = replace(aws(), cold_start=Latency(0.9, 0.9))
+    forecast = make_forecast(workload, platform, tuning)
+    names = [step.name for step in forecast.steps]
+    assert "hand over" in names
+    assert "cold start" not in names
+
+
+def test_nobody_waits_for_a_worker_that_starts_slowly() -> None:
+    """The work begins when the planner has ended; the first tasks then have cold starts."""
     workload = make_fixture(FIXTURES["49k"], TUNING)
-    forecast = make_forecast(workload, aws(), TUNING)
-    assert "cold start" not in [step.name for step in forecast.steps]
     slow = replace(aws(), cold_start=Latency(2.0, 60.0))
-    late = [
-        sum(step.seconds for step in forecast.steps if step.name == "start workers")
-        for forecast in (make_forecast(workload, slow, TUNING, seed=seed) for seed in range(3))
-    ]
-    assert max(late) > 1.0
+    forecasts = [make_forecast(workload, slow, TUNING, seed=seed) for seed in range(3)]
+    for names in ([step.name for step in one.steps] for one in forecasts):
+        assert names[:4] == ["event", "hand over", "plan", "start tasks"]
+    assert any("cold start" in [step.name for step in one.steps] for one in forecasts)
+
+
+@pytest.mark.parametrize(("inline", "start"), [(True, 0.45), (False, 1.2)])
+def test_a_map_finds_the_workers_that_are_idle_at_its_start(*, inline: bool, start: float) -> None:
+    """Of four, the one that is ready a moment later counts as not started."""
+    tuning = TUNING if inline else replace(TUNING, max_inline_tasks=0)
+    workload = make_workload([batch(n) for n in range(4)], tuning, title="four")
+    ready = (-1.0, 0.0, start, start + 0.01)
+    (side,) = Sides(workload, aws(), tuning, random.Random(1), ready).simulate()
+    (one,) = side.maps
+    assert (one.inline, side.steps[0].seconds) == (inline, pytest.approx(start))
+    assert sum(seconds > 0 for seconds in one.timeline.cold) == 1
+
+
+def test_scans_find_the_workers_that_tasks_leave() -> None:
+    """Tasks of whole members get idle workers first; those that are left are the scans'."""
+    slices = [large(TaskKind.SEGMENT, 9, 64 * MB, part, 4) for part in range(4)]
+    workload = make_workload([batch(0), *slices], TUNING, title="both")
+    both = Sides(workload, aws(), TUNING, random.Random(1), (0.0, 0.0, 0.0)).simulate()
+    whole, scans = (side.maps[0].timeline for side in both)
+    assert sum(seconds > 0 for seconds in whole.cold) == 0
+    assert sum(seconds > 0 for seconds in scans.cold) == 2
 
 
 @pytest.mark.parametrize("name", ["1k", "49k", "100gb"])
