@@ -103,6 +103,15 @@ def without(pipeline: DeployedPipeline, role: str, action: str) -> Iterator[None
         write(iam, role, kept)
 
 
+def count_calls(pipeline: DeployedPipeline, function: str) -> int:
+    """Return how often a function was called to its end."""
+    logs = pipeline.client("logs")
+    pages = logs.get_paginator("filter_log_events").paginate(
+        logGroupName=find_function(pipeline, function)["LoggingConfig"]["LogGroup"]
+    )
+    return sum(one["message"].startswith("REPORT ") for page in pages for one in page["events"])
+
+
 def write(iam: Any, role: str, policies: dict[str, Any]) -> None:
     """Replace a role's policies; one without statements is deleted, as IAM takes none."""
     for name, document in policies.items():
@@ -141,6 +150,19 @@ def test_slices_wait_with_the_shipped_role(guarded: DeployedPipeline) -> None:
         report = guarded.wait("slices.zip")
     assert (report.extracted, report.failed, report.missing) == (1, 0, 0)
     assert labels_of_maps(guarded, report.run) == {"Scanbeside", "Sliceswhenlinked"}
+
+
+def test_a_worker_starts_beside_the_planner(guarded: DeployedPipeline) -> None:
+    """Of the two calls of the function, one is the run's only task and one the queued event.
+
+    It comes before the tests whose runs fail, because an event of such a run may be late.
+    """
+    clear_ledger(guarded)
+    before = count_calls(guarded, "extract")
+    with with_variables(guarded, "plan", SHORT_TAIL):
+        assert run_to_its_end(guarded, "beside-planner.zip", members=30) == "SUCCEEDED"
+    await_that(guarded, lambda: count_calls(guarded, "extract") == before + 2)
+    clear_ledger(guarded)
 
 
 @pytest.mark.parametrize(

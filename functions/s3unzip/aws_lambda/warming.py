@@ -1,8 +1,9 @@
 """Calls that only start an environment of a function before it is needed.
 
-The state machine makes them (`infra.definition`), so a cold start runs beside other work. Lambda
-gives the next call of the function to an idle environment (developer guide of Lambda,
-"Understanding the Lambda execution environment lifecycle").
+The state machine makes them (`infra.definition`), so a cold start runs beside other work. Nothing
+reads their answer, and an event that Lambda's queue delivers twice does no harm. Lambda gives the
+next call of the function to an idle environment (developer guide of Lambda, "Understanding the
+Lambda execution environment lifecycle").
 """
 
 from __future__ import annotations
