@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "stop-ignored",
         "runs/stop.py",
-        "    stop = records.find_stop()\n",
+        "    stop = (find_stop or records.find_stop)()\n",
         "    stop = None\n",
     ),
     Mutant(
@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant(
         "index-failures-lost",
         "planning/plan_writer.py",
-        "    records.write_index_outcomes(*_index_outcomes(reading))\n",
+        "        partial(records.write_index_outcomes, *_index_outcomes(reading)),\n",
         "",
     ),
     Mutant(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from s3unzip.model import UploadRecord
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import Upload
+from s3unzip.stores.readahead import call_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from s3unzip.context import Context
     from s3unzip.model import Run
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 
 def begin_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> Upload:
     """Begin an upload on record: settling finds it even if this worker is killed."""
+    upload, note_id = _create(step, owner, key, facts)
+    note_id()
+    return upload
+
+
+def try_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> None:
+    """Begin an upload on record and abort it, to see whether the destination takes any."""
+    upload, note_id = _create(step, owner, key, facts)
+    abort = partial(step.destination.abort_upload, upload)
+    call_at_once([note_id, partial(step.calls.run, "abort", abort)])
+
+
+def _create(
+    step: Step, owner: str, key: str, facts: ObjectFacts
+) -> tuple[Upload, Callable[[], object]]:
+    """Begin an upload on record; return it, and what notes its id there."""
     attempts = 0
 
     def create() -> str:
@@ -34,9 +51,12 @@ def begin_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> Upload
 
     record = step.records.write_upload(owner, UploadRecord(key))
     upload_id = step.calls.run("create", create)
-    if attempts == 1:  # otherwise an earlier worker may have begun an upload whose id is unknown
-        step.records.write_upload(owner, UploadRecord(key, upload_id), record)
-    return Upload(key, upload_id)
+
+    def note_id() -> None:
+        if attempts == 1:  # otherwise an earlier worker may have begun one whose id is unknown
+            step.records.write_upload(owner, UploadRecord(key, upload_id), record)
+
+    return Upload(key, upload_id), note_id
 
 
 def abort_run(run: Run, context: Context, calls: Calls | None = None) -> int:

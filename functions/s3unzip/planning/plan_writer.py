@@ -8,10 +8,10 @@ writes only ``run.json`` and returns the report, which `reporting.page_writer` w
 
 from __future__ import annotations
 
-import itertools
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from s3unzip import run_files
@@ -28,28 +28,28 @@ from s3unzip.model import (
     run_id,
 )
 from s3unzip.objects.metadata import object_metadata
-from s3unzip.objects.stored import check_form, stored_as
-from s3unzip.objects.upload_registry import begin_upload
+from s3unzip.objects.stored import check_form
+from s3unzip.objects.upload_registry import try_upload
 from s3unzip.planning.cutting import TaskCutter, choose_concurrency, order_tasks
 from s3unzip.planning.keys import parse_template
 from s3unzip.planning.lists import divide_tasks, share_workers
 from s3unzip.planning.reading import folder_keys, read_archive, read_directory, read_tail
+from s3unzip.planning.rows import member_lines
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import CopiesParts
+from s3unzip.stores.readahead import call_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from s3unzip.context import Context
-    from s3unzip.model import Options, Pin, Request, Task
+    from s3unzip.model import Pin, Request, Task
     from s3unzip.planning.reading import Reading
     from s3unzip.runs.written import WrittenObjects
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Tail
-    from s3unzip.zipformat import Member
-
-ROWS_PIECE = 8_192  # rows of members.jsonl made at a time
 
 
 def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
@@ -95,9 +95,8 @@ def make_plan(  # noqa: PLR0913 - a run of each kind hooks in elsewhere
     if judge is not None:
         judge(reading)
     step = Step(run, "plan", context, calls)
-    if probe:
-        _probe(step, reading)
-    summary, tasks = _write_tasks(step, reading, started, written)
+    tasks, cutter = _write_tasks(step, reading, written, probe=probe)
+    summary = _sum_up(step, reading, cutter, tasks, started)
     refused = None if afford is None else afford(summary, tasks)
     if refused is not None:
         return replace(refused, requests=calls.requests)
@@ -153,35 +152,68 @@ def _probe(step: Step, reading: Reading) -> None:
         return
     member = reading.selected[0]
     key = reading.template.key_of()(member.path)
-    upload = begin_upload(step, "probe", key, object_metadata(key, member, step.run))
-    step.calls.run("abort", lambda: step.destination.abort_upload(upload))
+    try_upload(step, "probe", key, object_metadata(key, member, step.run))
 
 
 def _write_tasks(
-    step: Step, reading: Reading, started: float, written: WrittenObjects | None
-) -> tuple[PlanSummary, list[Task]]:
-    """Write all of the plan but its summary; return that and the tasks."""
-    run, records, context = step.run, step.records, step.context
-    records.write_run(run)
-    index = reading.index
-    cutter = make_cutter(run, reading, context)
-    records.write_rows(member_lines(reading, cutter, step.run.options, written))
+    step: Step, reading: Reading, written: WrittenObjects | None, *, probe: bool
+) -> tuple[list[Task], TaskCutter]:
+    """Write all of the plan but its summary; return the tasks in order, and what cut them."""
+    run, records = step.run, step.records
+    cutter = make_cutter(run, reading, step.context)
+    rows = member_lines(reading, cutter, run.options, written)
+    with ThreadPoolExecutor(1, thread_name_prefix="probe") as beside:
+        begun = beside.submit(partial(_begin, step, reading, probe=probe))
+        try:
+            records.write_rows(_end_after(begun, rows))
+        except BaseException:
+            step.calls.end()  # what runs beside need not try again
+            if begun.done():
+                begun.result()  # may be the cause, which the store of the rows does not know
+            raise
     tasks = order_tasks(cutter.tasks)
-    records.write_tasks(tasks)
+    writes = [
+        partial(records.write_tasks, tasks),
+        partial(records.write_index_outcomes, *_index_outcomes(reading)),
+    ]
     whole, slices = divide_tasks(tasks)
     if slices:
-        records.write_divided_tasks(whole, slices)
+        writes.append(partial(records.write_divided_tasks, whole, slices))
     if cutter.scans:
-        records.write_scans(cutter.scans)
-    records.write_index_outcomes(*_index_outcomes(reading))
+        writes.append(partial(records.write_scans, cutter.scans))
     if run.destination.scheme == "file":
-        records.write_folders(folder_keys(reading, run.options))
+        writes.append(partial(records.write_folders, folder_keys(reading, run.options)))
+    call_at_once(writes)
+    return tasks, cutter
+
+
+def _begin(step: Step, reading: Reading, *, probe: bool) -> None:
+    """Write the run's record, first of all; before it, try the destination."""
+    if probe:
+        _probe(step, reading)
+    step.records.write_run(step.run)
+
+
+def _end_after(begun: Future[None], pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield `pieces`, and end when `begun` is done; raise what it raised.
+
+    An object is there when its last piece is written, so there is none if the destination refuses.
+    """
+    yield from pieces
+    begun.result()
+
+
+def _sum_up(
+    step: Step, reading: Reading, cutter: TaskCutter, tasks: list[Task], started: float
+) -> PlanSummary:
+    """Return the summary of a plan whose other records are written."""
+    index, context = reading.index, step.context
     concurrency = choose_concurrency(tasks, context.tuning)
     shares = share_workers(tasks, context.tuning)
     longest = max((task.seconds for task in tasks), default=0.0)
     seconds = round(context.clock.now() - started, 6)
-    summary = PlanSummary(
-        run=run,
+    return PlanSummary(
+        run=step.run,
         members=index.entries,
         directories=index.directories,
         excluded=reading.excluded,
@@ -193,7 +225,7 @@ def _write_tasks(
         scans=len(cutter.scans),
         bytes_in=reading.amount.bytes_in,
         bytes_out=reading.amount.bytes_out,
-        slices=len(slices),
+        slices=sum(task.parts > 1 for task in tasks),
         concurrency=concurrency,
         whole_at_once=shares.whole,
         split_at_once=shares.split,
@@ -204,7 +236,6 @@ def _write_tasks(
         plan_seconds=seconds,
         bytes_read=reading.bytes_read,
     )
-    return summary, tasks
 
 
 class Preview(NamedTuple):
@@ -238,51 +269,6 @@ def make_cutter(request: Request | Run, reading: Reading, context: Context) -> T
     copies = copies and not reading.pin.parts
     inflates = request.options.as_gzip is None
     return TaskCutter(context.tuning, reading.amount, copies=copies, inflates=inflates)
-
-
-def member_lines(
-    reading: Reading,
-    cutter: TaskCutter,
-    options: Options | None = None,
-    written: WrittenObjects | None = None,
-) -> Iterator[bytes]:
-    """Yield the rows of the selected members in pieces, cutting tasks on the way.
-
-    A row is a plain tuple with the fields of a `PlannedMember`: of a million members each
-    microsecond is a second.
-    """
-    members = iter(reading.selected)
-    make_rows = _row_maker(reading, options, written)
-    encode_row = msgspec.json.Encoder().encode
-    position = 0
-    while chunk := list(itertools.islice(members, ROWS_PIECE)):
-        lines = [encode_row(row) for row in make_rows(chunk)]
-        lengths = itertools.accumulate(map(len, lines), initial=position)
-        starts = [length + line for line, length in enumerate(lengths)]  # a newline a line
-        cutter.add(chunk, starts)
-        position = starts[-1]
-        lines.append(b"")
-        yield b"\n".join(lines)
-    cutter.finish(position)
-
-
-def _row_maker(
-    reading: Reading, options: Options | None, written: WrittenObjects | None
-) -> Callable[[list[Member]], Iterable[tuple[object, ...]]]:
-    """Return a function from members to rows; a key that follows from the path is left out."""
-    key_of, plain = reading.template.key_of(), reading.template.plain
-    if written and options is not None:
-        known, chosen = written, options
-
-        def with_written(member: Member) -> tuple[object, ...]:
-            key = key_of(member.path)
-            stored = stored_as(member, chosen)
-            return member, "" if plain else key, known.digest(key, stored.size, stored.crc32)
-
-        return lambda members: map(with_written, members)
-    if plain:
-        return zip
-    return lambda members: ((member, key_of(member.path)) for member in members)
 
 
 def _index_outcomes(reading: Reading) -> tuple[TaskReport, Iterator[Outcome]]:

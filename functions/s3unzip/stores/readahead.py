@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from s3unzip.zipformat.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from s3unzip.settings import Tuning
@@ -79,3 +79,9 @@ def map_ahead(
         finally:
             for future in pending:
                 future.cancel()
+
+
+def call_at_once(calls: Sequence[Callable[[], object]]) -> None:
+    """Do `calls`, all at the same time; raise what the first one in order raised."""
+    for _ in map_ahead(lambda call: call(), calls, max(1, len(calls))):
+        pass

@@ -1,0 +1,66 @@
+"""The rows of ``members.jsonl``: one for each selected member, from which the workers work."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from s3unzip.objects.stored import stored_as
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from s3unzip.model import Options
+    from s3unzip.planning.cutting import TaskCutter
+    from s3unzip.planning.reading import Reading
+    from s3unzip.runs.written import WrittenObjects
+    from s3unzip.zipformat import Member
+
+ROWS_PIECE = 8_192  # rows that are made at a time
+
+
+def member_lines(
+    reading: Reading,
+    cutter: TaskCutter,
+    options: Options | None = None,
+    written: WrittenObjects | None = None,
+) -> Iterator[bytes]:
+    """Yield the rows of the selected members in pieces, cutting tasks on the way.
+
+    A row is a plain tuple with the fields of a `PlannedMember`: of a million members each
+    microsecond is a second.
+    """
+    members = iter(reading.selected)
+    make_rows = _row_maker(reading, options, written)
+    encode_row = msgspec.json.Encoder().encode
+    position = 0
+    while chunk := list(itertools.islice(members, ROWS_PIECE)):
+        lines = [encode_row(row) for row in make_rows(chunk)]
+        lengths = itertools.accumulate(map(len, lines), initial=position)
+        starts = [length + line for line, length in enumerate(lengths)]  # a newline a line
+        cutter.add(chunk, starts)
+        position = starts[-1]
+        lines.append(b"")
+        yield b"\n".join(lines)
+    cutter.finish(position)
+
+
+def _row_maker(
+    reading: Reading, options: Options | None, written: WrittenObjects | None
+) -> Callable[[list[Member]], Iterable[tuple[object, ...]]]:
+    """Return a function from members to rows; a key that follows from the path is left out."""
+    key_of, plain = reading.template.key_of(), reading.template.plain
+    if written and options is not None:
+        known, chosen = written, options
+
+        def with_written(member: Member) -> tuple[object, ...]:
+            key = key_of(member.path)
+            stored = stored_as(member, chosen)
+            return member, "" if plain else key, known.digest(key, stored.size, stored.crc32)
+
+        return lambda members: map(with_written, members)
+    if plain:
+        return zip
+    return lambda members: ((member, key_of(member.path)) for member in members)
