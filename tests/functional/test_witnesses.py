@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MEMBERS = [Entry(f"d/{n:02}.txt", b"member %02d" % n) for n in range(20)]
 
 
-RECORD_HEADS = 3  # of records that are streamed: the plan, twice, and the index's outcomes
+RECORD_HEADS = 2  # of records that are streamed: the plan, twice
 
 
 class Extracted:

@@ -8,6 +8,7 @@ members whose slices did not hold.
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.forecast import Cost, Forecast
     from s3unzip.reporting.retry import Retries
+    from s3unzip.runs.records import RunRecords
     from s3unzip.stores.calls import Calls
 
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
@@ -70,13 +72,11 @@ def settle(
     """
     step = Step(run, "report", context, calls or context.calls())
     records = step.records
-    summary = records.read_summary()
-    earlier, stop = records.find_report(), records.find_stop()
+    summary, earlier, stop, retries = _read_first(records)
     changed = stop is not None and stop.verdict is Verdict.SOURCE_CHANGED
-    retries = read_retries(records)
     tally = Tally(context.tuning.failures_listed, retried=retries.outcomes.keys())
     plan = PlanTasks(summary, records)
-    for outcome in records.index_outcomes():
+    for outcome in records.index_outcomes() if summary.failed else ():
         tally.add(outcome, run_files.INDEX_TASK)
     left = _tally_tasks(step, tally, plan.look(records.tasks()), plan.slices)
     left, met = (left, None) if changed else _try_split(step, tally, plan, left)
@@ -99,6 +99,16 @@ def settle(
         before_report()
     report = _write_report(step, earlier, judged, summary, tally, forecast)
     return Settled(report, len(left))
+
+
+def _read_first(records: RunRecords) -> tuple[PlanSummary, Report | None, Stop | None, Retries]:
+    """Read what is known before any outcome, all at the same time."""
+    with ThreadPoolExecutor(4, thread_name_prefix="report") as pool:
+        summary = pool.submit(records.read_summary)
+        earlier = pool.submit(records.find_report)
+        stop = pool.submit(records.find_stop)
+        retries = pool.submit(read_retries, records)
+        return summary.result(), earlier.result(), stop.result(), retries.result()
 
 
 def _write_report(

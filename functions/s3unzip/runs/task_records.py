@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
@@ -58,15 +59,16 @@ class TaskRecords(ObjectRecords):
 
         The records are listed first: of a run that stopped early most tasks have none.
         """
-        known = set(self._store.names(run_files.OUTCOMES))
 
         def find(task: Task) -> tuple[Task, bytes | None]:
             name = run_files.outcomes(task.id)
-            return task, self._find_bytes(name) if name in known else None
+            return task, self._find_bytes(name) if name in known.result() else None
 
-        # As bytes: the outcomes of tasks that wait for their turn need less memory so.
-        for task, data in map_ahead(find, tasks, rates.OUTCOMES_AT_ONCE):
-            yield task, _parse_outcomes(data)
+        with ThreadPoolExecutor(1, thread_name_prefix="names") as beside:  # the tasks are read
+            known = beside.submit(lambda: set(self._store.names(run_files.OUTCOMES)))
+            # As bytes: the outcomes of tasks that wait for their turn need less memory so.
+            for task, data in map_ahead(find, tasks, rates.OUTCOMES_AT_ONCE):
+                yield task, _parse_outcomes(data)
 
     def undone(self, tasks: Iterable[Task]) -> Iterator[Task]:
         """Yield those of `tasks` that left something to do."""
