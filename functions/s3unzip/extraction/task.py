@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import (
@@ -59,14 +60,18 @@ def run_task(run: Run, task: Task, context: Context, *, in_rounds: bool = False)
         StoreRefusesError: the destination refuses whatever it is given.
     """
     attempt = TaskAttempt(run, task, context)
-    earlier = attempt.records.find_outcomes(task.id)
+    with ThreadPoolExecutor(3, thread_name_prefix="task") as pool:
+        outcomes = pool.submit(attempt.records.find_outcomes, task.id)
+        stop = pool.submit(attempt.records.find_stop)
+        rows = pool.submit(attempt.read_rows, task.rows)
+    earlier = outcomes.result()
     if earlier is not None and earlier.complete:
         return earlier.report
     if earlier is not None:
         attempt.resume(earlier)
     try:
-        with stops_run(attempt.records, task.id):
-            _do(attempt, attempt.read_rows(task.rows))
+        with stops_run(attempt.records, task.id, stop.result):
+            _do(attempt, rows.result())
     except SourceChangedError:
         pass  # it is on record
     except DeadlineError:

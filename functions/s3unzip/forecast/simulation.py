@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.forecast.demand import Job
     from s3unzip.platforms import Platform
 
-READS_BEFORE_WORK = 4  # sequential requests: outcomes, stop, rows, the archive's first bytes
+FIRST_READS = 3  # at once: outcomes, stop, rows; the archive's first bytes come after them
 
 
 class Timeline(Struct):
@@ -158,7 +158,8 @@ class Simulation:
             if platform.cold_start is not None:
                 cold = platform.cold_start.quantile(self._share())
         line.cold[job] = cold
-        reading = sum(platform.get.quantile(self._share()) for _ in range(READS_BEFORE_WORK))
+        reading = max(platform.get.quantile(self._share()) for _ in range(FIRST_READS))
+        reading += platform.get.quantile(self._share())
         heapq.heappush(self._starting, (self._now + cold + reading, job))
 
     def _take_token(self) -> None:

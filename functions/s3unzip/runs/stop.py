@@ -17,7 +17,7 @@ from s3unzip.errors import (
 from s3unzip.model import Stop, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from s3unzip.runs.records import RunRecords
 
@@ -33,14 +33,21 @@ RUN_FAULTS = tuple(REASONS)
 
 
 @contextmanager
-def stops_run(records: RunRecords, step: str) -> Iterator[None]:
+def stops_run(
+    records: RunRecords, step: str, find_stop: Callable[[], Stop | None] | None = None
+) -> Iterator[None]:
     """Do a step, unless the run must end; write down what the step meets that must end the run.
+
+    Args:
+        records: of the run.
+        step: its name, for messages.
+        find_stop: says why the run must end, if the caller has read that; None: it is read here.
 
     Raises:
         RunStoppedError: another step met it.
         SourceChangedError, AccessDeniedError, ...: this step met it; it is on record.
     """
-    stop = records.find_stop()
+    stop = (find_stop or records.find_stop)()
     if stop is not None:
         raise RunStoppedError(f"{step}: not begun, for the run met {stop.reason}")
     try:
