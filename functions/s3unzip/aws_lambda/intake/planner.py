@@ -5,6 +5,7 @@ Step Functions tries it again after a fault. A plan that is whole is taken as it
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +40,13 @@ def plan_run(run: str, request: Request, context: Context) -> dict[str, Any]:
     """
     config = open_worker()
     calls = context.calls()
-    if is_refused(request, run, context, calls):  # by an attempt whose answer was lost
-        return _leave(run, context)
     records = RunRecords.open(context.stores, run, calls)
-    outcome: PlanSummary | Report | None = records.find_summary()
+    with ThreadPoolExecutor(2, thread_name_prefix="earlier") as pool:  # what attempts left
+        refused = pool.submit(is_refused, request, run, context, calls)
+        planned = pool.submit(records.find_summary)
+    if refused.result():  # by an attempt whose answer was lost
+        return _leave(run, context)
+    outcome: PlanSummary | Report | None = planned.result()
     if outcome is None:
         outcome = _plan(run, request, context, calls)
         record_plan(outcome, request)
@@ -51,10 +55,11 @@ def plan_run(run: str, request: Request, context: Context) -> dict[str, Any]:
         return _leave(run, context)
     bind_run(outcome.run)
     logger.info("planned", tasks=outcome.tasks)
-    inline = read_inline_lists(outcome, records, config.tuning)
-    payload = planned_input(config.work, outcome, inline)
-    share = open_door(context).plan(planned_bid(outcome, config, context.clock.now()))
-    return limit_workers(payload, share)
+    bid = planned_bid(outcome, config, context.clock.now())
+    with ThreadPoolExecutor(1, thread_name_prefix="share") as beside:
+        share = beside.submit(open_door(context).plan, bid)
+        inline = read_inline_lists(outcome, records, config.tuning)
+    return limit_workers(planned_input(config.work, outcome, inline), share.result())
 
 
 def _leave(run: str, context: Context) -> dict[str, Any]:
