@@ -7,8 +7,9 @@ rates (`bench.shaped`), or worker processes do so on a real S3 server through a 
 (`bench.proxied`), or the deployed plan function does direct runs (`bench.direct`), or the deployed
 state machine does inline Maps and both branches of its work (`bench.machine`). The forecast gets
 the same numbers. `forecast.error.<case>` is forecast / measured - 1 for the tasks' part of the run;
-the aim is 0.2. At the end, published fixtures are forecast for AWS, beside the published
-measurements.
+the aim is 0.2. Plan and report are compared by themselves (`bench.ends`). The share of a prefix's
+rate that throttled workers use is measured (`bench.throttling`). At the end, published fixtures are
+forecast for AWS, beside the published measurements.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from bench.direct import measure_direct
+from bench.ends import measure_ends
 from bench.machine import measure_machine
 from bench.measure import median, print_figure
 from bench.proxied import PROXIED, measure_proxied
 from bench.shaped import Prefix, ShapedStores, WallClock, World
+from bench.throttling import measure_share
 from bench.zipped import random_archive
 from s3unzip import rates
 from s3unzip.context import Context
@@ -61,7 +64,6 @@ if TYPE_CHECKING:
     from s3unzip.model import Run
 
 S3_LIKE = Latency(0.030, 0.200)
-DEPLOYED = {"direct": measure_direct, "machine": measure_machine}  # on the embedded AWS
 WARM_DAYS = 101  # forecasts with different random numbers
 
 
@@ -195,6 +197,14 @@ def tell(name: str, forecast: float, measured: float) -> None:
     print_figure(f"forecast.error.{name}", forecast / measured - 1, "ratio")
 
 
+MEASURED = {
+    "ends": lambda: measure_ends(machine(2)),
+    "direct": measure_direct,  # this and the next one on the embedded AWS
+    "machine": measure_machine,
+}
+FIGURES = {"throttling": measure_share, "published": published}
+
+
 def main() -> None:
     """Run all cases, or those named in S3UNZIP_BENCH_CASES, comma-separated."""
     named = os.environ.get("S3UNZIP_BENCH_CASES")
@@ -206,11 +216,11 @@ def main() -> None:
         compare(case)
     for proxied in filter(lambda one: is_wanted(one.name), PROXIED):
         tell(proxied.name, *measure_proxied(proxied))
-    for name in filter(is_wanted, DEPLOYED):
-        for told in DEPLOYED[name]():
+    for name in filter(is_wanted, MEASURED):
+        for told in MEASURED[name]():
             tell(*told)
-    if is_wanted("published"):
-        published()
+    for name in filter(is_wanted, FIGURES):
+        FIGURES[name]()
 
 
 if __name__ == "__main__":

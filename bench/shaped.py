@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 
 PIECE = 1024 * 1024  # bytes of one piece of a stream
 REFUSED_SECONDS = 0.010  # until a 503 is there
+BURST_SECONDS = 0.1  # of its rate a prefix takes at once
 
 
 class Prefix:
-    """Accepts a number of writes a second and refuses more; the burst is a tenth of a second."""
+    """Accepts a number of writes a second, and a burst, and refuses more."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._lock = threading.Lock()
-        self._tokens = self._most = max(1.0, rate / 10)
+        self._tokens = self._most = max(1.0, rate * BURST_SECONDS)
         self._at = time.monotonic()
 
     def ask(self) -> None:
@@ -282,6 +283,7 @@ class ShapedWork:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield names in order."""
+        self._stores.receive(0)
         return iter(sorted(name for name in self._objects if name.startswith(prefix)))
 
     def delete(self, names: Sequence[str]) -> None:

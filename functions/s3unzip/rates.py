@@ -106,8 +106,10 @@ PRICE_LOG_BYTE = 0.50 / GB
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_LATENCY_P99 = 0.200
 
-# Assumption: the share of the rate that remains while a prefix is throttled (503s and back-off).
-S3_THROTTLED_EFFICIENCY = 0.9
+# The share of a prefix's rate that our workers use while S3 refuses the rest: our own limiter and
+# delays against a store that takes 3,500 PUTs a second and refuses more, in simulated time: 0.997
+# with the planner's number of workers (`bench.throttling`, a part of `make bench-forecast`).
+S3_THROTTLED_EFFICIENCY = 0.995
 
 # Assumption: a prefix doubles its rate after this many seconds of throttling. AWS says only
 # "gradually"; 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
@@ -173,9 +175,10 @@ LINK_POLL_SECONDS = 0.5  # how often the link step lists the scans that are done
 INFLATE_RATE = 809.0 * MB  # uncompressed bytes a second, isal on mixed files
 SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # to find one segment boundary
-PLAN_SECONDS = 0.15  # tail, probe, small writes
+PLAN_SECONDS = 0.15  # tail and probe: `make bench-forecast`, case "plan"
+PLAN_CALLS = 5  # besides these, one after the other
 PLAN_MEMBER_SECONDS = 5e-6  # make bench-plan: 4.5 s for 1,000,000
-REPORT_SECONDS = 0.3
+REPORT_SECONDS = 0.2  # with its reads one after the other: `make bench-forecast`, case "report"
 DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002

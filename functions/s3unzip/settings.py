@@ -96,7 +96,7 @@ class Tuning(Struct, frozen=True):
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU of one small member
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
-    rate_headroom: float = 2.0  # ask for so many times the rate: partitions grow, calls pace
+    rate_headroom: float = 2.5  # ask for so many times the rate: partitions grow, calls pace
     max_workers: int = 1_000  # tasks of one run at once
     max_inline_tasks: int = 80  # with more tasks and scans a run needs a Distributed Map; 0: always
     # direct runs: what the function that takes the event may do itself

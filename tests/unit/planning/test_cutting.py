@@ -252,8 +252,8 @@ def test_batches_are_cut_for_an_inline_map_where_it_is_sooner() -> None:
     [
         (0, 1_000, {}, 0),
         (100, 1_000_000, {}, 1),
-        (49_152, 1_400_000_000, {}, 7),  # by the rate of a prefix
-        (10_000_000, 10**10, {}, 7),
+        (49_152, 1_400_000_000, {}, 9),  # by the rate of a prefix
+        (10_000_000, 10**10, {}, 9),
         (49_152, 1_400_000_000, {"max_workers": 3}, 3),
         (3_000, 10**12, {}, 40),  # by their bytes; an inline Map does no more at once
     ],
