@@ -244,6 +244,27 @@ def test_a_refused_destination_stops_the_run() -> None:
     assert bench.contents() == expected(members)
 
 
+class Closed(MemoryBucket):
+    """Begins no upload."""
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Refuse.
+
+        Raises:
+            AccessDeniedError: always.
+        """
+        raise AccessDeniedError(f"s3:PutObject on {key} is missing, for {facts.content_type}")
+
+
+def test_a_destination_that_refuses_the_probe_leaves_no_plan() -> None:
+    """The plan ends with the destination's words, before any of its objects is there."""
+    bench = Bench(stores=MemoryStores(out=Closed()))
+    with pytest.raises(AccessDeniedError, match="s3:PutObject on archive/d0/f0.json is missing"):
+        make_plan(bench.request(build(*entries(20))), bench.context)
+    (work,) = bench.stores.runs.values()
+    assert [name for name in work.names("") if not name.startswith("uploads/")] == []
+
+
 def test_a_throttled_destination_fails_the_task_not_the_member() -> None:
     """When the retry budget is spent, the run is FAILED and nothing is lost."""
     refusing = Refusing(0, ThrottledError("slow down"))

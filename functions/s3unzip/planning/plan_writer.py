@@ -168,8 +168,7 @@ def _write_tasks(
             records.write_rows(_end_after(begun, rows))
         except BaseException:
             step.calls.end()  # what runs beside need not try again
-            if begun.done():
-                begun.result()  # may be the cause, which the store of the rows does not know
+            begun.result()  # may be the cause, which the store of the rows does not know
             raise
     tasks = order_tasks(cutter.tasks)
     writes = [
