@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 BUILT = ROOT / "build" / "embedded"
 ACCOUNT = "000000000000"
 DEPLOY_SECONDS = 300.0
+# What the functions import from their dependencies: see `embedded.fork_server`.
+PRELOAD = "aws_lambda_powertools.logging,boto3.session,isal.isal_zlib,msgspec,obstore.store"
 QUALIFIER = "hnb659fds"  # CDK's default bootstrap
 
 
@@ -157,6 +159,7 @@ def start_aws(
     """
     variables = {
         "PYTHONPATH": str(prepare_dependencies()),
+        "EMBEDDED_PRELOAD": PRELOAD,
         "SFN_WAIT_SCALE": str(wait_scale),
         "EMBEDDED_SLOW_PUTS": slow_puts,
     }

@@ -13,6 +13,7 @@ from importlib import import_module
 # In this order; a later rule may wrap what an earlier one installed.
 RULES: tuple[str, ...] = (
     "lambda_runtime_client",
+    "lambda_processes",
     "lambda_concurrency",
     "lambda_payloads",
     "lambda_variables",

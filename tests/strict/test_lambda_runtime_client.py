@@ -149,6 +149,28 @@ def test_a_start_that_fails_ends_no_other_environment(place: Place) -> None:
     assert failed.payload["errorType"] == "Runtime.ExitError"
 
 
+def test_a_cold_start_finds_nothing_of_another(place: Place) -> None:
+    """Each environment has its own modules, random numbers, variables and exit of the process."""
+    source = (
+        "import atexit, logging, os, random\n"
+        "before = getattr(logging, 'mark', None), os.environ.get('MARK')\n"
+        "logging.mark = os.environ['MARK'] = 'set'\n"
+        "atexit.register(print, 'exit of', os.getpid())\n"
+        "def handler(event, context):\n"
+        "    if event == 'end': raise SystemExit(7)\n"
+        "    return [*before, os.getpid(), random.random(), os.getcwd()]\n"
+    )
+    name, other = place.function(source), place.function(source)
+    first, second = place.invoke(name).payload, place.invoke(other).payload
+    assert first[:2] == second[:2] == [None, None]
+    assert first[2] != second[2]
+    assert first[3] != second[3]
+    ended = place.invoke(name, "end")
+    assert ended.payload["errorMessage"].endswith("Runtime exited with error: exit status 7")
+    events = place.client("logs").filter_log_events(logGroupName=f"/aws/lambda/{name}")["events"]
+    assert f"exit of {first[2]}" in "\n".join(event["message"] for event in events)
+
+
 @pytest.mark.usefixtures("_shut_in")
 def test_only_tmp_can_be_written(place: Place) -> None:
     """A function cannot write beside its code, nor anywhere but in /tmp."""
