@@ -259,7 +259,7 @@ class Closed(MemoryBucket):
 def test_a_destination_that_refuses_the_probe_leaves_no_plan() -> None:
     """The plan ends with the destination's words, before any of its objects is there."""
     bench = Bench(stores=MemoryStores(out=Closed()))
-    with pytest.raises(AccessDeniedError, match="s3:PutObject on archive/d0/f0.json is missing"):
+    with pytest.raises(AccessDeniedError, match=r"s3:PutObject on archive/d0/f0\.json is missing"):
         make_plan(bench.request(build(*entries(20))), bench.context)
     (work,) = bench.stores.runs.values()
     assert [name for name in work.names("") if not name.startswith("uploads/")] == []
