@@ -173,7 +173,7 @@ def measure_share() -> None:
     tuning = Tuning()
     tasks = make_tasks(FIXTURES["49k"], tuning)
     chosen = choose_concurrency(tasks, tuning)
-    for concurrency in sorted({chosen, 4, 8, 10, 13, 20}):
+    for concurrency in sorted({chosen, 4, 8, 10, 13, 19}):
         courses = [Course(tasks, concurrency, tuning, seed) for seed in range(TIMES)]
         share = sum(one.share for one in courses) / TIMES
         refused = sum(one.refused for one in courses) / TIMES

@@ -91,9 +91,9 @@ def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
 
     The plan reads the tail and the rest of the directory, probes the destination (it begins and
     aborts an upload) and writes seven objects, the large ones in parts, and the divided list of
-    tasks if a member is split. The report reads six
-    records besides the outcomes, two of them after a HEAD, lists retries, outcomes and uploads,
-    and writes two objects.
+    tasks if a member is split. The report reads five records
+    besides the outcomes, lists retries, outcomes and uploads, and writes two objects. The tasks are
+    read twice, each time after a HEAD: short lists are in the execution's input.
     """
     scans = sum(task.kind is TaskKind.SEGMENT for task in workload.tasks)
     split = sum(task.parts > 1 and task.part == 0 for task in workload.tasks)
@@ -102,7 +102,7 @@ def plan_requests(workload: Workload, tuning: Tuning) -> Requests:
     rows = math.ceil(workload.rows_bytes / tuning.part_bytes)
     map_reads = 1 + bool(scans)
     return Requests(
-        get=1 + math.ceil(beyond / tuning.directory_piece) + map_reads + 6 + tasks + 2 * scans,
+        get=1 + math.ceil(beyond / tuning.directory_piece) + map_reads + 5 + tasks + 2 * scans,
         put=7 + 2 + bool(scans) + 2 * bool(split) + scans + split,
         head=2,
         create=1 + (rows > 1),
