@@ -1,7 +1,8 @@
-"""One synthesis a session: offline, without an account, docker or a Node of the system."""
+"""One synthesis of an environment a session: without an account, docker or a Node of the system."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from infra.application import Application, build
 from infra.environment import Environment, load_environment
 from tests.infra.templates import Synthesized
+from tests.sharing import make_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +30,19 @@ def asset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def synthesize(
     asset: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Environment], Synthesized]:
-    """Synthesize an environment, cdk-nag included; CDK's own linter has a test of its own."""
+    """Synthesize an environment, cdk-nag included; CDK's own linter has a test of its own.
+
+    Equal settings are synthesized once, in whichever process of the session asks first.
+    """
     from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415 - after `infra`: it names the Node
 
     def run(environment: Environment) -> Synthesized:
-        folder = tmp_path_factory.mktemp(environment.name)
-        build(Application(folder), environment, lambda_.Code.from_asset(str(asset)))
+        settings = hashlib.sha256(environment.model_dump_json().encode()).hexdigest()[:16]
+        folder = make_once(
+            tmp_path_factory,
+            f"synthesis-{settings}",
+            lambda made: build(Application(made), environment, lambda_.Code.from_asset(str(asset))),
+        )
         (path,) = folder.glob("*.template.json")
         template: dict[str, Any] = json.loads(path.read_text())
         return Synthesized(environment, path, template)
