@@ -37,18 +37,23 @@ class _Reader:
         self.bit = 0
 
     def field(self, count: int) -> int:
-        value = 0
-        for place in range(count):
-            value |= (self.data[self.bit >> 3] >> (self.bit & 7) & 1) << place
-            self.bit += 1
-        return value
+        start = self.bit >> 3
+        value = int.from_bytes(self.data[start : start + 4], "little") >> (self.bit & 7)
+        self.bit += count
+        if self.bit > 8 * len(self.data):
+            raise EOFError("the stream has no end")
+        return value & ((1 << count) - 1)
 
     def symbol(self, codes: Codes) -> int:
+        start = self.bit >> 3
+        ahead = int.from_bytes(self.data[start : start + 4], "little") >> (self.bit & 7)
         code = 0
         for length in range(1, 16):
-            code = code << 1 | self.field(1)
+            code = code << 1 | ahead & 1
+            ahead >>= 1
             found = codes.get((length, code))
             if found is not None:
+                self.field(length)
                 return found
         raise ValueError("no such code")
 
