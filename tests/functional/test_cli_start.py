@@ -14,6 +14,7 @@ import pytest
 import s3unzip
 from tests.patience import HANG_SECONDS
 from tests.servers import HttpServer, Reply
+from tests.zips import Entry, build
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tests.servers import Asked
 
 COMMAND = [sys.executable, "-m", "s3unzip.cli"]
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
 def start(*words: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
@@ -134,6 +136,21 @@ main()
 @pytest.mark.parametrize("words", [["run", "{url}/a.zip", "out"], ["ls", "{url}/a.zip"]])
 def test_ctrl_c_before_the_directory_is_read(words: list[str], tmp_path: Path) -> None:
     """The server does not answer yet; the program prints one line and ends."""
+    stop_while_asked(words, tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_while_the_destination_is_tried(tmp_path: Path) -> None:
+    """The destination does not answer; the program ends, and nothing of the plan is there."""
+    (tmp_path / "a.zip").write_bytes(build(Entry("f", b"1")))
+    words = ["run", "a.zip", "s3://out/to", "--dest-endpoint-url", "{url}", "-w", "1"]
+    stop_while_asked(words, tmp_path)
+    kept = [path.name for path in (tmp_path / "runs").rglob("*.json*")]
+    assert not {"run.json", "members.jsonl", "plan.jsonl", "summary.json"} & set(kept)
+
+
+def stop_while_asked(words: list[str], folder: Path) -> None:
+    """Interrupt a command that waits for a server; `{url}` in its words is the server's."""
     asked, go_on = threading.Event(), threading.Event()
 
     def answer(_: Asked) -> Reply:
@@ -146,12 +163,11 @@ def test_ctrl_c_before_the_directory_is_read(words: list[str], tmp_path: Path) -
             [*COMMAND, *(word.format(url=server.url) for word in words)],
             stderr=subprocess.PIPE,
             text=True,
-            cwd=tmp_path,
-            env={**os.environ, "S3UNZIP_HOME": str(tmp_path / "runs")},
+            cwd=folder,
+            env={**os.environ, **CREDENTIALS, "S3UNZIP_HOME": str(folder / "runs")},
         )
         assert asked.wait(HANG_SECONDS)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=HANG_SECONDS)
         go_on.set()
     assert (process.returncode, told) == (130, "s3unzip: stopped\n")
-    assert not (tmp_path / "out").exists()

@@ -6,13 +6,13 @@ and again with its id.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip.model import UploadRecord
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import Upload
-from s3unzip.stores.readahead import call_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,8 +34,10 @@ def begin_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> Upload
 def try_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> None:
     """Begin an upload on record and abort it, to see whether the destination takes any."""
     upload, note_id = _create(step, owner, key, facts)
-    abort = partial(step.destination.abort_upload, upload)
-    call_at_once([note_id, partial(step.calls.run, "abort", abort)])
+    with ThreadPoolExecutor(1, thread_name_prefix="probe") as beside:
+        noted = beside.submit(note_id)
+        step.calls.run("abort", partial(step.destination.abort_upload, upload))
+        noted.result()
 
 
 def _create(

@@ -34,7 +34,7 @@ from s3unzip.planning.cutting import TaskCutter, choose_concurrency, order_tasks
 from s3unzip.planning.keys import parse_template
 from s3unzip.planning.lists import divide_tasks, share_workers
 from s3unzip.planning.reading import folder_keys, read_archive, read_directory, read_tail
-from s3unzip.planning.rows import member_lines
+from s3unzip.planning.rows import Gate, member_lines
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import CopiesParts
@@ -42,7 +42,6 @@ from s3unzip.stores.readahead import call_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
 
     from s3unzip.context import Context
     from s3unzip.model import Pin, Request, Task
@@ -161,14 +160,17 @@ def _write_tasks(
     """Write all of the plan but its summary; return the tasks in order, and what cut them."""
     run, records = step.run, step.records
     cutter = make_cutter(run, reading, step.context)
-    rows = member_lines(reading, cutter, run.options, written)
-    with ThreadPoolExecutor(1, thread_name_prefix="probe") as beside:
-        begun = beside.submit(partial(_begin, step, reading, probe=probe))
+    rows, gate = member_lines(reading, cutter, run.options, written), Gate()
+    with ThreadPoolExecutor(1, thread_name_prefix="rows") as beside:
+        writing = beside.submit(records.write_rows, gate.hold(rows))
         try:
-            records.write_rows(_end_after(begun, rows))
+            if probe:
+                _probe(step, reading)
+            gate.open()
+            records.write_run(run)
+            writing.result()
         except BaseException:
-            step.calls.end()  # what runs beside need not try again
-            begun.result()  # may be the cause, which the store of the rows does not know
+            gate.close()
             raise
     tasks = order_tasks(cutter.tasks)
     writes = [
@@ -184,22 +186,6 @@ def _write_tasks(
         writes.append(partial(records.write_folders, folder_keys(reading, run.options)))
     call_at_once(writes)
     return tasks, cutter
-
-
-def _begin(step: Step, reading: Reading, *, probe: bool) -> None:
-    """Write the run's record, first of all; before it, try the destination."""
-    if probe:
-        _probe(step, reading)
-    step.records.write_run(step.run)
-
-
-def _end_after(begun: Future[None], pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield `pieces`, and end when `begun` is done; raise what it raised.
-
-    An object is there when its last piece is written, so there is none if the destination refuses.
-    """
-    yield from pieces
-    begun.result()
 
 
 def _sum_up(

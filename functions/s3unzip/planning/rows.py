@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from s3unzip.errors import InterruptedRunError
 from s3unzip.objects.stored import stored_as
 
 if TYPE_CHECKING:
@@ -19,6 +21,42 @@ if TYPE_CHECKING:
     from s3unzip.zipformat import Member
 
 ROWS_PIECE = 8_192  # rows that are made at a time
+
+
+class Gate:
+    """Whether rows that another thread makes may be written to their end.
+
+    An object is there when its last piece is written, so there is none of a gate that was closed.
+    """
+
+    def __init__(self) -> None:
+        self._decided = threading.Event()
+        self._is_closed = False
+
+    def open(self) -> None:
+        """Let the rows be written."""
+        self._decided.set()
+
+    def close(self) -> None:
+        """End the making of rows soon, and never let them be written."""
+        self._is_closed = True
+        self._decided.set()
+
+    def hold(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield `pieces`, and end when the gate is open.
+
+        Raises:
+            InterruptedRunError: the gate was closed.
+        """
+        for piece in pieces:
+            self._check()
+            yield piece
+        self._decided.wait()
+        self._check()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise InterruptedRunError("the plan was given up")
 
 
 def member_lines(
