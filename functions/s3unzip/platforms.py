@@ -91,7 +91,6 @@ class Platform(Struct, frozen=True):
     memory_gb: float = 0.0  # of a Lambda function; 0: only S3 costs money
     priced_requests: bool = False
     storage_class: str = "STANDARD"  # of the objects, for the price of writing them
-    express: bool = True
     direct: bool = False  # the function that takes the event does the tasks: no state machine
     uncertainty: float = 1.25  # factor between a usual day and a bad one
 
@@ -114,8 +113,6 @@ def aws(
     *,
     workers: int = rates.LAMBDA_CONCURRENCY,
     memory_mb: int = rates.LAMBDA_VCPU_MB,
-    express: bool = True,
-    prefix_writes: float = rates.S3_PREFIX_WRITES,
 ) -> Platform:
     """Return Lambda workers under a Distributed Map, in one Region with both buckets."""
     latency = Latency(rates.S3_LATENCY_P50, rates.S3_LATENCY_P99)
@@ -128,11 +125,11 @@ def aws(
         get=latency,
         upload_rate=rates.S3_REQUEST_UPLOAD,
         download_rate=rates.S3_REQUEST_DOWNLOAD,
-        prefix_writes=prefix_writes,
+        prefix_writes=rates.S3_PREFIX_WRITES,
         prefix_reads=rates.S3_PREFIX_READS,
         growth_seconds=rates.S3_GROWTH_SECONDS,
         efficiency=rates.S3_THROTTLED_EFFICIENCY,
-        dispatch_rate=rates.MAP_EXPRESS_STARTS if express else rates.MAP_STANDARD_STARTS,
+        dispatch_rate=rates.MAP_EXPRESS_STARTS,
         burst=rates.LAMBDA_BURST,
         refill=rates.LAMBDA_REFILL,
         cold_start=Latency(rates.COLD_START_P50, rates.COLD_START_P99),
@@ -146,7 +143,6 @@ def aws(
         inline_end_seconds=rates.INLINE_END_STATES * rates.STATE_SECONDS,
         memory_gb=memory_mb / 1024,
         priced_requests=True,
-        express=express,
         uncertainty=1.5,
     )
 
@@ -173,7 +169,6 @@ def local(
     workers: int,
     put: Latency,
     bandwidth: float = 1.0 * rates.GB,
-    prefix_writes: float = math.inf,
     priced_requests: bool = False,
 ) -> Platform:
     """Return worker processes of one machine beside a store; `bandwidth` is the machine's.
@@ -182,7 +177,6 @@ def local(
         workers: worker processes.
         put: latency of one small PUT to the destination.
         bandwidth: bytes a second, each way, all workers together.
-        prefix_writes: PUTs a second that the destination takes.
         priced_requests: whether the store is S3 and its requests cost money.
     """
     return Platform(
@@ -193,7 +187,6 @@ def local(
         total_bandwidth=bandwidth,
         put=put,
         get=put,
-        prefix_writes=prefix_writes,
         start_seconds=0.3,
         priced_requests=priced_requests,
     )

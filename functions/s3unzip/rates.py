@@ -21,7 +21,6 @@ S3_PREFIX_READS = 5_500.0
 # Distributed Map: children started a second, and how many may be open.
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
 MAP_EXPRESS_STARTS = 1_000.0
-MAP_STANDARD_STARTS = 100.0
 EXPRESS_SECONDS = 300.0  # the longest Express execution
 
 # "In this mode, the Map state supports up to 40 concurrent iterations."
@@ -37,8 +36,6 @@ STATE_TRANSITIONS = 800.0
 LAMBDA_BURST = 1_000.0
 LAMBDA_REFILL = 100.0  # environments a second
 LAMBDA_CONCURRENCY = 1_000  # default of an account and Region; newer accounts have less
-# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-LAMBDA_SECONDS = 900.0
 # An SQS queue begins with five invocations at once, and adds up to 300 a minute.
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 QUEUE_FIRST_INVOCATIONS = 5

@@ -104,28 +104,15 @@ def _services(usage: Usage, platform: Platform) -> list[CostLine]:
     if not platform.memory_gb:
         return []
     used = usage.lambda_seconds * platform.memory_gb
-    lines = [
-        _line("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
-        _line("Lambda", "requests", usage.invocations, "request", rates.PRICE_LAMBDA_REQUEST),
-    ]
-    transitions = usage.transitions
-    if platform.express:
-        memory = usage.express_seconds * rates.EXPRESS_CHUNK_GB
-        lines += [
-            _line(
-                "Step Functions", "Express", usage.children, "request", rates.PRICE_EXPRESS_REQUEST
-            ),
-            _line(
-                "Step Functions", "Express duration", memory, "GB-s", rates.PRICE_EXPRESS_GB_SECOND
-            ),
-        ]
-    else:
-        transitions += usage.children
-    standard = rates.PRICE_STANDARD_TRANSITION
+    children, standard = usage.children, rates.PRICE_STANDARD_TRANSITION
+    memory = usage.express_seconds * rates.EXPRESS_CHUNK_GB
     logs = usage.invocations * rates.LOG_BYTES
     return [
-        *lines,
-        _line("Step Functions", "Standard", transitions, "transition", standard),
+        _line("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
+        _line("Lambda", "requests", usage.invocations, "request", rates.PRICE_LAMBDA_REQUEST),
+        _line("Step Functions", "Express", children, "request", rates.PRICE_EXPRESS_REQUEST),
+        _line("Step Functions", "Express duration", memory, "GB-s", rates.PRICE_EXPRESS_GB_SECOND),
+        _line("Step Functions", "Standard", usage.transitions, "transition", standard),
         _line("SQS", "requests", rates.SQS_REQUESTS, "request", rates.PRICE_SQS_REQUEST),
         _line("EventBridge", "custom events", rates.EVENTS, "event", rates.PRICE_EVENT),
         _line("CloudWatch", "logs", logs, "byte", rates.PRICE_LOG_BYTE),

@@ -70,12 +70,6 @@ def test_every_storage_class_has_a_price() -> None:
     assert rates.PRICES_S3_WRITE.keys() == set(STORAGE_CLASSES)
 
 
-def test_standard_children_cost_transitions() -> None:
-    """Without Express each child is a transition, and no duration is paid."""
-    cost = price(USAGE, aws(express=False))
-    assert cost.by_service()["Step Functions"] == pytest.approx(254 * 0.025 / 1000)
-
-
 def test_one_machine_pays_for_requests_only() -> None:
     """A local run against S3 pays S3; against another store it pays nothing."""
     latency = Latency(0.01, 0.02)

@@ -338,8 +338,6 @@ def test_a_task_beyond_a_time_limit_is_warned_of() -> None:
     workload = make_workload([large(TaskKind.COPY, 0, 600 * GIB)], TUNING, title="one copy")
     forecast = make_forecast(workload, aws(), TUNING)
     assert "Express" in forecast.warnings[0]
-    standard = make_forecast(workload, aws(express=False), TUNING)
-    assert "Lambda" in standard.warnings[0]
     slow = replace(local(workers=1, put=Latency(0.01, 0.02)), copy_rate=1_000_000.0)
     assert make_forecast(workload, slow, TUNING).warnings == ()
 
