@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PIPE_COLUMNS = 200
 BAR = 28  # characters of the longest bar
 MAX_BINS = 14
+NUMBERS = frozenset({"below", "from", "members", "of all", "time"})  # columns
 
 
 def simulate(
@@ -107,14 +108,17 @@ def _speed(forecast: Forecast) -> str:
     return f"{show_bytes(forecast.bytes_out / (forecast.duration.expected or 1.0))}/s"
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+def _table(title: str, *columns: str) -> Table:
+    """Return a table with `columns`; those of `NUMBERS` are not wrapped."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        is_number = name in NUMBERS
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+    return table
 
 
 def _work(forecast: Forecast) -> Table:
-    table = _table("Work")
-    table.add_column("kind")
-    table.add_column("members", justify="right", no_wrap=True)
+    table = _table("Work", "kind", "members")
     for kind, members in forecast.kinds.items():
         table.add_row(kind, f"{members:,}")
     table.add_section()
@@ -130,11 +134,7 @@ def _work(forecast: Forecast) -> Table:
 
 
 def _sizes(bins: tuple[Bin, ...]) -> Table:
-    table = _table("Member sizes")
-    table.add_column("from", justify="right", no_wrap=True)
-    table.add_column("below", justify="right", no_wrap=True)
-    table.add_column("members", justify="right", no_wrap=True)
-    table.add_column("")
+    table = _table("Member sizes", "from", "below", "members", "")
     peak = max((one.members for one in bins), default=1)
     shown = bins[-MAX_BINS:]
     left = sum(one.members for one in bins[:-MAX_BINS])
@@ -151,11 +151,7 @@ def _bar(count: int, peak: int) -> str:
 
 
 def _path(forecast: Forecast) -> Table:
-    table = _table("Critical path")
-    table.add_column("step")
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("of all", justify="right", no_wrap=True)
-    table.add_column("")
+    table = _table("Critical path", "step", "time", "of all", "")
     whole = forecast.duration.expected or 1.0
     for step in forecast.steps:
         if step.seconds >= 0.05:
@@ -165,10 +161,8 @@ def _path(forecast: Forecast) -> Table:
 
 
 def _bounds(forecast: Forecast) -> Table:
-    table = _table(f"No schedule beats (the tasks take {show_seconds(forecast.tasks_seconds)})")
-    table.add_column("bound")
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("")
+    whole = show_seconds(forecast.tasks_seconds)
+    table = _table(f"No schedule beats (the tasks take {whole})", "bound", "time", "")
     for bound in forecast.bounds:
         if bound.seconds >= 0.05:
             table.add_row(bound.name, show_seconds(bound.seconds), bound.detail)
