@@ -51,7 +51,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 
 from infra.maps import WRITER_FLAG, Items, make_inline_map, make_map
-from infra.retries import SCAN_SECONDS, WARM_SECONDS, accept_failure, retry_step
+from infra.retries import SCAN_SECONDS, WARM_SECONDS, retry_step
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -142,7 +142,7 @@ class Definition:
         )
 
     def _warm(self, name: str, function: lambda_.Function, *, waits: bool) -> tasks.LambdaInvoke:
-        """Return a call that starts an environment of a function, and may fail."""
+        """Return a call that starts an environment of a function; without one it stays cold."""
         task = tasks.LambdaInvoke(
             self._scope,
             name,
@@ -155,7 +155,7 @@ class Definition:
             retry_on_service_exceptions=False,
         )
         cold = sfn.Pass(self._scope, f"{name}: cold", output_path=sfn.JsonPath.DISCARD)
-        accept_failure(task, cold)
+        task.add_catch(cold, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
         return task
 
     def _report_until_done(self) -> sfn.IChainable:

@@ -76,11 +76,6 @@ def retry_step(task: tasks.LambdaInvoke) -> None:
     _retry_faults(task)
 
 
-def accept_failure(task: tasks.LambdaInvoke, cold: sfn.IChainable) -> None:
-    """Let a call that only starts an environment fail: then the function's next call is cold."""
-    task.add_catch(cold, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
-
-
 def attempts_within(seconds: int) -> int:
     """Return how many waits for a worker fit into `seconds`, at least one."""
     attempts, wait, total = 0, 1.0, 0.0
