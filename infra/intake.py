@@ -64,11 +64,7 @@ class Intake(Construct):
                 report_batch_item_failures=True,
             )
         )
-        plan.add_environment(Variable.QUEUE, self.queue.queue_url)
-        # The reminder that runs wait for workers, and copies of messages.
-        plan.add_to_role_policy(
-            iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
-        )
+        self.let_send(plan)  # the reminder that runs wait for workers, and copies of messages
 
     def _add_rule(self, name: str, environment: Environment, storage: Storage, tenant: str) -> None:
         """Queue the archives of a tenant, or all archives.
@@ -97,13 +93,12 @@ class Intake(Construct):
         if tenant and isinstance(resource, events.CfnRule):
             resource.add_property_override("Targets.0.SqsParameters.MessageGroupId", tenant)
 
-    def take_nested(self, *functions: lambda_.Function) -> None:
-        """Allow `functions`, which end runs, to queue the archives that a run extracted."""
-        for function in functions:
-            function.add_environment(Variable.QUEUE, self.queue.queue_url)
-            function.add_to_role_policy(
-                iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
-            )
+    def let_send(self, function: lambda_.Function) -> None:
+        """Let `function` put messages into the queue."""
+        function.add_environment(Variable.QUEUE, self.queue.queue_url)
+        function.add_to_role_policy(
+            iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
+        )
 
 
 def _patterns(environment: Environment, tenant: str = "") -> list[dict[str, str]]:

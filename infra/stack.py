@@ -47,7 +47,7 @@ class S3UnzipStack(cdk.Stack):
         intake = Intake(self, environment=environment, storage=storage, plan=functions.plan)
         workflow.report_failures(functions, intake)
         if environment.options.nested_depth:
-            intake.take_nested(functions.plan, functions.report)
+            intake.let_send(functions.report)  # the archives that a run extracted
         dead_letters = {
             "DeadLetters": intake.dead_letters,
             "UndeliveredArchives": intake.undelivered_archives,
