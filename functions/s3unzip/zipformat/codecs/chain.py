@@ -7,14 +7,15 @@ one or more streams"), with padding of four zeros at a time between them.
 
 from __future__ import annotations
 
-import bz2
+from bz2 import BZ2Decompressor
 from lzma import LZMAError
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from s3unzip.zipformat.codecs.port import StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from lzma import LZMADecompressor
 
     from s3unzip.zipformat.codecs.port import Buffer
     from s3unzip.zipformat.member import Member
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
 # When a stream ends, its decompressor copies the input that it did not use. This bounds that copy,
 # for members that consist of streams of a few bytes.
 _SLICE = 16 * 1024
-
-
-class Decompressor(Protocol):
-    """A decompressor of one stream, with the interface of those in `bz2` and `lzma`."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the stream has ended."""
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether it needs more input to produce output."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """The input after the end of the stream."""
-
-    def decompress(self, data: Buffer, max_length: int = -1) -> bytes:
-        """Return at most `max_length` bytes."""
 
 
 class Chain:
@@ -56,7 +38,7 @@ class Chain:
 
     def __init__(
         self,
-        start: Callable[[], Decompressor],
+        start: Callable[[], BZ2Decompressor | LZMADecompressor],
         magic: bytes,
         padding: bytes,
         explain: Callable[[Exception], StreamError],
@@ -133,7 +115,7 @@ class Bzip2(Chain):
 
     def __init__(self, member: Member, policy: Policy) -> None:
         del member, policy
-        super().__init__(bz2.BZ2Decompressor, b"BZh", b"", _explain)
+        super().__init__(BZ2Decompressor, b"BZh", b"", _explain)
 
 
 def _explain(error: Exception) -> StreamError:
