@@ -7,7 +7,7 @@ archive, uses this module.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from isal.isal_zlib import crc32
 from msgspec.structs import replace
@@ -27,14 +27,11 @@ from s3unzip.zipformat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from s3unzip.errors import Finding
     from s3unzip.model import Options, PlannedMember, Request
     from s3unzip.object_properties import ObjectProperties
     from s3unzip.stores.ports import Buffer, Destination
     from s3unzip.zipformat import Member, OpenedMember, Policy
-    from s3unzip.zipformat.local import Buffer as Data
 
 
 class Stored(NamedTuple):
@@ -104,23 +101,13 @@ def _check_properties(chosen: ObjectProperties, request: Request) -> None:
         )
 
 
-class Content(Protocol):
-    """Makes the bytes of one object out of a member's data."""
-
-    crc32: int  # of the content, once all was yielded
-
-    @property
-    def warnings(self) -> Sequence[Finding]:
-        """What is odd but tolerated, once all was yielded."""
-        ...
-
-    def decode(self, pieces: Iterable[Data]) -> Iterator[Data]:
-        """Yield the object's bytes; they are only known to be right once it ends."""
-        ...
-
-
-def open_content(member: Member, policy: Policy, opened: OpenedMember, options: Options) -> Content:
+def open_content(
+    member: Member, policy: Policy, opened: OpenedMember, options: Options
+) -> MemberDecoder | GzipMember:
     """Return what turns the member's data into its object.
+
+    Its `crc32` and its `warnings` are known, and its bytes are known to be right, once all of them
+    were yielded.
 
     Raises:
         MemberError: it is encrypted without a password, or its method is not read.
