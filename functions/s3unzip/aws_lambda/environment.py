@@ -215,17 +215,13 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     work = Location(
         "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
     )
-    options, scale = orders.options, read_scale(variables)
+    options = orders.options
     secret = variables.get(Variable.PASSWORD_SECRET)
     password = read_secret(SCHEME + secret, open_client("secretsmanager")) if secret else None
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         stores=_stores(work, variables),
         work=work,
-        destination=orders.destination,
-        trigger=orders.trigger,
-        options=options,
-        tuning=scale.tuning,
         policy=Policy(
             lenient=options.lenient,
             encoding=options.encoding,
@@ -235,11 +231,9 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
         queue=variables.get(Variable.QUEUE, ""),
-        platform=scale.platform,
-        max_cost=scale.max_cost,
-        after_success=orders.after_success,
-        workers=scale.workers,
         tenants=read_tenants(variables),
+        **orders._asdict(),
+        **read_scale(variables)._asdict(),
     )
 
 
