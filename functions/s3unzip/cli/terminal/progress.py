@@ -60,16 +60,8 @@ class Figures(NamedTuple):
 
     def line(self) -> str:
         """Return one line for a log."""
-        parts = (
-            self.percent,
-            self.members,
-            self.failed,
-            self.size,
-            self.rate,
-            self.left,
-            self.note,
-        )
-        return f"{self.phase}: {', '.join(part for part in parts if part) or '...'}"
+        figures = (self.percent, *self[2:])
+        return f"{self.phase}: {', '.join(filter(None, figures)) or '...'}"
 
 
 class RunDisplay:
