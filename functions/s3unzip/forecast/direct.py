@@ -14,7 +14,7 @@ from s3unzip import rates
 from s3unzip.forecast.cost import Usage
 from s3unzip.forecast.course import SimulatedRun, simulate_orchestrated
 from s3unzip.forecast.demand import Demand, requests_of
-from s3unzip.forecast.simulation import simulate
+from s3unzip.forecast.simulation import Simulation
 from s3unzip.forecast.steps import Step, draw_cold_start
 from s3unzip.model import Requests
 from s3unzip.platforms import Latency
@@ -63,7 +63,7 @@ def _simulate_direct(
     before = sum(step.seconds for step in steps)
     # One worker, which is already running; it reads its tasks from memory.
     worker = replace(platform, get=NO_TIME, cold_start=None, burst=math.inf, dispatch_rate=math.inf)
-    timeline = simulate(jobs, worker, 1, rng)
+    timeline = Simulation(jobs, worker, 1, rng).run()
     steps.append(Step("work", timeline.end))
     cpu = workload.members * rates.REPORT_MEMBER_SECONDS
     steps.append(Step("report", cpu + 2 * put, "records, report"))

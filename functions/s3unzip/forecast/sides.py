@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.forecast.demand import Demand, Job
-from s3unzip.forecast.simulation import Timeline, simulate
+from s3unzip.forecast.simulation import Simulation, Timeline
 from s3unzip.forecast.steps import Step, draw_cold_start, last_of
 from s3unzip.model import TaskKind
 from s3unzip.planning.lists import (
@@ -189,7 +189,7 @@ class Sides:
             start, end = platform.inline_start_seconds, platform.inline_end_seconds
             at_once = min(at_once, platform.inline_at_once)
             platform = replace(platform, dispatch_rate=platform.inline_rate)
-        line = simulate(jobs, platform, at_once, self._rng, warm)
+        line = Simulation(jobs, platform, at_once, self._rng, warm).run()
         path, chain = _last_chain(jobs, line)
         return Side(
             steps=(Step(f"start {told}", start), *path, Step(f"end {told}", end)),

@@ -68,7 +68,10 @@ class _Pool:
 
 
 class Simulation:
-    """One simulation of a Map; call `run` once."""
+    """One simulation of a Map; call `run` once. Equal states of `rng` give equal times.
+
+    So many environments as `warm` says are idle at the start.
+    """
 
     def __init__(
         self,
@@ -226,13 +229,3 @@ class Simulation:
     def _share(self) -> float:
         """Draw a number between 0 and 1, never 0 or 1."""
         return self._rng.random() * 0.999_998 + 1e-6
-
-
-def simulate(
-    jobs: Sequence[Job], platform: Platform, at_once: int, rng: random.Random, warm: int = 0
-) -> Timeline:
-    """Return when each job is dispatched, works and ends; equal `rng` states give equal times.
-
-    So many environments as `warm` says are idle at the start.
-    """
-    return Simulation(jobs, platform, at_once, rng, warm).run()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from s3unzip.forecast import Platform, aws
 from s3unzip.forecast.bounds import list_bounds, write_seconds
 from s3unzip.forecast.demand import Demand, Job
-from s3unzip.forecast.simulation import Timeline, simulate
+from s3unzip.forecast.simulation import Simulation, Timeline
 from s3unzip.model import Task, TaskKind
 from s3unzip.settings import Tuning
 from tests.unit.forecast.plans import MB, STEADY, batch, large, steady
@@ -29,7 +29,8 @@ def jobs_of(tasks: list[Task], platform: Platform, at_once: int) -> list[Job]:
 
 def play(tasks: list[Task], platform: Platform, at_once: int, seed: int = 1) -> Timeline:
     """Simulate `tasks`."""
-    return simulate(jobs_of(tasks, platform, at_once), platform, at_once, random.Random(seed))
+    jobs = jobs_of(tasks, platform, at_once)
+    return Simulation(jobs, platform, at_once, random.Random(seed)).run()
 
 
 def max_at_once(line: Timeline) -> int:
@@ -132,7 +133,7 @@ def test_environments_of_an_earlier_map_have_no_cold_start() -> None:
     tasks = [batch(n) for n in range(10)]
     earlier = play(tasks[:6], platform, 10)
     jobs = jobs_of(tasks, platform, 10)
-    line = simulate(jobs, platform, 10, random.Random(1), warm=earlier.environments)
+    line = Simulation(jobs, platform, 10, random.Random(1), earlier.environments).run()
     assert (earlier.environments, line.environments) == (6, 10)
     assert sum(one > 0 for one in line.cold) == 4
 
