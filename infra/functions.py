@@ -13,7 +13,7 @@ from constructs import Construct
 
 from infra.after_success import after_success_variable
 from infra.reasons import acknowledge
-from infra.rights import function_rights
+from infra.rights import allow, function_rights
 from s3unzip.metric_names import NAMESPACE, SERVICE
 from s3unzip.settings import PROCESS_VARIABLES, Variable
 
@@ -49,7 +49,8 @@ class Functions(Construct):
         secret = environment.password_secret
         if secret is not None:
             for name in READERS:
-                rights[name].append(_allow_secret(secret))
+                arn = secret.partition("#")[0]
+                rights[name].append(allow(["secretsmanager:GetSecretValue"], arn))
         self.by_name: Mapping[str, lambda_.Function] = {
             name: self._function(name, rights[name]) for name in PURPOSES
         }
@@ -128,18 +129,9 @@ class Functions(Construct):
         for statement in rights:
             role.add_to_policy(statement)
         role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
-                resources=[log_group.log_group_arn],
-            )
+            allow(["logs:CreateLogStream", "logs:PutLogEvents"], log_group.log_group_arn)
         )
         return role, log_group
-
-
-def _allow_secret(secret: str) -> iam.PolicyStatement:
-    return iam.PolicyStatement(
-        actions=["secretsmanager:GetSecretValue"], resources=[secret.partition("#")[0]]
-    )
 
 
 def _level(environment: Environment) -> str:

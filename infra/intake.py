@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.queues import make_dead_letters
+from infra.rights import allow
 from s3unzip.settings import Variable, spellings
 
 if TYPE_CHECKING:
@@ -96,9 +96,7 @@ class Intake(Construct):
     def let_send(self, function: lambda_.Function) -> None:
         """Let `function` put messages into the queue."""
         function.add_environment(Variable.QUEUE, self.queue.queue_url)
-        function.add_to_role_policy(
-            iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn])
-        )
+        function.add_to_role_policy(allow(["sqs:SendMessage"], self.queue.queue_arn))
 
 
 def _patterns(environment: Environment, tenant: str = "") -> list[dict[str, str]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
 from infra.reasons import acknowledge
+from infra.rights import allow
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -53,7 +53,5 @@ def keep_failed_reports(scope: Construct, report: lambda_.Function) -> sqs.Queue
             on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=queue.queue_arn)
         ),
     ).node.add_dependency(report.role or report)
-    report.add_to_role_policy(
-        iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn])
-    )
+    report.add_to_role_policy(allow(["sqs:SendMessage"], queue.queue_arn))
     return queue

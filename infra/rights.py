@@ -38,19 +38,17 @@ class _Statements:
         # Both actions, with any versioning of the bucket: a GET that names a version needs only
         # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the source,
         # with or without a version (API_UploadPartCopy). Both read the same archive.
-        self.read_archive = _allow(["s3:GetObject", "s3:GetObjectVersion"], archive)
+        self.read_archive = allow(["s3:GetObject", "s3:GetObjectVersion"], archive)
         # Records of a run above 16 MiB are written in parts, and a failed write aborts its upload.
-        self.records = _allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], runs)
-        self.drop_records = _allow(["s3:DeleteObject"], runs)
-        self.drop_entries = _allow(["s3:DeleteObject"], entries)
+        self.records = allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], runs)
+        self.drop_records = allow(["s3:DeleteObject"], runs)
+        self.drop_entries = allow(["s3:DeleteObject"], entries)
         # Without the right to list, S3 returns 403 for a missing object, not 404. The call
         # has no prefix, so a condition on the prefix would refuse it.
-        self.list_archives = _allow(["s3:ListBucket"], storage.ingest.bucket_arn)
-        self.list_runs = _allow(["s3:ListBucket"], storage.work.bucket_arn)
-        self.list_members = _allow(["s3:ListBucket"], storage.destination.bucket_arn)
-        self.list_uploads = _allow(
-            ["s3:ListBucketMultipartUploads"], storage.destination.bucket_arn
-        )
+        self.list_archives = allow(["s3:ListBucket"], storage.ingest.bucket_arn)
+        self.list_runs = allow(["s3:ListBucket"], storage.work.bucket_arn)
+        self.list_members = allow(["s3:ListBucket"], storage.destination.bucket_arn)
+        self.list_uploads = allow(["s3:ListBucketMultipartUploads"], storage.destination.bucket_arn)
         self.announce = iam.PolicyStatement(
             actions=["events:PutEvents"],
             resources=[bus],
@@ -59,7 +57,7 @@ class _Statements:
 
     def members(self, *actions: str) -> iam.PolicyStatement:
         """Allow actions of S3 on the objects of members."""
-        return _allow([f"s3:{action}" for action in actions], self._members)
+        return allow([f"s3:{action}" for action in actions], self._members)
 
     def by_function(self) -> dict[str, list[iam.PolicyStatement]]:
         """Return the statements of each function that no setting changes."""
@@ -100,7 +98,7 @@ def function_rights(
     for name in ("plan", "report"):  # each ends runs
         rights[name] += after
     if environment.kms_key is not None:
-        key = _allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key)
+        key = allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key)
         for allowed in rights.values():
             allowed.append(key)
     return rights
@@ -119,22 +117,23 @@ def _after_success(
     # the user guide of S3).
     actions = ["s3:GetObject", "s3:GetObjectVersion"]
     # With the right to list, S3 answers 404 and not 403 for an archive that is gone.
-    rights = [_allow(["s3:ListBucket"], storage.ingest.bucket_arn)]
+    rights = [allow(["s3:ListBucket"], storage.ingest.bucket_arn)]
     if rule.action == "tag":
         actions += ["s3:GetObjectVersionTagging", "s3:PutObjectVersionTagging"]
-        return [*rights, _allow(actions, archive)]
+        return [*rights, allow(actions, archive)]
     actions.append("s3:DeleteObjectVersion" if versioned else "s3:DeleteObject")
     if rule.action == "delete":
-        return [*rights, _allow(actions, archive)]
+        return [*rights, allow(actions, archive)]
     # CopyObject copies the archive's tags, and needs these rights where it has some.
     actions.append("s3:GetObjectVersionTagging" if versioned else "s3:GetObjectTagging")
     bucket = storage.ingest.bucket_arn
     if rule.bucket is not None:
         bucket = stack.format_arn(service="s3", region="", account="", resource=rule.bucket)
-        rights.append(_allow(["s3:ListBucket"], bucket))
+        rights.append(allow(["s3:ListBucket"], bucket))
     target = ["s3:GetObject", "s3:PutObject", "s3:PutObjectTagging"]
-    return [*rights, _allow(actions, archive), _allow(target, f"{bucket}/{rule.prefix}*")]
+    return [*rights, allow(actions, archive), allow(target, f"{bucket}/{rule.prefix}*")]
 
 
-def _allow(actions: list[str], resource: str) -> iam.PolicyStatement:
-    return iam.PolicyStatement(actions=actions, resources=[resource])
+def allow(actions: list[str], *resources: str) -> iam.PolicyStatement:
+    """Return the statement that allows `actions` on `resources`."""
+    return iam.PolicyStatement(actions=actions, resources=list(resources))

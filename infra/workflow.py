@@ -17,6 +17,7 @@ from constructs import Construct
 
 from infra.definition import Definition
 from infra.maps import LINES
+from infra.rights import allow
 from s3unzip import run_files
 from s3unzip.settings import Variable
 
@@ -97,32 +98,26 @@ class Workflow(Construct):
         A policy of its own, not the default policy of the role: the state machine calls the report
         function, which depends on that one.
         """
-        machine = self.state_machine
-        arn = cdk.Stack.of(self).format_arn(
-            service="states",
-            resource="execution",
-            resource_name=f"{machine.state_machine_name}:*",
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
-        maps = cdk.Stack.of(self).format_arn(
-            service="states",
-            resource="mapRun",
-            resource_name=f"{machine.state_machine_name}/*",
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
         iam.Policy(
             self,
             "Admission",
             roles=[role for role in (functions.plan.role, functions.report.role) if role],
             statements=[
-                iam.PolicyStatement(
-                    actions=["states:StartExecution"], resources=[machine.state_machine_arn]
+                allow(["states:StartExecution"], self.state_machine.state_machine_arn),
+                allow(
+                    ["states:DescribeExecution", "states:ListMapRuns"], self._arn("execution", ":*")
                 ),
-                iam.PolicyStatement(
-                    actions=["states:DescribeExecution", "states:ListMapRuns"], resources=[arn]
-                ),
-                iam.PolicyStatement(actions=["states:UpdateMapRun"], resources=[maps]),
+                allow(["states:UpdateMapRun"], self._arn("mapRun", "/*")),
             ],
+        )
+
+    def _arn(self, resource: str, ending: str) -> str:
+        """Return the ARN of resources of the state machine, which begins with its name."""
+        return cdk.Stack.of(self).format_arn(
+            service="states",
+            resource=resource,
+            resource_name=f"{self.state_machine.state_machine_name}{ending}",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
         )
 
     def _allow_work(self, environment: Environment, storage: Storage) -> None:
@@ -130,23 +125,21 @@ class Workflow(Construct):
         runs = f"{environment.work.prefix}runs/*"
         lines = [storage.work.arn_for_objects(f"{runs}/{name}.jsonl") for name in LINES]
         results = storage.work.arn_for_objects(f"{runs}/{run_files.MAPS}/*")
-        rights = [
-            (["s3:GetObject"], lines),
+        statements = [
+            allow(["s3:GetObject"], *lines),
             # The developer guide of Step Functions, "IAM policies for using Distributed Map
             # states", requires all four.
-            (
+            allow(
                 [
                     "s3:GetObject",
                     "s3:PutObject",
                     "s3:ListMultipartUploadParts",
                     "s3:AbortMultipartUpload",
                 ],
-                [results],
+                results,
             ),
         ]
         if environment.kms_key is not None:
-            rights.append((["kms:Decrypt", "kms:GenerateDataKey"], [environment.kms_key]))
-        for actions, resources in rights:
-            self.state_machine.add_to_role_policy(
-                iam.PolicyStatement(actions=actions, resources=resources)
-            )
+            statements.append(allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))
+        for statement in statements:
+            self.state_machine.add_to_role_policy(statement)
