@@ -146,7 +146,7 @@ class Calls:
         began: float | None = None
         attempt = 0
         while True:
-            self._count(kind)
+            self.count(kind)
             token = _current.set(self)
             try:
                 return self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
@@ -177,7 +177,7 @@ class Calls:
         began: float | None = None
         attempt = 0
         while position < want.stop:
-            self._count("get")
+            self.count("get")
             try:
                 for piece in archive.stream(want._replace(start=position)):
                     position += len(piece)
@@ -190,8 +190,8 @@ class Calls:
                     raise
                 attempt += 1
 
-    def count(self, kind: Kind, times: int = 1) -> None:
-        """Count requests that are made without `run`."""
+    def count(self, kind: Kind | Literal["retries", "throttled"], times: int = 1) -> None:
+        """Count requests; `run` counts its own."""
         with self._lock:
             self._counts[kind] += times
 
@@ -201,13 +201,9 @@ class Calls:
         with self._lock:
             return Requests(**self._counts)
 
-    def _count(self, kind: str) -> None:
-        with self._lock:
-            self._counts[kind] += 1
-
     def _note(self, fault: ServiceFaultError) -> None:
         if isinstance(fault, ThrottledError):
-            self._count("throttled")
+            self.count("throttled")
 
     def _logged(self, kind: Kind, call: Callable[[], T]) -> T:
         began = self._clock.now()
@@ -226,7 +222,7 @@ class Calls:
         self._clock.sleep(delay)
         if self._ended.is_set():
             return False
-        self._count("retries")
+        self.count("retries")
         return True
 
     def _delay(self, attempt: int) -> float:
