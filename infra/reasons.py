@@ -88,19 +88,13 @@ def reason_for(actions: list[str], resource: str) -> str | None:
     one statement may need different reasons.
     """
     reasons: dict[str, None] = {}  # an ordered set
+    known = [one for one in WILDCARDS if re.fullmatch(one.resource, resource)]
     for action in actions:
-        reason = _reason_for_one(action, resource)
+        reason = next((one.reason for one in known if re.fullmatch(one.actions, action)), None)
         if reason is None:
             return None
         reasons[reason] = None
     return " ".join(reasons) or None
-
-
-def _reason_for_one(action: str, resource: str) -> str | None:
-    for wildcard in WILDCARDS:
-        if re.fullmatch(wildcard.resource, resource) and re.fullmatch(wildcard.actions, action):
-            return wildcard.reason
-    return None
 
 
 def resources_of(statement: dict[str, Any]) -> Iterator[str]:

@@ -109,7 +109,8 @@ def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPo
         bound = whole.stop if neighbour else row.member.stop
         try:
             if row.member.offset < reach:
-                raise MemberError(_overlapped(row, reach))  # noqa: TRY301 - as any other finding
+                message = f"it begins inside of the member before it, which ends at {reach}"
+                raise MemberError(row.finding("overlap", message))  # noqa: TRY301 - as any other
             body, crc, reach = extract_small(attempt, row, bound, window)
         except MemberError as error:
             attempt.failed(row, error.finding)
@@ -119,11 +120,6 @@ def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPo
             pool.submit((done, object_metadata(done.key, done.member, run)), body)
         attempt.bytes_read = before + window.bytes_read
         attempt.show_progress()
-
-
-def _overlapped(row: PlannedMember, reach: int) -> Finding:
-    message = f"it begins inside of the member before it, which ends at {reach}"
-    return row.finding("overlap", message)
 
 
 def extract_small(

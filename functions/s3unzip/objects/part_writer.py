@@ -11,6 +11,7 @@ from isal.isal_zlib import crc32
 
 from s3unzip.deflate import crc32_combine
 from s3unzip.errors import Finding, MemberError, NotFoundError, ServiceFaultError
+from s3unzip.settings import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from s3unzip.settings import Tuning
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload
-
-MIB = 1024 * 1024
 
 
 def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:

@@ -9,6 +9,7 @@ several. Nothing here reads or writes.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -129,7 +130,7 @@ class TaskCutter:
         self._max_out = min(tuning.batch_output, moved)
         self.tasks: list[Task] = []
         self.scans: list[ScanTask] = []
-        self.members_by_kind: dict[TaskKind, int] = {}
+        self.members_by_kind: Counter[TaskKind] = Counter()
         self.split_members = 0
         self._batches = 0
         self._row_start = 0
@@ -193,12 +194,12 @@ class TaskCutter:
             )
         )
         self._batches += 1
-        self._count(TaskKind.BATCH, self._members)
+        self.members_by_kind[TaskKind.BATCH] += self._members
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
         index, compressed, size = member.index, member.compressed_size, member.size
         kind, slices = self._way(compressed, size, member.method, member.flags)
-        self._count(kind, 1)
+        self.members_by_kind[kind] += 1
         if len(slices) > 1:
             self.split_members += 1
         for part, (start, stop) in enumerate(slices):
@@ -245,9 +246,6 @@ class TaskCutter:
         if kind is TaskKind.COPY:  # S3 copies a part at about the rate of an upload, in parallel
             bytes_in = bytes_out = bytes_in // self._tuning.parts_in_flight
         return large_seconds(bytes_in, bytes_out, self._tuning)
-
-    def _count(self, kind: TaskKind, members: int) -> None:
-        self.members_by_kind[kind] = self.members_by_kind.get(kind, 0) + members
 
 
 def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
