@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from s3unzip.zipformat.coding import (
     AES_MAC,
@@ -35,32 +35,13 @@ if TYPE_CHECKING:
 _ROUNDS = 1000  # of PBKDF2, as WinZip fixed them
 
 
-class Cipher(Protocol):
-    """Decrypts one member's data, in order.
-
-    `doubt` is added to a finding about the plain data. It says that the password may be wrong,
-    where nothing has proved it right.
-    """
-
-    doubt: str
-
-    def decrypt(self, data: Buffer) -> Buffer:
-        """Return the decrypted bytes of the next input; there may be fewer of them.
-
-        Raises:
-            MemberError: the password is wrong.
-        """
-
-    def finish(self) -> None:
-        """Check that nobody altered the encrypted data.
-
-        Raises:
-            MemberError: it was altered.
-        """
-
-
-def open_cipher(member: Member, policy: Policy, opened: OpenedMember | None) -> Cipher | None:
+def open_cipher(
+    member: Member, policy: Policy, opened: OpenedMember | None
+) -> _ZipCrypto | _WinZipAes | None:
     """Return the member's cipher, or None where its data is not encrypted.
+
+    It decrypts the data in order. Its `doubt` is added to a finding about the plain data: it says
+    that the password may be wrong, where nothing has proved it right.
 
     Raises:
         MemberError: there is no password, or the encryption is not read.
@@ -112,7 +93,11 @@ class _ZipCrypto:
         self._header_left = ZIPCRYPTO_HEADER
 
     def decrypt(self, data: Buffer) -> Buffer:
-        """Return the plain bytes; see `Cipher`."""
+        """Return the plain bytes of the next input; there may be fewer of them.
+
+        Raises:
+            MemberError: the password is wrong.
+        """
         plain: bytes = self._decrypt(bytes(data))
         if not self._header_left:
             return plain
@@ -141,7 +126,7 @@ class _WinZipAes:
         self._code = bytearray()
 
     def decrypt(self, data: Buffer) -> Buffer:
-        """Return the plain bytes; see `Cipher`."""
+        """Return the plain bytes; see `_ZipCrypto`."""
         view = memoryview(data)
         lacking = self._head_length - len(self._head)
         if lacking:
@@ -157,7 +142,11 @@ class _WinZipAes:
         return self._aes.decrypt(body)
 
     def finish(self) -> None:
-        """Compare the authentication code."""
+        """Compare the authentication code.
+
+        Raises:
+            MemberError: somebody altered the encrypted data.
+        """
         if not hmac.compare_digest(self._hmac.digest()[:AES_MAC], bytes(self._code)):
             message = "the authentication code is another: the bytes were altered"
             raise MemberError(find_in(self._member, "aes-mac-mismatch", message))
