@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -28,59 +28,8 @@ RUNNING, ENDED = "RUNNING", "ENDED"  # states of runs of this machine
 TRIED = run_files.UPLOADS.rstrip("/")  # the folder of records of uploads
 
 
-class Runs(Protocol):
-    """Runs that were planned somewhere, and their records."""
-
-    @property
-    def stores(self) -> Stores:
-        """The stores that the runs read and write."""
-        ...
-
-    def recent(self, limit: int) -> Iterator[RunEntry]:
-        """Yield runs, the latest first."""
-        ...
-
-    def find(self, name: str) -> str:
-        """Return the whole id of a run.
-
-        Raises:
-            NotFoundError: there is none.
-            UsageError: several begin so.
-        """
-        ...
-
-    def of_archive(self, source: Location) -> list[str]:
-        """Return the ids of the runs of archives named like `source`, the earliest first."""
-        ...
-
-    def records(self, run: str) -> RunRecords:
-        """Return the records of one run."""
-        ...
-
-    def connections(self, run: str) -> Connections:
-        """Return the options that a command about the run, or a new run like it, needs."""
-        ...
-
-    def state(self, run: str) -> str | None:
-        """Return the state of the run's execution; None: there is none.
-
-        On one machine a run is `RUNNING` while a process works on it, `ENDED` if none does, and
-        has no state while it is planned.
-        """
-        ...
-
-    def items(self, run: str) -> Items | None:
-        """Return what the Map at work has to do, None where there is none."""
-        del run
-        return None
-
-    def explain_waiting(self) -> str:
-        """Return what runs wait for; empty where none waits."""
-        return ""
-
-
-class LocalRuns(Runs):
-    """The runs that this machine did; it has no executions, and none waits."""
+class LocalRuns:
+    """The runs that this machine did, with what `DeployedRuns` has; they have no executions."""
 
     def __init__(self, config: StoreConfig) -> None:
         from s3unzip.stores.factory import open_stores
@@ -154,6 +103,16 @@ class LocalRuns(Runs):
         folder = Path(self._home.key, "runs", run)
         planned = any((folder / name).exists() for name in (run_files.RUN, run_files.REPORT))
         return ENDED if planned or not self._is_run(run) else None
+
+    def items(self, run: str) -> Items | None:
+        """Return None: there is no Map."""
+
+    def explain_waiting(self) -> str:
+        """Return nothing: no run waits for workers."""
+        return ""
+
+
+Runs: TypeAlias = "LocalRuns | DeployedRuns"
 
 
 def open_runs(environment: str | None, config: StoreConfig) -> Runs:
