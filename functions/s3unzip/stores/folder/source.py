@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
@@ -13,6 +14,7 @@ from s3unzip.stores.ports import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import BufferedReader
 
     from s3unzip.model import Location
     from s3unzip.stores.ports import Buffer
@@ -28,7 +30,7 @@ class FileSource:
         """Return the last `length` bytes and the pin."""
         with _opened(location.key) as file:
             pin = _pin_of(file)
-            return Tail(_read_exactly(file, max(0, pin.size - length), pin.size), pin)
+            return Tail(_read(file, max(0, pin.size - length), pin.size), pin)
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
@@ -50,7 +52,7 @@ class FileArchive:
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`."""
         with self._opened() as file:
-            data = _read_exactly(file, want.start, want.stop)
+            data = _read(file, want.start, want.stop)
             self._check(file)
         if len(data) != want.length:
             raise StorageError(
@@ -63,12 +65,12 @@ class FileArchive:
         """Yield the bytes of `want` in pieces of a MiB."""
         with self._opened() as file:
             for start in range(want.start, want.stop, PIECE):
-                piece = _read_exactly(file, start, min(start + PIECE, want.stop))
+                piece = _read(file, start, min(start + PIECE, want.stop))
                 self._check(file)
                 yield piece
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _opened(self) -> Iterator[BufferedReader]:
         try:
             with _opened(self._path) as file:
                 self._check(file)
@@ -76,38 +78,26 @@ class FileArchive:
         except NotFoundError as error:
             raise SourceChangedError(f"{self._path}: deleted since it was planned") from error
 
-    def _check(self, file: int) -> None:
+    def _check(self, file: BufferedReader) -> None:
         if _pin_of(file) != self._pin:
             raise SourceChangedError(f"{self._path}: changed since it was planned")
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[int]:
+def _opened(path: str) -> Iterator[BufferedReader]:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with Path(path).open("rb") as file:
+            yield file
     except OSError as error:
         raise explain_archive(error, path) from error
-    try:
-        yield file
-    except OSError as error:
-        raise explain_archive(error, path) from error
-    finally:
-        os.close(file)
 
 
-def _pin_of(file: int) -> Pin:
-    facts = os.fstat(file)
+def _pin_of(file: BufferedReader) -> Pin:
+    facts = os.fstat(file.fileno())
     return Pin(facts.st_size, f'"{facts.st_size:x}-{facts.st_mtime_ns:x}-{facts.st_ino:x}"')
 
 
-def _read_exactly(file: int, start: int, stop: int) -> bytes:
+def _read(file: BufferedReader, start: int, stop: int) -> bytes:
     """Return bytes [start, stop), fewer only at the end of the file."""
-    data = os.pread(file, stop - start, start)
-    if len(data) == stop - start or not data:
-        return data
-    pieces = [data]
-    position = start + len(data)
-    while position < stop and (data := os.pread(file, stop - position, position)):
-        pieces.append(data)
-        position += len(data)
-    return b"".join(pieces)
+    file.seek(start)
+    return file.read(stop - start)
