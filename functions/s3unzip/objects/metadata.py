@@ -48,21 +48,17 @@ for _type, _suffix in (
 _TYPES.encodings_map.clear()  # "a.json.gz" is gzip, not JSON with an encoding
 
 
-_by_suffix: dict[str, str] = {}
-
-
 def content_type(key: str) -> str:
     """Return the media type that the key's suffix stands for."""
     stem, dot, suffix = key.rpartition("/")[2].rpartition(".")
     if not stem.strip("."):  # ".profile" has none
         return DEFAULT_TYPE
-    suffix = dot + suffix.lower()
-    found = _by_suffix.get(suffix)
-    if found is None:
-        found = _TYPES.guess_type("x" + suffix)[0] or DEFAULT_TYPE
-        if len(_by_suffix) < 4096:  # suffixes come from the archive: bound what is remembered
-            _by_suffix[suffix] = found
-    return found
+    return _type_of(dot + suffix.lower())
+
+
+@lru_cache(maxsize=4096)  # suffixes come from the archive: bound what is remembered
+def _type_of(suffix: str) -> str:
+    return _TYPES.guess_type("x" + suffix)[0] or DEFAULT_TYPE
 
 
 def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
