@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from s3unzip.errors import S3UnzipError
 from s3unzip.objects.stored import read_stored
@@ -32,23 +32,6 @@ class Look(NamedTuple):
     witness: Witness  # for its CRC-32
 
 
-class Looker(Protocol):
-    """A way to look at one object."""
-
-    @property
-    def call(self) -> Literal["head", "get"]:
-        """The kind of request that counts it."""
-        ...
-
-    def look(self, key: str) -> Look | None:
-        """Look at one object with one request; None if it does not exist."""
-        ...
-
-    def look_many(self, keys: Sequence[str], at_once: int) -> Sequence[Look | None]:
-        """Look at objects where that is cheaper together; None: only `look` can tell."""
-        ...
-
-
 class HeadLooker:
     """Uses HEAD: the store's own checksum, or the writer's metadata without one.
 
@@ -56,7 +39,7 @@ class HeadLooker:
     object is not a gzip file.
     """
 
-    call: Literal["head", "get"] = "head"
+    call: Literal["head"] = "head"  # the kind of request that counts an object
 
     def __init__(self, destination: Destination, witness: Witness, *, is_gzip: bool) -> None:
         self._destination = destination
@@ -84,7 +67,7 @@ class HeadLooker:
 class ByteLooker:
     """Reads the bytes of objects and trusts nothing else."""
 
-    call: Literal["head", "get"] = "get"
+    call: Literal["get"] = "get"
 
     def __init__(self, destination: Destination, found: Findings, *, is_gzip: bool) -> None:
         self._destination = destination
@@ -99,9 +82,12 @@ class ByteLooker:
         self._found.add_bytes(stored.size)
         return Look(stored, Witness.READ)
 
-    def look_many(self, keys: Sequence[str], at_once: int) -> Sequence[Look | None]:  # noqa: ARG002 - the protocol's
+    def look_many(self, keys: Sequence[str], at_once: int) -> Sequence[Look | None]:  # noqa: ARG002 - as HeadLooker
         """Return nothing: each object has a request of its own."""
         return [None] * len(keys)
+
+
+Looker: TypeAlias = HeadLooker | ByteLooker
 
 
 def compare_contents(
