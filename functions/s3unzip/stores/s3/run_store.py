@@ -7,6 +7,7 @@ of pieces that come only once, so its caller could not repeat it.
 from __future__ import annotations
 
 import zlib
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import obstore
@@ -64,10 +65,10 @@ class S3RunStore:
             run("put", lambda: self._store.put(key, first, facts, if_absent=False))
             return len(first)
         upload = Upload(key, run("create", lambda: self._store.create_upload(key, facts)))
+        parts: list[Part] = []
+        size = 0
         try:
-            parts = [self._part(upload, 1, 0, first), self._part(upload, 2, len(first), second)]
-            size = len(first) + len(second)
-            for body in bodies:
+            for body in chain((first, second), bodies):
                 parts.append(self._part(upload, len(parts) + 1, size, body))
                 size += len(body)
             self._complete(upload, parts)
@@ -108,14 +109,12 @@ class S3RunStore:
 
     def _read(self, name: str, span: tuple[int, int] | None) -> bytes:
         try:
+            options: GetOptions = {} if span is None else {"range": span}
             store = self._session.reader(self._bucket)
-            if span is None:
-                return obstore.get(store, self._prefix + name).bytes().to_bytes()
-            answer = obstore.get(store, self._prefix + name, options={"range": span})
-            data = answer.bytes().to_bytes()
+            data = obstore.get(store, self._prefix + name, options=options).bytes().to_bytes()
         except S3_ERRORS as error:
             raise self._session.understand(error, self._call(name)) from None
-        if len(data) != span[1] - span[0]:
+        if span is not None and len(data) != span[1] - span[0]:
             raise ServiceFaultError(f"{self._call(name)}: {len(data)} bytes of {span} came")
         return data
 

@@ -220,13 +220,10 @@ def _told(answer: Mapping[str, Any], field: str, key: str) -> Any:
 
 
 def _completed(part: Part) -> CompletedPartTypeDef:
-    if part.checksum_crc32 is None:
-        return {"PartNumber": part.number, "ETag": part.etag}
-    return {
-        "PartNumber": part.number,
-        "ETag": part.etag,
-        "ChecksumCRC32": part.checksum_crc32,
-    }
+    completed: CompletedPartTypeDef = {"PartNumber": part.number, "ETag": part.etag}
+    if part.checksum_crc32 is not None:
+        completed["ChecksumCRC32"] = part.checksum_crc32
+    return completed
 
 
 def unquoted(etag: str | None) -> str | None:
