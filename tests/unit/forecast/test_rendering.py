@@ -9,25 +9,35 @@ import pytest
 from rich.console import Console
 
 from s3unzip.cli.commands.plan import choose_platform
-from s3unzip.cli.terminal.forecasts import (
-    find_published,
-    print_forecast,
-    simulate,
-)
+from s3unzip.cli.terminal.forecasts import print_forecast
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.errors import BudgetError, UsageError
+from s3unzip.forecast import (
+    Forecast,
+    Platform,
+    check_budget,
+    find_fixture,
+    forecast_archive,
+    make_fixture,
+)
 from s3unzip.settings import Tuning
 
 TUNING = Tuning()
 
 
+def simulate(name: str, platform: Platform, max_cost: float | None = None) -> Forecast:
+    """Return the forecast of a fixture, as the command makes it."""
+    forecast = forecast_archive(make_fixture(find_fixture(name), TUNING), platform, TUNING)
+    check_budget(forecast, max_cost)
+    return forecast
+
+
 def shown(name: str, on: str) -> str:
     """Return what is printed for a fixture."""
     out = io.StringIO()
-    forecast = simulate(name, choose_platform(on), TUNING)
-    print_forecast(
-        forecast, Console(file=out, width=110, color_system=None), published=find_published(name)
-    )
+    console = Console(file=out, width=110, color_system=None)
+    forecast = simulate(name, choose_platform(on))
+    print_forecast(forecast, console, published=find_fixture(name).published)
     return out.getvalue()
 
 
@@ -61,7 +71,7 @@ def test_one_huge_member_is_told_in_bytes_a_second() -> None:
 
 def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON goes to a pipe: one line, with the expected seconds."""
-    print_json(simulate("1k", choose_platform("aws"), TUNING))
+    print_json(simulate("1k", choose_platform("aws")))
     line = capsys.readouterr().out
     assert line.count("\n") == 1
     assert json.loads(line)["duration"]["expected"] > 0
@@ -70,15 +80,15 @@ def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_budget_guards_a_simulation_too() -> None:
     """A limit below the forecast refuses."""
     with pytest.raises(BudgetError):
-        simulate("49k", choose_platform("aws"), TUNING, max_cost=0.01)
+        simulate("49k", choose_platform("aws"), max_cost=0.01)
 
 
 def test_one_machine_that_writes_to_s3_has_a_budget_too() -> None:
     """The requests of a local run against S3 are guarded; against another store they are free."""
     paid = choose_platform("local", workers=2, priced_requests=True)
     with pytest.raises(BudgetError):
-        simulate("49k", paid, TUNING, max_cost=0.01)
-    simulate("49k", choose_platform("local", workers=2), TUNING, max_cost=0.01)
+        simulate("49k", paid, max_cost=0.01)
+    simulate("49k", choose_platform("local", workers=2), max_cost=0.01)
 
 
 def test_platforms_are_aws_and_local() -> None:

@@ -22,7 +22,7 @@ from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
-    from s3unzip.forecast import Forecast, Workload
+    from s3unzip.forecast import Forecast, Published, Workload
     from s3unzip.model import Location
     from s3unzip.operate.backlog.submitting import Environment
     from s3unzip.settings import Tuning
@@ -129,13 +129,13 @@ def _workload(request: Request, context: Context) -> Workload:
     return make_workload(preview.tasks, context.tuning, title=str(request.source), sizes=sizes)
 
 
-def _show_forecast(forecast: Forecast, *, json: bool) -> None:
+def _show_forecast(forecast: Forecast, published: Published | None = None, *, json: bool) -> None:
     from s3unzip.cli.terminal.forecasts import make_console, print_forecast
 
     if json:
         print_json(forecast)
     else:
-        print_forecast(forecast, make_console())
+        print_forecast(forecast, make_console(), published=published)
 
 
 def simulate_command(
@@ -153,8 +153,13 @@ def simulate_command(
     json: o.Json = False,
 ) -> int:
     """Forecast the extraction of an imaginary archive."""
-    from s3unzip.cli.terminal import forecasts
-    from s3unzip.forecast import FIXTURES
+    from s3unzip.forecast import (
+        FIXTURES,
+        check_budget,
+        find_fixture,
+        forecast_archive,
+        make_fixture,
+    )
 
     if list_fixtures or not fixture:
         for name, known in FIXTURES.items():
@@ -165,13 +170,10 @@ def simulate_command(
         return 0
     platform = choose_platform(on, workers=power.workers, memory_mb=memory)
     tuning = power.tuning(platform.workers)
-    forecast = forecasts.simulate(fixture, platform, tuning, seed=seed, max_cost=max_cost)
-    if json:
-        print_json(forecast)
-    else:
-        forecasts.print_forecast(
-            forecast, forecasts.make_console(), published=forecasts.find_published(fixture)
-        )
+    found = find_fixture(fixture)
+    forecast = forecast_archive(make_fixture(found, tuning), platform, tuning, seed=seed)
+    check_budget(forecast, max_cost)
+    _show_forecast(forecast, found.published, json=json)
     return 0
 
 

@@ -14,50 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from s3unzip.cli.terminal.figures import show_bytes, show_seconds
-from s3unzip.forecast import (
-    FIXTURES,
-    check_budget,
-    find_fixture,
-    forecast_archive,
-    make_fixture,
-)
 from s3unzip.money import show_dollars
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from s3unzip.forecast import Bin, Forecast, Platform, Published, Range
-    from s3unzip.settings import Tuning
+    from s3unzip.forecast import Bin, Forecast, Published, Range
 
 PIPE_COLUMNS = 200
 BAR = 28  # characters of the longest bar
 MAX_BINS = 14
 NUMBERS = frozenset({"below", "from", "members", "of all", "time"})  # columns
-
-
-def simulate(
-    name: str,
-    platform: Platform,
-    tuning: Tuning,
-    *,
-    seed: int = 1,
-    max_cost: float | None = None,
-) -> Forecast:
-    """Return the forecast of the fixture called `name`; refuse it above `max_cost` dollars.
-
-    Raises:
-        UsageError: no fixture is called so.
-        BudgetError: the expected cost is above `max_cost`.
-    """
-    workload = make_fixture(find_fixture(name), tuning)
-    forecast = forecast_archive(workload, platform, tuning, seed=seed)
-    check_budget(forecast, max_cost)
-    return forecast
-
-
-def find_published(name: str) -> Published | None:
-    """Return what others measured with the fixture called `name`, if anybody did."""
-    return FIXTURES[name].published if name in FIXTURES else None
 
 
 def make_console() -> Console:
