@@ -6,6 +6,7 @@ import io
 import json
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from s3unzip.cli.commands.plan import choose_platform
@@ -85,7 +86,7 @@ def test_the_budget_guards_a_simulation_too() -> None:
 
 def test_one_machine_that_writes_to_s3_has_a_budget_too() -> None:
     """The requests of a local run against S3 are guarded; against another store they are free."""
-    paid = choose_platform("local", workers=2, priced_requests=True)
+    paid = replace(choose_platform("local", workers=2), priced_requests=True)
     with pytest.raises(BudgetError):
         simulate("49k", paid, max_cost=0.01)
     simulate("49k", choose_platform("local", workers=2), max_cost=0.01)

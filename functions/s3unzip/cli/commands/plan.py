@@ -178,11 +178,7 @@ def simulate_command(
 
 
 def choose_platform(
-    on: str,
-    *,
-    workers: int | None = None,
-    memory_mb: int | None = None,
-    priced_requests: bool = False,
+    on: str, *, workers: int | None = None, memory_mb: int | None = None
 ) -> Platform:
     """Return the platform called `on`, aws or local, with its usual limits.
 
@@ -190,7 +186,6 @@ def choose_platform(
         on: aws or local.
         workers: tasks at once; None: 1,000 on AWS, 2 on one machine.
         memory_mb: of a Lambda.
-        priced_requests: whether one machine writes to Amazon S3, whose requests cost money.
 
     Raises:
         UsageError: `on` is neither, or there are no workers.
@@ -202,6 +197,5 @@ def choose_platform(
             memory_mb=round(usual.memory_gb * 1024) if memory_mb is None else memory_mb,
         )
     if on == "local":
-        count = 2 if workers is None else workers
-        return local(workers=count, put=LOCAL_PUT, priced_requests=priced_requests)
+        return local(workers=2 if workers is None else workers, put=LOCAL_PUT)
     raise UsageError(f"--on takes aws or local, not {on!r}")
