@@ -140,6 +140,14 @@ def test_a_budget_refuses_before_the_first_put(s3unzip: Callable[..., Ended], ho
     assert "--max-cost" in ended.err
 
 
+def test_a_budget_guards_a_simulation_too(s3unzip: Callable[..., Ended]) -> None:
+    """Above --max-cost nothing is forecast; without it the published figure stands beside."""
+    refused = s3unzip("simulate", "49k", "--max-cost", "0.01")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--max-cost" in refused.err
+    assert "Others measured" in s3unzip("simulate", "49k").out
+
+
 def test_runs_show_and_skip_unchanged(s3unzip: Callable[..., Ended]) -> None:
     """A run is listed and shown; a second one that skips what is right writes nothing."""
     s3unzip("run", "./a.zip", "./out", "-q", "-w", "1")
