@@ -114,27 +114,24 @@ def install_dependencies(folder: Path, target: Target) -> None:
     Raises:
         BundleError: uv failed.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        _install(folder, target, Path(scratch) / "requirements.txt")
-    _prune(folder)
-
-
-def _install(made: Path, target: Target, requirements: Path) -> None:
     # --color never: the CDK CLI forces colour, which uv would write into the requirements.
     uv = find_uv()
     export = [uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
     prune = [option for name in CLI_ONLY for option in ("--prune", name)]
-    _run([*export, "--no-emit-project", *prune, "--output-file", str(requirements)])
     platform = ["--python-platform", target.platform] if target.platform else []
-    _run(
-        [
-            *(uv, "pip", "install", "--color", "never", "--quiet"),
-            *("--target", str(made), "--python-version" if target.platform else "--python"),
-            *(target.python, *platform),
-            *("--only-binary", ":all:", "--no-installer-metadata", "--no-compile-bytecode"),
-            *("--no-deps", "--require-hashes", "--requirements", str(requirements)),
-        ]
-    )
+    with tempfile.TemporaryDirectory() as scratch:
+        requirements = str(Path(scratch) / "requirements.txt")
+        _run([*export, "--no-emit-project", *prune, "--output-file", requirements])
+        _run(
+            [
+                *(uv, "pip", "install", "--color", "never", "--quiet"),
+                *("--target", str(folder), "--python-version" if target.platform else "--python"),
+                *(target.python, *platform),
+                *("--only-binary", ":all:", "--no-installer-metadata", "--no-compile-bytecode"),
+                *("--no-deps", "--require-hashes", "--requirements", requirements),
+            ]
+        )
+    _prune(folder)
 
 
 def find_uv() -> str:
