@@ -32,7 +32,6 @@ from s3unzip.stores.home import runs_home
 
 if TYPE_CHECKING:
     from s3unzip.cli.runs import Runs
-    from s3unzip.context import Context
 
 
 def list_runs(
@@ -184,7 +183,9 @@ def abort_run(
     Members that are already written stay.
     """
     from s3unzip.cli.runs import open_deployed, open_runs
+    from s3unzip.context import Context
     from s3unzip.objects import upload_registry
+    from s3unzip.stores.clock import LocalClock
 
     config = connection.config()
     stopped = False
@@ -200,7 +201,8 @@ def abort_run(
             sys.stdout.write("execution stopped\n")
     # Without a plan it was stopped while it was planned, and the report function ends it.
     summary = runs.records(name).find_summary() if stopped else read_summary(name, runs)
-    count = 0 if summary is None else upload_registry.abort_run(summary.run, _look(runs))
+    context_of_run = Context(stores=runs.stores, clock=LocalClock())
+    count = 0 if summary is None else upload_registry.abort_run(summary.run, context_of_run)
     uploads = "upload" if count == 1 else "uploads"
     words = f"{name}: {count:,} incomplete {uploads} dropped"
     _tell_or_print(words, Aborted(name, env, stopped=stopped, uploads=count), json=json)
@@ -212,10 +214,3 @@ def _tell_or_print(words: str, value: object, *, json: bool) -> None:
         print_json(value)
     else:
         sys.stdout.write(f"{words}\n")
-
-
-def _look(runs: Runs) -> Context:
-    from s3unzip.context import Context
-    from s3unzip.stores.clock import LocalClock
-
-    return Context(stores=runs.stores, clock=LocalClock())
