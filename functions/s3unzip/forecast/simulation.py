@@ -49,17 +49,14 @@ class Timeline(Struct):
         return max(self.ended, default=0.0)
 
 
-class _Pool:
+class _Pool(Struct):
     """Working jobs that advance at one common speed, which is 1 without a limit."""
 
-    __slots__ = ("heap", "progress", "reads", "speed", "writes")
-
-    def __init__(self) -> None:
-        self.heap: list[tuple[float, int]] = []  # (progress at which it ends, job)
-        self.progress = 0.0
-        self.speed = 1.0
-        self.writes = 0.0  # demand, requests a second
-        self.reads = 0.0
+    heap: list[tuple[float, int]] = []  # (progress at which it ends, job)
+    progress: float = 0.0
+    speed: float = 1.0
+    writes: float = 0.0  # demand, requests a second
+    reads: float = 0.0
 
     def next_end(self, now: float) -> float:
         if not self.heap:
