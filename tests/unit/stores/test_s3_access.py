@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from obstore.exceptions import BaseError
 
 from s3unzip.errors import AccessDeniedError, StorageError
-from s3unzip.stores.s3 import reachability
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.run_store import PART, S3RunStore
 from s3unzip.stores.s3.session import Session
@@ -16,7 +14,6 @@ from tests.memory import MemoryBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from s3unzip.model import Part
     from s3unzip.stores.ports import Buffer, Upload
@@ -44,29 +41,6 @@ def test_requests_go_to_the_region(region: str, host: str) -> None:
     assert session.control.meta.endpoint_url == f"https://{host}"
     assert session.slow.meta.endpoint_url == f"https://{host}"
     assert f"bucket.{host}" in str(session.reader("bucket").config)
-
-
-def test_certificates_are_read_for_tls_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A store of an http endpoint reads neither the system's certificates nor AWS_CA_BUNDLE."""
-    wrong, missing = tmp_path / "wrong.pem", tmp_path / "missing.pem"
-    wrong.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-    monkeypatch.setenv("SSL_CERT_FILE", str(wrong))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
-    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
-    monkeypatch.setattr(reachability, "getproxies", dict)
-    plain = S3Access("http://127.0.0.1:9", "us-east-1")
-    encrypted = S3Access("https://127.0.0.1:9", "us-east-1")
-    with pytest.raises(BaseError, match="No CA certificates"):
-        Session(encrypted).reader("bucket")
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(missing))
-    with pytest.raises(FileNotFoundError, match="missing"):
-        Session(encrypted).reader("bucket")
-    assert Session(plain).reader("bucket").client_options is not None
-    monkeypatch.setattr(reachability, "getproxies", lambda: {"http": "https://proxy"})
-    with pytest.raises(FileNotFoundError, match="missing"):
-        Session(plain).reader("bucket")
 
 
 class Refusing(MemoryBucket):

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from botocore import UNSIGNED
 from obstore.store import S3Store
 
-from s3unzip.stores.s3.reachability import is_proxied
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -121,10 +119,7 @@ def open_store(
         "user_agent": "s3unzip",
         **limits,
     }
-    if endpoint.url.startswith("http://") and not is_proxied(endpoint.url):
-        # Nothing is encrypted, so no certificate is read: 5 ms of CPU a store.
-        options["disable_system_certificates"] = True  # type: ignore[typeddict-unknown-key]
-    elif endpoint.ca_bundle:
+    if endpoint.ca_bundle:
         options["root_certificate"] = Path(endpoint.ca_bundle).read_bytes()
     return S3Store(
         bucket,
