@@ -89,16 +89,19 @@ def check_name(text: str, policy: Policy) -> Name:
     warnings: list[str] = []
     if "\0" in text:
         return Name(text, text.endswith("/"), "name-nul", ())
-    for code, is_odd in (
-        ("name-backslash", "\\" in text),
-        ("name-control-char", _CONTROL.search(text) is not None),
-        ("name-combining-run", has_long_marks(text)),
-    ):
-        if is_odd:
-            if not policy.tolerates(code):
-                return Name(text, text.endswith("/"), code, ())
-            warnings.append(code)
-            text = text.replace("\\", "/")
+    if "\\" in text:
+        if not policy.tolerates("name-backslash"):
+            return Name(text, text.endswith("/"), "name-backslash", ())
+        warnings.append("name-backslash")
+        text = text.replace("\\", "/")
+    if _CONTROL.search(text):
+        if not policy.tolerates("name-control-char"):
+            return Name(text, text.endswith("/"), "name-control-char", ())
+        warnings.append("name-control-char")
+    if has_long_marks(text):
+        if not policy.tolerates("name-combining-run"):
+            return Name(text, text.endswith("/"), "name-combining-run", ())
+        warnings.append("name-combining-run")
     return _check_segments(text, warnings)
 
 
