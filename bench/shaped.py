@@ -35,14 +35,31 @@ REFUSED_SECONDS = 0.010  # until a 503 is there
 BURST_SECONDS = 0.1  # of its rate a prefix takes at once
 
 
-class Prefix:
+class TokenBucket:
     """Accepts a number of writes a second, and a burst, and refuses more."""
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, now: float) -> None:
         self._rate = rate
+        self._tokens = self._max_tokens = max(1.0, rate * BURST_SECONDS)
+        self._at = now
+
+    def takes(self, now: float) -> bool:
+        """Say whether a write at `now` is accepted; `now` never goes back."""
+        added = (now - self._at) * self._rate
+        self._tokens = min(self._max_tokens, self._tokens + added)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class Prefix:
+    """A `TokenBucket` in real time, for threads; without a limit if the rate is infinite."""
+
+    def __init__(self, rate: float) -> None:
         self._lock = threading.Lock()
-        self._tokens = self._most = max(1.0, rate * BURST_SECONDS)
-        self._at = time.monotonic()
+        self._bucket = None if rate == float("inf") else TokenBucket(rate, time.monotonic())
 
     def ask(self) -> None:
         """Count one write.
@@ -50,14 +67,10 @@ class Prefix:
         Raises:
             ThrottledError: the rate is used up.
         """
-        if self._rate == float("inf"):
+        if self._bucket is None:
             return
         with self._lock:
-            now = time.monotonic()
-            self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
-            self._at = now
-            if self._tokens >= 1:
-                self._tokens -= 1
+            if self._bucket.takes(time.monotonic()):
                 return
         time.sleep(REFUSED_SECONDS)
         raise ThrottledError("slow down")

@@ -2,7 +2,7 @@
 
 Simulated time, because S3 takes more PUTs a second than this machine makes. What decides is the
 package's own: the limiter of `s3unzip.stores.calls`, its delays, and one new limiter a task.
-The store takes a number of PUTs a second and refuses more, as in `bench.shaped`.
+The store is the `TokenBucket` of `bench.shaped`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from bench.measure import print_figure
-from bench.shaped import BURST_SECONDS, REFUSED_SECONDS
+from bench.shaped import REFUSED_SECONDS, TokenBucket
 from s3unzip import rates
 from s3unzip.forecast.fixtures import FIXTURES, make_tasks
 from s3unzip.forecast.simulation import FIRST_READS
 from s3unzip.planning.cutting import choose_concurrency
 from s3unzip.platforms import aws
 from s3unzip.settings import Tuning
-from s3unzip.stores.calls import FIRST_DELAY, LONGEST_DELAY, AimdLimiter
+from s3unzip.stores.calls import AimdLimiter, draw_delay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,28 +30,6 @@ if TYPE_CHECKING:
 
 TIMES = 10  # runs with different random numbers
 SETTLED_SECONDS = 1.0  # after which all workers write
-
-
-@dataclass
-class Prefix:
-    """Takes PUTs at a rate; the burst is that of `bench.shaped`."""
-
-    rate: float
-    tokens: float = field(init=False)
-    at: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.tokens = self.rate * BURST_SECONDS
-
-    def takes(self, now: float) -> bool:
-        """Say whether a PUT at `now` is taken."""
-        self.tokens += (now - self.at) * self.rate
-        self.tokens = min(self.tokens, self.rate * BURST_SECONDS)
-        self.at = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
 
 
 @dataclass
@@ -68,13 +46,13 @@ class Worker:
 
 
 class Course:
-    """One run: `concurrency` workers do `tasks` in order."""
+    """One run: `concurrency` workers do `tasks` in order. Call `run` once."""
 
     def __init__(self, tasks: Sequence[Task], concurrency: int, tuning: Tuning, seed: int) -> None:
         self._tuning = tuning
         self._random = random.Random(seed)
         self._platform = aws()
-        self._prefix = Prefix(rates.S3_PREFIX_WRITES)
+        self._prefix = TokenBucket(rates.S3_PREFIX_WRITES, 0.0)
         self._tasks = list(reversed(tasks))
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._numbers = count()
@@ -86,16 +64,20 @@ class Course:
         self.all_busy_until = 0.0  # when the first worker found no task
         self.end = 0.0
         for _ in range(concurrency):
-            self._next_task(0.0)
+            self._at(0.0, self._next_task)
+
+    def run(self) -> Course:
+        """Play all events; return this run, which has ended."""
         while self._events:
             now, _, event = heapq.heappop(self._events)
             event(now)
+        return self
 
     @property
     def share(self) -> float:
         """The share of the rate that was used while all workers had tasks."""
         counted = [at for at in self.taken if SETTLED_SECONDS <= at < self.all_busy_until]
-        return len(counted) / (self.all_busy_until - SETTLED_SECONDS) / self._prefix.rate
+        return len(counted) / (self.all_busy_until - SETTLED_SECONDS) / rates.S3_PREFIX_WRITES
 
     def _at(self, time: float, event: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (time, next(self._numbers), event))
@@ -155,7 +137,7 @@ class Course:
         """Give the place back; the thread sleeps with full jitter and tries again."""
         worker.active -= 1
         worker.pace.leave(entered, throttled=True, succeeded=False)
-        delay = self._random.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))
+        delay = draw_delay(attempt, self._random)
 
         def again(at: float) -> None:
             worker.waiting.append(attempt + 1)
@@ -174,7 +156,7 @@ def measure_share() -> None:
     tasks = make_tasks(FIXTURES["49k"], tuning)
     chosen = choose_concurrency(tasks, tuning)
     for concurrency in sorted({chosen, 4, 8, 10, 13, 19}):
-        courses = [Course(tasks, concurrency, tuning, seed) for seed in range(TIMES)]
+        courses = [Course(tasks, concurrency, tuning, seed).run() for seed in range(TIMES)]
         share = sum(one.share for one in courses) / TIMES
         refused = sum(one.refused for one in courses) / TIMES
         seconds = sum(one.end for one in courses) / TIMES

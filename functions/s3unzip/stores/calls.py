@@ -47,6 +47,14 @@ def count_request(kind: Kind) -> None:
         calls.count(kind)
 
 
+def draw_delay(attempt: int, dice: random.Random) -> float:
+    """Return seconds until the next attempt, with full jitter; `attempt` failed, the first is 0.
+
+    https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    """
+    return dice.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))
+
+
 class AimdLimiter:
     """How many calls may run at once: cut when throttled, grown slowly.
 
@@ -214,7 +222,7 @@ class Calls:
 
     def _may_retry(self, attempt: int, began: float, fault: ServiceFaultError) -> bool:
         """Wait, then return True; return False if the budget, the time or the step is over."""
-        delay = self._delay(attempt)
+        delay = draw_delay(attempt, self._random)
         spent = self._clock.now() - began + delay
         if self._ended.is_set() or spent > self._budget or self._clock.remaining() < delay:
             return False
@@ -224,7 +232,3 @@ class Calls:
             return False
         self.count("retries")
         return True
-
-    def _delay(self, attempt: int) -> float:
-        # Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
-        return self._random.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))

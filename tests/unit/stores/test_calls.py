@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
-from s3unzip.stores.calls import CUT, FIRST_DELAY, LONGEST_DELAY, AimdLimiter, Calls
+from s3unzip.stores.calls import CUT, FIRST_DELAY, LONGEST_DELAY, AimdLimiter, Calls, draw_delay
 from s3unzip.zipformat.ranges import ByteRange
 from tests.memory import ManualClock
 
@@ -120,9 +121,9 @@ def test_a_call_is_not_tried_again_at_the_workers_end() -> None:
 
 def test_delays_double_up_to_the_longest() -> None:
     """With full jitter: from nothing to the delay of the attempt."""
-    calls = Calls(ManualClock(), 60.0, 4)
+    dice = random.Random(1)
     for attempt, longest in ((0, FIRST_DELAY), (3, 8 * FIRST_DELAY), (30, LONGEST_DELAY)):
-        delays = [calls._delay(attempt) for _ in range(200)]
+        delays = [draw_delay(attempt, dice) for _ in range(200)]
         assert 0 <= min(delays) <= max(delays) <= longest
         assert max(delays) > longest * 0.6
 
