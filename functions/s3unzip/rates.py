@@ -173,7 +173,6 @@ INFLATE_RATE = 809.0 * MB  # uncompressed bytes a second, isal on mixed files
 SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # to find one segment boundary
 PLAN_SECONDS = 0.15  # tail and probe: `make bench-forecast`, case "plan"
-PLAN_CALLS = 4  # besides these, one after the other
 PLAN_MEMBER_SECONDS = 5e-6  # make bench-plan: 4.5 s for 1,000,000
 REPORT_SECONDS = 0.2  # with its reads one after the other: `make bench-forecast`, case "report"
 DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms on a whole core

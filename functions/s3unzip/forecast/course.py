@@ -35,6 +35,7 @@ HAND_OVER_WRITES = 3  # the ledger is listed and written, the execution is start
 # earlier plan, the short lists, and the ledger, which is listed and written. The planner: the
 # earlier plan, and beside the short lists the ledger, which is listed, written and cleared.
 START_CALLS, PLANNER_CALLS = 5, 4
+PLAN_CALLS = 4  # of a plan besides tail and probe, one after the other
 HAND_OVER_STATES = 2  # before the planner: its branches, the planner's own
 # That an execution without a plan enters besides the others: the branches, the planner, beside it a
 # choice and the Map that starts workers, and whether the archive is refused. Workers come on top.
@@ -177,7 +178,7 @@ def _plan_seconds(workload: Workload, platform: Platform, tuning: Tuning) -> flo
     moved = beyond / min(platform.bandwidth_in, tuning.directory_readers * platform.download_rate)
     written = workload.rows_bytes / min(platform.bandwidth_out, platform.total_bandwidth)
     cpu = workload.members * platform.plan_member_seconds
-    calls = rates.PLAN_CALLS * platform.put.mean
+    calls = PLAN_CALLS * platform.put.mean
     if platform.inline_at_once:
         around = PLANNER_CALLS if needs_planner(workload, platform, tuning) else START_CALLS
         calls += around * platform.get.mean

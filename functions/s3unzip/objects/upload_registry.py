@@ -34,6 +34,7 @@ def begin_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> Upload
 def try_upload(step: Step, owner: str, key: str, facts: ObjectFacts) -> None:
     """Begin an upload on record and abort it, to see whether the destination takes any."""
     upload, note_id = _create(step, owner, key, facts)
+    # The destination is asked in this thread: Ctrl-C ends a call that gets no answer.
     with ThreadPoolExecutor(1, thread_name_prefix="probe") as beside:
         noted = beside.submit(note_id)
         step.calls.run("abort", partial(step.destination.abort_upload, upload))

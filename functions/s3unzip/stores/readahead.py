@@ -82,6 +82,6 @@ def map_ahead(
 
 
 def call_at_once(calls: Sequence[Callable[[], object]]) -> None:
-    """Do `calls`, all at the same time; raise what the first one in order raised."""
-    for _ in map_ahead(lambda call: call(), calls, max(1, len(calls))):
+    """Do `calls`, one or more, all at the same time; raise what the first in order raised."""
+    for _ in map_ahead(lambda call: call(), calls, len(calls)):
         pass
