@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.local.locking import is_at_work, lock_run
+from s3unzip.local.locking import LOCK, is_at_work, lock_run
+from tests.patience import HANG_SECONDS
 from tests.processes import Program
-from tests.servers import free_port
+from tests.servers import Asked, HttpServer, Reply, free_port
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -77,6 +80,54 @@ def test_watch_of_a_killed_run_ends(program: Program) -> None:
     ended = program.run("watch", run)
     assert ended.code == 6
     assert f"{run}: has no report yet; s3unzip redrive {run} continues it" in ended.err
+
+
+def test_watch_of_a_run_that_was_killed_while_it_planned_ends(program: Program) -> None:
+    """The lock is held from before the plan: whoever watches learns that nobody makes it."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def answer(_: Asked) -> Reply:
+        asked.set()
+        go_on.wait(HANG_SECONDS)
+        return Reply(404, b"")
+
+    home = str(program.folder / ".runs")
+    with HttpServer(answer) as server:
+        words = ["run", "a.zip", "s3://bucket/to", "-w", "1", "--dest-endpoint-url", server.url]
+        variables = os.environ | program.variables
+        with subprocess.Popen(
+            [*program.command, *words], cwd=program.folder, env=variables, start_new_session=True
+        ) as planning:
+            assert asked.wait(HANG_SECONDS)
+            (run,) = runs_of(program)
+            shown = program.run("show", "latest")
+            assert shown.code == 6
+            assert f"{run}: has no report yet; s3unzip watch {run} follows it" in shown.err
+            os.killpg(planning.pid, signal.SIGKILL)
+        go_on.set()
+    assert not is_at_work(home, run)
+    ended = program.run("watch", run)
+    assert ended.code == 6
+    assert "has no plan and no report" in ended.err
+
+
+def test_a_plan_at_work_is_not_replaced(program: Program) -> None:
+    """The same command a second time, while the first one is at work, writes nothing."""
+    words = ("run", "a.zip", "out", "-w", "1")
+    assert program.run(*words).code == 0
+    (run,) = runs_of(program)
+    home = program.folder / ".runs"
+
+    def written() -> dict[str, int]:
+        files = (home / "runs" / run).rglob("*")
+        return {path.name: path.stat().st_mtime_ns for path in files if path.name != LOCK}
+
+    before = written()
+    with lock_run(str(home), run):
+        ended = program.run(*words)
+    assert ended.code == 2
+    assert f"{run}: another process is working on this run" in ended.err
+    assert written() == before
 
 
 def test_show_of_a_run_at_work_offers_watch(program: Program) -> None:

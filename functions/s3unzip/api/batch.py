@@ -6,7 +6,6 @@ to start. After them each large one has all workers.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from s3unzip.api.options import judge_selection, make_policy, read_compared_reco
 from s3unzip.api.several import check_apart, find_archives
 from s3unzip.errors import InterruptedRunError, S3UnzipError
 from s3unzip.local.contexts import record_of
+from s3unzip.local.locking import RunLocks
 from s3unzip.local.machine import Machine, begin_run, check_cost
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.processes.serial import SerialPool
@@ -206,24 +206,25 @@ def extract_here(
     """Extract one archive in this process, a worker's; what goes wrong is in the result."""
     warnings: list[str] = []
     try:
-        with ExitStack() as held:
+        with RunLocks(home.key) as locks:
 
             def planned(plan: PlanSummary) -> None:
                 if max_cost is not None:
                     check_cost(plan, max_cost, context)
                 is_outer = plan.run.source == request.source
                 reached = connections if is_outer else connections.at_destination()
-                held.enter_context(begin_run(home.key, plan, context, reached))
+                begin_run(home.key, plan, context, reached)
 
             def make_pool(run: Run) -> SerialPool:
                 return SerialPool(run, context)
 
             written = read_compared_records(home, request, context.stores)
             judge = judge_selection(request.options, warnings.append)
-            report = run_archive(request, context, make_pool, planned, judge, written)
+            claim = locks.claim(request, judge)
+            report = run_archive(request, context, make_pool, planned, claim, written)
             nested: list[NestedRun] = []
             if request.options.nested_depth:
-                nested = run_nested(report, context, make_pool, planned)
+                nested = run_nested(report, context, make_pool, planned, locks)
     except S3UnzipError as error:
         return _failed(request, error)
     return _ended(request, report, nested, warnings)

@@ -185,12 +185,13 @@ def extract_request(
             progress.planned(plan)
 
         written = read_compared_records(setup.stores.work, request, machine.context.stores)
-        report = run_archive(request, machine.context, machine.make_pool, planned, judge, written)
+        claim = machine.locks.claim(request, judge)
+        report = run_archive(request, machine.context, machine.make_pool, planned, claim, written)
         if confirm is not None:
             report = clear_extra(report, machine.context, confirm)
         progress.reported(report)
         if request.options.nested_depth:
             context, make_pool = machine.open_nested()
-            for one in run_nested(report, context, make_pool, admit):
+            for one in run_nested(report, context, make_pool, admit, machine.locks):
                 progress.nested(one)
         return report

@@ -10,7 +10,7 @@ from msgspec import Struct
 from s3unzip import run_files
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.local.locking import is_at_work
+from s3unzip.local.locking import LOCK, is_at_work
 from s3unzip.runs.stop import STOPPED
 from s3unzip.stores.home import known_runs, runs_of_archive
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import Stores
 
 RUNNING, ENDED = "RUNNING", "ENDED"  # states of runs of this machine
-TRIED = run_files.UPLOADS.rstrip("/")  # the folder of records of uploads
+# What a run leaves whose planning did not get past the trial of its destination: the folder of
+# records of uploads, and its lock.
+TRIED = (run_files.UPLOADS.rstrip("/"), LOCK)
 
 
 class LocalRuns:
@@ -77,10 +79,11 @@ class LocalRuns:
     def _is_run(self, run: str) -> bool:
         """Return whether the planning of a run got past the trial of its destination.
 
-        The trial leaves a record of its upload; a run whose destination is refused has no more.
+        The trial leaves a record of its upload, and a run has its lock before its plan.
         """
         folder = Path(self._home.key, "runs", run)
-        return any(entry.name != TRIED for entry in folder.iterdir())
+        left = any(entry.name not in TRIED for entry in folder.iterdir())
+        return left or is_at_work(self._home.key, run)
 
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of archives named like `source`, the earliest first."""
@@ -96,13 +99,9 @@ class LocalRuns:
         """Return how the run's stores were reached; a command about the run remembers it."""
         return self.records(run).find_connections()
 
-    def state(self, run: str) -> str | None:
-        """Return `RUNNING` or `ENDED`; None while the run is planned."""
-        if is_at_work(self._home.key, run):
-            return RUNNING
-        folder = Path(self._home.key, "runs", run)
-        planned = any((folder / name).exists() for name in (run_files.RUN, run_files.REPORT))
-        return ENDED if planned or not self._is_run(run) else None
+    def state(self, run: str) -> str:
+        """Return `RUNNING` while a process plans the run or works on it; then `ENDED`."""
+        return RUNNING if is_at_work(self._home.key, run) else ENDED
 
     def items(self, run: str) -> Items | None:
         """Return None: there is no Map."""

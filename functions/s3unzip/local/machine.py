@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from s3unzip.forecast import Latency, check_budget, forecast_run, local
 from s3unzip.local.contexts import open_context, record_of, worker_modules
 from s3unzip.local.leftovers import drop_leftovers
-from s3unzip.local.locking import lock_run
+from s3unzip.local.locking import RunLocks
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.runs.records import RunRecords
@@ -20,7 +20,6 @@ from s3unzip.stores.clock import LocalClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from io import BufferedWriter
 
     from s3unzip.context import Context, Progress
     from s3unzip.forecast import Platform
@@ -65,6 +64,7 @@ class Machine:
         self._source = source
         self._progress = progress
         self._held = ExitStack()
+        self.locks = self._held.enter_context(RunLocks(setup.stores.work.key))
         modules = worker_modules(setup.stores.work, source, destination)
         self._server = self._held.enter_context(ForkServer(modules))
         self._platform = local_platform(setup.stores, destination, setup.processes)
@@ -106,8 +106,8 @@ class Machine:
         open_worker = partial(open_context, patient, self._setup.policy, self._setup.tuning)
         return WorkerPool(run, self._setup.processes, open_worker, self._progress, self._server)
 
-    def lock(self, run: str, connections: Connections) -> None:
-        """Lock a planned run against other processes until the machine is closed.
+    def go_on(self, run: str, connections: Connections) -> None:
+        """Lock a run that began before against other processes until the machine is closed.
 
         Args:
             run: its id.
@@ -116,23 +116,21 @@ class Machine:
         Raises:
             UsageError: another process works on the run.
         """
-        self._held.enter_context(lock_run(self._setup.stores.work.key, run))
+        self.locks.take(run)
         RunRecords.open(self.context.stores, run).write_connections(connections)
 
     def admit(self, summary: PlanSummary, max_cost: float | None) -> None:
-        """Let a planned run begin: check its cost, lock it, abort the uploads of killed runs.
+        """Let a planned run begin: check its cost, abort the uploads of killed runs.
 
         Raises:
             BudgetError: its forecast cost is above `max_cost` dollars.
-            UsageError: another process works on the run.
         """
         if max_cost is not None:
             check_cost(summary, max_cost, self.context)
         connections = record_of(self._setup.stores)
         if summary.run.source != self._source:  # an archive inside the archive
             connections = connections.at_destination()
-        home = self._setup.stores.work.key
-        self._held.enter_context(begin_run(home, summary, self.context, connections))
+        begin_run(self._setup.stores.work.key, summary, self.context, connections)
 
 
 def check_cost(summary: PlanSummary, max_cost: float, context: Context) -> None:
@@ -147,24 +145,17 @@ def check_cost(summary: PlanSummary, max_cost: float, context: Context) -> None:
         check_budget(forecast, max_cost)
 
 
-def begin_run(
-    home: str, summary: PlanSummary, context: Context, connections: Connections
-) -> BufferedWriter:
-    """Lock a planned run until the returned file is closed; abort the uploads of killed runs.
+def begin_run(home: str, summary: PlanSummary, context: Context, connections: Connections) -> None:
+    """Record how a planned run's stores are reached; abort the uploads of killed runs.
 
     Args:
         home: the folder of all runs.
         summary: of the plan.
         context: of this process.
         connections: how the run's stores are reached, for whoever continues it.
-
-    Raises:
-        UsageError: another process works on the run.
     """
-    held = lock_run(home, summary.run.id)
     RunRecords.open(context.stores, summary.run.id).write_connections(connections)
     drop_leftovers(home, summary.run, context)
-    return held
 
 
 def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:

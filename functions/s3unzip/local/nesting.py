@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s3unzip.context import Context
+    from s3unzip.local.locking import RunLocks
     from s3unzip.local.runner import Pool
     from s3unzip.model import PlanSummary, Report, Run
 
@@ -30,11 +31,13 @@ def run_nested(
     context: Context,
     make_pool: Callable[[Run], Pool],
     planned: Callable[[PlanSummary], None],
+    locks: RunLocks | None = None,
 ) -> list[NestedRun]:
     """Extract the archives that a settled run extracted, level by level, one after the other.
 
     Each archive gets the rest of the budget after the archives before it. Returns the result of
-    each; ``nested.jsonl`` of the outer run has the same results.
+    each; ``nested.jsonl`` of the outer run has the same results. `locks` keeps other processes off
+    the runs.
 
     Raises:
         UsageError, StorageError, ServiceFaultError, InterruptedRunError: as `run_archive`.
@@ -50,7 +53,8 @@ def run_nested(
         found, nested = find_nested(run, context, left.archives)
         for outcome in found:
             request = nested_request(run, outcome.key, left)
-            below = run_archive(request, context, make_pool, planned)
+            claim = None if locks is None else locks.claim(request)
+            below = run_archive(request, context, make_pool, planned, claim)
             left = spend(left, below, context)
             nested.append(
                 NestedRun(outcome.key, below.run, below.verdict, below.reason, below.message)

@@ -70,7 +70,7 @@ def rerun_here(
         check_reachable(stores, planned.source, planned.destination)
         setup = Setup(stores, policy, tuning, power.processes)
         with Machine(setup, planned.source, planned.destination, display) as machine, display:
-            machine.lock(name, record_of(stores))
+            machine.go_on(name, record_of(stores))
             report = act(summary, machine.context, machine.make_pool, display.planned)
     if json:
         print_json(report)
