@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+import termios
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # The shell takes commands from a pipe, so that the terminal is the commands' own.
 LOOP = 'while IFS= read -r -u "$1" line; do eval "$line"; printf "\\n%s%d\\n" "$2" "$?"; done'
 DONE = "::the command ended with "
+SIZE = (24, 80)  # rows and columns, of a terminal that nobody enlarged
 ENDED = re.compile(re.escape(DONE) + r"(\d+)\r?\n")
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # What the documented commands ask, and what a reader who goes on types.
@@ -42,6 +44,8 @@ class Terminal:
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self._master, slave = pty.openpty()
+        # Without a size the CDK CLI wraps its tables after a few letters, and writes megabytes.
+        termios.tcsetwinsize(slave, SIZE)
         commands, self._commands = os.pipe()
         self._process = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-c", LOOP, "bash", str(commands), DONE],
@@ -76,13 +80,14 @@ class Terminal:
         """
         os.write(self._commands, f"{command}\n".encode())
         deadline = time.monotonic() + seconds
-        text, answered = "", 0
-        while not (ended := ENDED.search(text)):
+        text, answered, line = "", 0, 0
+        while not (ended := ENDED.search(text, line)):
             if not select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise TimeoutError(f"{command}: not ended in {seconds:.0f} s\n{text[-2_000:]}")
+            line = text.rfind("\n") + 1  # the one that goes on: those before it have been searched
             text += COLOURS.sub("", os.read(self._master, 65_536).decode(errors="replace"))
             for question, reply in QUESTIONS:
-                found = question.search(text, answered)
+                found = question.search(text, max(answered, line))
                 if found:
                     os.write(self._master, f"{found.expand(reply)}\n".encode())
                     answered = len(text)
