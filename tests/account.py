@@ -13,19 +13,12 @@ import urllib.request
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from moto.moto_server.werkzeug_app import (
-    DomainDispatcherApplication,
-    MotoRequestHandler,
-    create_backend_app,
-)
-from werkzeug.serving import make_server
 
 from s3unzip.settings import Variable
+from tests.moto_server import run_moto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +41,7 @@ class Account:
     """One account; `deploy` makes the environment ``dev`` in it."""
 
     url: str
+    asked: list[str] = field(default_factory=list)  # method and path of each request
     variables: dict[str, str] = field(default_factory=dict)  # of its plan function
     outputs: dict[str, str] = field(default_factory=dict)
     _clients: dict[str, Any] = field(default_factory=dict)
@@ -68,6 +62,7 @@ class Account:
         """Forget everything in the account."""
         request = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")  # noqa: S310 - ours
         urllib.request.urlopen(request).close()  # noqa: S310 - ours
+        self.asked.clear()
         self.variables.clear()
         self.outputs.clear()
 
@@ -194,24 +189,6 @@ class Account:
 
 @contextmanager
 def run_account() -> Iterator[Account]:
-    """Run moto's server in this process; yield the account behind it.
-
-    It answers one request at a time. A conditional PUT of moto is a check and then a write, so two
-    at the same moment would both succeed.
-    """
-    app, turn = DomainDispatcherApplication(create_backend_app), Lock()
-    # moto lists its modules on the disk at each request, to find the service of a host.
-    vars(app)["get_backend_for_host"] = cache(app.get_backend_for_host)
-
-    def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        with turn:
-            return list(app(environ, start_response))
-
-    server = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=MotoRequestHandler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield Account(f"http://127.0.0.1:{server.server_port}")
-    finally:
-        server.shutdown()
-        thread.join()
+    """Run moto in this process; yield the account behind it."""
+    with run_moto() as server:
+        yield Account(server.url, server.asked)

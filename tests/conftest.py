@@ -6,14 +6,15 @@ import gc
 import os
 import random
 import signal
+import ssl
 import sys
-from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import botocore.session
 import pytest
 from hypothesis import settings
 
+from tests.botocore_constants import share_constants
 from tests.leaks import Logger, restore, take_state
 from tools.coverage_files import (
     collect,
@@ -63,6 +64,12 @@ FIRST = (
     "unit/forecast/",
 )
 
+# obstore reads the system's certificates for each store that it opens. Debian has them in one file,
+# and again in a folder of 290 files, which takes 8 of the 10 ms of processor time of a store. A
+# folder without certificates leaves the file. Processes that tests start inherit this.
+if ssl.get_default_verify_paths().cafile:
+    os.environ.setdefault("SSL_CERT_DIR", str(Path(__file__).parent))
+
 # Objects more before a collection of the youngest, of those between, and of all (module `gc`):
 # 200,000 new objects before a whole collection are some 30 MB.
 RARELY = (2_000, 10, 10)
@@ -107,14 +114,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(*RARELY)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def service_models_are_read_once() -> None:
-    """Let all sessions of botocore share what it reads from its files: 30 ms a client.
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Collect garbage once: at the end pytest does it five times, and Python once more."""
+    gc.collect()
+    gc.freeze()
 
-    Each session reads the models of its services again. Tests make thousands of sessions.
-    """
-    names = vars(botocore.session)
-    names["create_loader"] = cache(names["create_loader"])
+
+@pytest.fixture(autouse=True, scope="session")
+def botocore_remembers() -> None:
+    """Let all clients of botocore share what is the same for all: tests make thousands."""
+    share_constants()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -18,6 +18,11 @@ SIGNALS = sorted(signal.valid_signals() - {signal.SIGALRM, signal.SIGKILL, signa
 CLOCKS = ((time, "sleep"), (time, "time"), (time, "monotonic"), (threading, "Thread"))
 
 
+# `signal.getsignal` makes an enumeration of each answer, with an exception where it is a function.
+# All signals are asked for twice a test.
+_get_handler = vars(sys.modules["_signal"])["getsignal"]
+
+
 class State(NamedTuple):
     """The state of the process that tests share."""
 
@@ -31,7 +36,7 @@ class State(NamedTuple):
 def take_state() -> State:
     """Return the state of this process."""
     variables = {name: value for name, value in os.environ.items() if name not in OURS}
-    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers: dict[int, Any] = {number: _get_handler(number) for number in SIGNALS}
     clocks = [getattr(module, name) for module, name in CLOCKS]
     return State(variables, str(Path.cwd()), list(sys.path), handlers, clocks)
 
