@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 BUNDLING_STACKS = "aws:cdk:bundling-stacks"
 # A ready asset: the embedded AWS runs functions on this machine, not on Lambda's arm64.
 ASSET_VARIABLE = "S3UNZIP_ASSET"
+# `--no-validation` of the CLI sets it to "false". CDK then leaves its own linter out, and this
+# module leaves cdk-nag out.
+VALIDATION_VARIABLE = "CDK_VALIDATION"
 
 
 class Application(cdk.App):
@@ -68,7 +71,7 @@ def build(app: Application, environment: Environment, code: lambda_.Code) -> Clo
         env=cdk.Environment(account=environment.stack.account, region=environment.stack.region),
     )
     acknowledge_wildcards(stack)
-    _check_best_practices(app)
+    check_best_practices(app)
     return app.synth()
 
 
@@ -82,7 +85,10 @@ def _code(app: Application) -> lambda_.Code:
     return lambda_.Code.from_asset(str(ensure_asset()))
 
 
-def _check_best_practices(app: cdk.App) -> None:
+def check_best_practices(app: cdk.App) -> None:
+    """Let the synthesis of `app` fail if cdk-nag finds anything that no reason accepts."""
+    if os.environ.get(VALIDATION_VARIABLE) == "false":
+        return
     # cdk-nag is a development dependency: a deployment with the infra group only runs without it.
     try:
         from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415 - it may not be there

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 COMMAND = Path(sys.prefix) / "bin" / "cdk"
 SCRIPT = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
+# Node keeps the compiled CLI here: each start takes a fifth less CPU time. `npm ci` removes it.
+COMPILED = ROOT / "node_modules" / ".cache" / "node"
 NPM = NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 # Run no package's install script; send no registry requests except those for packages.
 NPM_OPTIONS = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
@@ -54,11 +56,12 @@ def install_cdk() -> None:
 
 def _shim() -> str:
     # Without links: a checkout of links to another one, as tests make it, may go before this file.
-    node, script = shlex.quote(str(NODE.resolve())), shlex.quote(str(SCRIPT))
+    node, script, compiled = (shlex.quote(str(one)) for one in (NODE.resolve(), SCRIPT, COMPILED))
     return (
         "#!/bin/sh\n"
         "# Written by `make cdk`.\n"
         f"[ -f {script} ] || {{ echo 'cdk: not installed, run: make cdk' >&2; exit 1; }}\n"
+        f"export NODE_COMPILE_CACHE={compiled}\n"
         f'exec {node} {script} "$@"\n'
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,16 +13,20 @@ from infra import NODE, cdk_cli
 from infra.asset import ensure_asset
 from infra.bundle import ROOT
 from infra.cdk_cli import COMMAND
+from infra.environment import load_environment
 from tests.docs.bare import make_checkout, make_machine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from infra.environment import Environment
     from tests.infra.templates import Synthesized
 
 
-# CDK's own linter takes longer than all the rest of a synthesis; one test of this module has it.
+# The linters take longer than all the rest of a synthesis; one command of this module has them.
 UNCHECKED = {"CDK_VALIDATION": "false"}
+SETTING = {"functions.extract.memory": "1769"}
 
 
 def run_cdk(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -40,9 +44,38 @@ def run_cdk(folder: Path, *words: str, **variables: str) -> subprocess.Completed
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one command wrote into cdk.out: the template, and the staged asset."""
+
+    template: dict[str, Any]
+    staged: Path
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """`cdk synth` with a setting, as a user types it: app.py, the asset for Lambda, all checks."""
+    built = ensure_asset()
+    before = built.stat().st_mtime_ns
+    folder = tmp_path_factory.mktemp("synth")
+    setting = [f"{name}={value}" for name, value in SETTING.items()]
+    done = run_cdk(folder, "synth", "-q", "-c", "env=staging", "-c", *setting)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert built.stat().st_mtime_ns == before  # it is built once
+    (staged,) = (folder / "checkout" / "cdk.out").glob("asset.*")
+    return Written(read_template(staged.parent, "s3unzip-staging"), staged)
+
+
 def read_template(folder: Path, name: str) -> dict[str, Any]:
-    """Return a template without what the CLI adds to each resource: its path in the app."""
-    template: dict[str, Any] = json.loads((folder / f"{name}.template.json").read_text())
+    """Return a template without the asset's hash, and without what the CLI adds to each resource.
+
+    That is the resource's path in the app.
+    """
+    text = (folder / f"{name}.template.json").read_text()
+    (staged,) = folder.glob("asset.*")
+    digest = staged.name.removeprefix("asset.")
+    assert digest in text
+    template: dict[str, Any] = json.loads(text.replace(digest, "of the asset"))
     for resource in template["Resources"].values():
         metadata = resource.pop("Metadata", {})
         rest = {key: value for key, value in metadata.items() if not key.startswith("aws:")}
@@ -51,26 +84,51 @@ def read_template(folder: Path, name: str) -> dict[str, Any]:
     return template
 
 
-def test_the_cli_builds_what_the_tests_build(asset: Path, tmp_path: Path, dev: Synthesized) -> None:
-    """`cdk synth` and the fixtures of these tests write the same template."""
-    done = run_cdk(tmp_path, "synth", "-q", "-c", "env=dev", S3UNZIP_ASSET=str(asset))
-    assert done.returncode == 0, done.stdout + done.stderr
-    theirs = read_template(tmp_path / "checkout" / "cdk.out", "s3unzip-dev")
-    assert theirs == read_template(dev.path.parent, "s3unzip-dev")
-
-
-def test_the_command_outlives_a_checkout_of_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_cli_builds_what_the_tests_build(
+    written: Written, synthesize: Callable[[Environment], Synthesized]
 ) -> None:
-    """`.venv/bin/cdk` names the files themselves, not the links of the checkout that wrote it."""
+    """`cdk synth` and the fixtures of these tests write the same template."""
+    made = synthesize(load_environment("staging", settings=SETTING))
+    assert written.template == read_template(made.path.parent, "s3unzip-staging")
+
+
+def test_a_setting_of_the_command_line(written: Written) -> None:
+    """`-c section.setting=value` reaches the template, as the page says."""
+    sizes = {
+        name[:16]: one["Properties"]["MemorySize"]
+        for name, one in written.template["Resources"].items()
+        if one["Type"] == "AWS::Lambda::Function"
+    }
+    assert sizes["FunctionsExtract"] == 1769
+
+
+def test_synthesis_stages_the_asset_for_lambda(written: Written) -> None:
+    """Without a ready asset the CLI's is the built one, for arm64."""
+    assert list(written.staged.glob("numpy/_core/*-aarch64-linux-gnu.so"))
+    assert (written.staged / "s3unzip" / "handlers" / "plan.py").is_file()
+
+
+def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`.venv/bin/cdk` starts the version of package.json and its lock, and keeps it compiled.
+
+    It names the files themselves, not the links of the checkout that wrote it.
+    """
     (tmp_path / "checkout").symlink_to(NODE.parent)
-    command = tmp_path / "cdk"
+    command, compiled = tmp_path / "cdk", tmp_path / "compiled cli"
     monkeypatch.setattr(cdk_cli, "COMMAND", command)
+    monkeypatch.setattr(cdk_cli, "COMPILED", compiled)
     monkeypatch.setattr(cdk_cli, "NODE", tmp_path / "checkout" / NODE.name)
     monkeypatch.setattr(cdk_cli, "NPM_OPTIONS", ("--version",))  # installs nothing
     cdk_cli.install_cdk()
     assert str(NODE.resolve()) in command.read_text()
-    assert str(tmp_path) not in command.read_text()
+    assert str(tmp_path / "checkout") not in command.read_text()
+    wanted = json.loads((ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
+    lock = json.loads((ROOT / "package-lock.json").read_text())
+    assert lock["packages"]["node_modules/aws-cdk"]["version"] == wanted
+    assert wanted.startswith("2.")
+    done = subprocess.run([str(command), "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[0] == wanted
+    assert sum(file.stat().st_size for file in compiled.rglob("*") if file.is_file()) > 1_000_000
 
 
 def test_listing_builds_no_asset(tmp_path: Path) -> None:
@@ -82,50 +140,8 @@ def test_listing_builds_no_asset(tmp_path: Path) -> None:
     assert not (staged / "numpy").exists()
 
 
-def test_a_setting_of_the_command_line(asset: Path, tmp_path: Path) -> None:
-    """`-c section.setting=value` reaches the template, as the page says."""
-    words = ("synth", "-q", "-c", "env=dev", "-c", "functions.extract.memory=1769")
-    done = run_cdk(tmp_path, *words, S3UNZIP_ASSET=str(asset), **UNCHECKED)
-    assert done.returncode == 0, done.stdout + done.stderr
-    template = read_template(tmp_path / "checkout" / "cdk.out", "s3unzip-dev")
-    sizes = {
-        name[:16]: one["Properties"]["MemorySize"]
-        for name, one in template["Resources"].items()
-        if one["Type"] == "AWS::Lambda::Function"
-    }
-    assert sizes["FunctionsExtract"] == 1769
-
-
-def test_synthesis_stages_the_asset_for_lambda(tmp_path: Path) -> None:
-    """Without a ready asset the CLI's is the built one, for arm64; it is built once."""
-    built = ensure_asset()
-    before = built.stat().st_mtime_ns
-    done = run_cdk(tmp_path, "synth", "-q", "-c", "env=staging", **UNCHECKED)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (staged,) = (tmp_path / "checkout" / "cdk.out").glob("asset.*")
-    assert list(staged.glob("numpy/_core/*-aarch64-linux-gnu.so"))
-    assert (staged / "s3unzip" / "handlers" / "plan.py").is_file()
-    assert built.stat().st_mtime_ns == before
-
-
 def test_an_unknown_environment(tmp_path: Path) -> None:
     """The line that names the known ones is not lost in the CLI's own."""
     done = run_cdk(tmp_path, "synth", "-q", "-c", "env=qa")
     assert done.returncode != 0
     assert "environment 'qa': there is no infra/environments/qa.toml; known: " in done.stderr
-
-
-def test_the_version_is_pinned() -> None:
-    """package.json and its lock name one exact version, the one that is installed."""
-    wanted = json.loads((ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
-    lock = json.loads((ROOT / "package-lock.json").read_text())
-    assert lock["packages"]["node_modules/aws-cdk"]["version"] == wanted
-    assert wanted.startswith("2.")
-    done = subprocess.run(
-        [str(COMMAND), "--version"],
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split()[0] == wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from infra.application import Application, check_best_practices
 from infra.bundle import ROOT
 
 if TYPE_CHECKING:
@@ -39,6 +43,22 @@ def test_synthesis_is_clean(asset: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ERROR" not in done.stdout + done.stderr
     assert "WARNING" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("validation", ["true", "false"])
+def test_no_validation_leaves_cdk_nag_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: str
+) -> None:
+    """A bucket without access logs fails a synthesis, but not with the CLI's `--no-validation`."""
+    from aws_cdk import Stack, aws_s3  # noqa: PLC0415 - after `infra`: it names the Node
+
+    monkeypatch.setenv("CDK_VALIDATION", validation)
+    app = Application(tmp_path)
+    aws_s3.Bucket(Stack(app, "stack"), "bucket")
+    check_best_practices(app)
+    expected = pytest.raises(RuntimeError, match="ValidationFailed")
+    with expected if validation == "true" else contextlib.nullcontext():
+        app.synth()
 
 
 def test_cfn_lint(prod: Synthesized) -> None:
