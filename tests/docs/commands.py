@@ -38,7 +38,12 @@ GLOBAL_OPTIONS = {
     "endpoint-url",
     "no-cli-pager",
 }
-FOREIGN_OPTIONS = {"--check", "--keep", "--no-validation", "--require-approval"}  # of other programs
+FOREIGN_OPTIONS = {
+    "--check",
+    "--keep",
+    "--no-validation",
+    "--require-approval",
+}  # of other programs
 S3_COMMANDS = {"cp", "ls", "mb", "mv", "rb", "rm", "sync"}  # the CLI's own, in no model
 
 
