@@ -35,7 +35,10 @@ BUILT = ROOT / "build" / "embedded"
 ACCOUNT = "000000000000"
 DEPLOY_SECONDS = 300.0
 # What the functions import from their dependencies: see `embedded.fork_server`.
-PRELOAD = "aws_lambda_powertools.logging,boto3.session,isal.isal_zlib,msgspec,obstore.store"
+PRELOAD = (
+    "aws_lambda_powertools.logging,boto3.s3.transfer,boto3.session,difflib,encodings.idna,"
+    "isal.isal_zlib,msgspec,numpy,obstore.store,pkgutil,statistics,unicodedata,wrapt,zstandard"
+)
 QUALIFIER = "hnb659fds"  # CDK's default bootstrap
 
 
@@ -172,7 +175,8 @@ def start_like_lambda(python: str) -> EmbeddedAws:
     `python` is a CPython 3.13 without packages; not started yet.
     """
     variables = {"EMBEDDED_PYTHON": python, "PYTHONPATH": str(prepare_runtime_client(python))}
-    return EmbeddedAws(variables=variables | {"SFN_WAIT_SCALE": "0.02"})
+    settings = {"SFN_WAIT_SCALE": "0.02", "EMBEDDED_SAMPLE_ALL": "1"}  # the asset has the X-Ray SDK
+    return EmbeddedAws(variables=variables | settings)
 
 
 def prepare_runtime_client(python: str) -> Path:

@@ -32,15 +32,21 @@ CLIENT = ("http", "logging", "simplejson", "traceback")
 
 def main() -> None:
     """Import the modules, then make processes until the socket ends."""
-    vars(sys)["modules"]["awscrt"] = None  # as in the sandbox, where a comment says why
     sandbox = _load(SANDBOX)
-    for name in (*CLIENT, *filter(None, os.environ.get("EMBEDDED_PRELOAD", "").split(","))):
-        import_module(name)
+    preload()
     gc.freeze()  # a collection would write to all objects, so each process would copy them
     request = _await_own()
     if request:
         sys.argv = [str(SANDBOX), request["folder"]]
         sandbox.main()
+
+
+def preload() -> None:
+    """Import the modules. They leave no thread behind, because a fork would not have it."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else numpy's OpenBLAS starts threads
+    vars(sys)["modules"]["awscrt"] = None  # as in the sandbox, where a comment says why
+    for name in (*CLIENT, *filter(None, os.environ.get("EMBEDDED_PRELOAD", "").split(","))):
+        import_module(name)
 
 
 def _load(path: Path) -> Any:

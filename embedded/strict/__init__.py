@@ -17,6 +17,7 @@ RULES: tuple[str, ...] = (
     "lambda_concurrency",
     "lambda_payloads",
     "lambda_variables",
+    "lambda_tracing",
     "lambda_async",
     "sqs_batch_rights",
     "sqs_event_source",

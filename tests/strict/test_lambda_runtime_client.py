@@ -171,6 +171,26 @@ def test_a_cold_start_finds_nothing_of_another(place: Place) -> None:
     assert f"exit of {first[2]}" in "\n".join(event["message"] for event in events)
 
 
+def test_few_invocations_are_sampled(place: Place) -> None:
+    """X-Ray samples the first of each second and one in twenty of the others."""
+    name = place.function(
+        "import os\ndef handler(event, context): return os.environ.get('_X_AMZN_TRACE_ID')\n",
+        TracingConfig={"Mode": "Active"},
+    )
+    headers = [str(place.invoke(name).payload).split(";") for _ in range(60)]
+    sampled = [header[2] == "Sampled=1" for header in headers]
+    assert all(header[2] in {"Sampled=0", "Sampled=1"} for header in headers)
+    seconds = [header[0].split("-")[1] for header in headers]
+    firsts = [before != second for before, second in zip(["", *seconds], seconds, strict=False)]
+    assert all(chosen for chosen, first in zip(sampled, firsts, strict=True) if first)
+    others = [chosen for chosen, first in zip(sampled, firsts, strict=True) if not first]
+    assert sum(others) == len(others) // 20
+    untraced = place.function(
+        "import os\ndef handler(event, context): return os.environ.get('_X_AMZN_TRACE_ID')\n"
+    )
+    assert place.invoke(untraced).payload is None
+
+
 @pytest.mark.usefixtures("_shut_in")
 def test_only_tmp_can_be_written(place: Place) -> None:
     """A function cannot write beside its code, nor anywhere but in /tmp."""
