@@ -21,7 +21,10 @@ import time
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 SANDBOX = Path(__file__).resolve().parent / "sandbox.py"
 MAX_REQUEST = 1 << 18  # bytes; a function's own variables have at most 4 KiB
@@ -69,7 +72,9 @@ def _await_own() -> dict[str, Any]:
                 break
             os.close(files[0])
     request: dict[str, Any] = json.loads(message)
-    _become(request["variables"], request["folder"], files[0])
+    with Path(os.devnull).open("rb") as nothing:
+        become(request["variables"], request["folder"], (nothing.fileno(), files[0], files[0]))
+    os.close(files[0])
     return request
 
 
@@ -91,13 +96,16 @@ def _is_new(messages: socket.socket) -> bool:
     return not between
 
 
-def _become(variables: dict[str, str], folder: str, output: int) -> None:
-    """Take what a process gets from the one that starts it."""
-    with Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+def become(variables: Mapping[str, str], folder: str, streams: Sequence[int]) -> None:
+    """Take what a process gets from the one that starts it.
+
+    Args:
+        variables: its environment.
+        folder: its working folder.
+        streams: open descriptors; they become its standard input, output and errors.
+    """
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
     os.environ.clear()
     os.environ.update(variables)
     time.tzset()

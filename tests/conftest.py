@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.botocore_constants import share_constants
+from tests.forking import FORK_PARENT
 from tests.leaks import Logger, restore, take_state
 from tools.coverage_files import (
     collect,
@@ -125,6 +126,13 @@ def pytest_sessionfinish() -> None:
 def botocore_remembers() -> None:
     """Let all clients of botocore share what is the same for all: tests make thousands."""
     share_constants()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def fork_parent_ends() -> Iterator[None]:
+    """End the parent of the command line's processes, which then writes what was measured."""
+    yield
+    FORK_PARENT.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
