@@ -41,11 +41,15 @@ class Application(cdk.App):
     """An app that always has the context of cdk.json; values of the CLI override it.
 
     `outdir` is the folder of the cloud assembly. None means ``CDK_OUTDIR``, which the CLI sets, or
-    a folder that CDK chooses.
+    a folder that CDK chooses. Without `linter`, CDK's own linter does not check the templates.
     """
 
-    def __init__(self, outdir: Path | None = None) -> None:
-        super().__init__(context=read_context(), outdir=None if outdir is None else str(outdir))
+    def __init__(self, outdir: Path | None = None, *, linter: bool = True) -> None:
+        super().__init__(
+            context=read_context(),
+            outdir=None if outdir is None else str(outdir),
+            builtin_cloud_formation_validation=linter,
+        )
 
 
 def synthesize() -> CloudAssembly:

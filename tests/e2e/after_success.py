@@ -11,27 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from embedded.deploy import synthesize
 from s3unzip.settings import Variable
 from tests.e2e.rights import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from embedded.deploy import Assembly
     from embedded.pipeline import DeployedPipeline
 
-MOVED = "moved-archives"  # the bucket of the rule "move"
 POLICY = "AfterSuccess"
-SETTINGS: Mapping[str, Mapping[str, object]] = {
-    "move": {
-        "after_success.action": "move",
-        "after_success.bucket": MOVED,
-        "after_success.prefix": "done/",
-    },
-    "tag": {"after_success.action": "tag", "after_success.tags.state": "extracted"},
-}
 
 Pair = tuple[str, str]  # an action, and a resource as JSON
 
@@ -44,9 +33,8 @@ class Rule:
     rights: Mapping[str, frozenset[Pair]]
 
 
-def read_rule(action: str, without: Assembly, folder: Path) -> Rule:
-    """Return the rule of an action; `without` is the assembly of the same stack without a rule."""
-    made = synthesize("dev", folder, settings=SETTINGS[action])
+def read_rule(made: Assembly, without: Assembly) -> Rule:
+    """Return the rule of an assembly; `without` is that of the same stack without a rule."""
     template = json.loads(made.template.read_text())
     base = json.loads(without.template.read_text())
     variables = _resource(template, "Functions", "Plan", "AWS::Lambda::Function")

@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The cloud assembly of the environment dev, as `cdk synth` writes it."""
-    return synthesize_once(tmp_path_factory, "assembly")
+    return synthesize_once(tmp_path_factory, "dev")
 
 
 @pytest.fixture(scope="session")
 def orchestrated(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The same without direct runs, so that the state machine does even the smallest archive."""
-    settings = {"tuning.max_direct_members": 0}
-    return synthesize_once(tmp_path_factory, "orchestrated", **settings)
+    return synthesize_once(tmp_path_factory, "orchestrated")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report, SourceState, Verdict, decode
 from s3unzip.settings import Variable
-from tests.e2e.after_success import MOVED, allowed, read_rule
+from tests.assemblies import MOVED, synthesize_once
+from tests.e2e.after_success import allowed, read_rule
 from tests.e2e.functions import find_function, with_variables
 from tests.e2e.rights import ARCHIVES, MEMBERS, OF_DIRECT_RUNS, RUNS, Right
 from tests.e2e.test_rights import without
@@ -166,7 +167,7 @@ NOT_SHOWN = {
 def rules(assembly: Assembly, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rule]:
     """The rule of each action, and what the roles have only because of it."""
     return {
-        action: read_rule(action, assembly, tmp_path_factory.mktemp(action))
+        action: read_rule(synthesize_once(tmp_path_factory, action), assembly)
         for action in NEEDED_AFTER_SUCCESS
     }
 

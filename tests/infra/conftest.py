@@ -41,7 +41,9 @@ def synthesize(
         folder = make_once(
             tmp_path_factory,
             f"synthesis-{settings}",
-            lambda made: build(Application(made), environment, lambda_.Code.from_asset(str(asset))),
+            lambda made: build(
+                Application(made, linter=False), environment, lambda_.Code.from_asset(str(asset))
+            ),
         )
         (path,) = folder.glob("*.template.json")
         template: dict[str, Any] = json.loads(path.read_text())
