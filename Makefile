@@ -5,6 +5,8 @@ RUN := $(UV) run --no-sync
 export PYTHONPATH := $(CURDIR)
 # Some images set this. Without byte code each of the tests' processes compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
+# selenium brings trio, which each import of hypothesis would import: 0.35 s for each process.
+export HYPOTHESIS_NO_PLUGINS := 1
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
 	bench-large bench-verify bench-everyday bench-forecast bench-burst bench-burst-simulated bench-backlog bench-hostile bench-start acceptance faults s3-tests \
@@ -26,7 +28,7 @@ cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 	@.venv/bin/cdk --version
 
 # One process more than two cores have: some tests wait for a clock or for a server.
-# tests/conftest.py begins with the slow modules.
+# tests/collecting.py begins with the slow modules.
 TESTS := pytest -n $(or $(JOBS),3) --dist loadscope --no-loadscope-reorder
 
 test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; COVERAGE=1: and the branches that they take

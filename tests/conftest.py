@@ -9,12 +9,13 @@ import signal
 import ssl
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from tests.botocore_constants import share_constants
+from tests.collecting import share_of, sort_tests
 from tests.forking import FORK_PARENT
 from tests.leaks import Logger, restore, take_state
 from tools.coverage_files import (
@@ -36,35 +37,6 @@ settings.load_profile("suite")
 REQUIRE_TOOLS = "S3UNZIP_REQUIRE_TOOLS"
 MISSING = ("not installed", "no embedded AWS", "no CDK CLI", "no CPython")
 
-# Modules that take nine seconds or more, the longest first. They begin first, so that no process
-# ends long after the others; pytest-xdist's own order begins with those that have the most tests.
-FIRST = (
-    "docs/test_deploy.py",
-    "acceptance/test_set.py",
-    "infra/test_deployment.py",
-    "infra/test_cdk_cli.py",
-    "docs/test_commands.py",
-    "e2e/",
-    "faults/",
-    "functional/",
-    "asset/",
-    "unit/deflate/test_split.py",
-    "browser/",
-    "unit/handlers/",
-    "infra/test_linters.py",
-    "strict/",
-    "docs/",
-    "unit/operate/",
-    "corpus/",
-    "simulation/",
-    "tools/test_mutants.py",
-    "fuzz/",
-    "contract/",
-    "unit/zipformat/",
-    "unit/local/",
-    "unit/forecast/",
-)
-
 # obstore reads the system's certificates for each store that it opens. Debian has them in one file,
 # and again in a folder of 290 files, which takes 8 of the 10 ms of processor time of a store. A
 # folder without certificates leaves the file. Processes that tests start inherit this.
@@ -82,10 +54,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure the processes that tests start, if coverage measures the tests."""
+    """Divide the work of a collection; measure processes that tests start, if coverage does."""
+    process: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if process is not None and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        number = int(process["workerid"].removeprefix("gw"))
+        config.args[:] = share_of(number, process["workercount"])
     if not config.getoption("cov_source", default=None):
         return
-    is_worker = hasattr(config, "workerinput")
+    is_worker = process is not None
     if not is_worker:
         forget_processes()
     if is_worker or not config.getoption("numprocesses", default=0):
@@ -93,10 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the modules of FIRST first; or, with a seed, mix all tests: none may need another."""
-    items.sort(
-        key=lambda item: next((n for n, part in enumerate(FIRST) if part in item.nodeid), 99)
-    )
+    """Put the slow modules first; or, with a seed, mix all tests: none may need another."""
+    sort_tests(items)
     seed: int | None = config.getoption("--shuffle")
     if seed is not None:
         random.Random(seed).shuffle(items)
