@@ -161,7 +161,7 @@ def test_memory_is_bounded_by_settings(case: str) -> None:
     assert index.entries == len(HOSTILE[case])
     names = sum(min(1_100, len(entry.raw_name)) for entry in HOSTILE[case])
     assert kept < 2 * names + 1_000 * index.entries + MIB // 2
-    # A piece of the directory in several forms, and what is kept. The last name of a piece is whole.
+    # A piece of the directory in several forms, and what is kept. The last name is always whole.
     assert peak < (18 if case.startswith("long") else 12) * MIB
 
 
