@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from s3unzip.errors import UsageError
+from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.model import run_id
 from s3unzip.stores.folder.descriptors import PRIVATE, make_folders
+from s3unzip.stores.folder.os_errors import HOME_ADVICE, translate_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +39,16 @@ def lock_run(home: str, run: str) -> BufferedWriter:
         run: its id.
 
     Raises:
+        AccessDeniedError: the folder of runs may not be written.
         UsageError: another process works on the run.
     """
     folder = Path(home, "runs", run)
-    make_folders(folder, PRIVATE)
-    file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - the caller closes it
+    try:
+        make_folders(folder, PRIVATE)
+        file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - the caller closes it
+    except PermissionError as error:
+        denied = translate_error(error, str(error.filename or folder))
+        raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from error
     for _ in range(TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
