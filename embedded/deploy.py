@@ -18,18 +18,19 @@ import time
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
 
 from embedded.ministack import HOME, PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
+from infra import bundle
 from infra.bundle import ROOT, Target, copy_package, find_uv, install_dependencies
 from infra.compiling import CompileError, compile_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 BUILT = ROOT / "build" / "embedded"
 ACCOUNT = "000000000000"
@@ -80,8 +81,9 @@ def _only_one_process() -> Iterator[None]:
 
 def prepare_dependencies() -> Path:
     """Install the functions' dependencies for MiniStack's interpreter, unless they exist."""
-    locked = hashlib.sha256((ROOT / "uv.lock").read_bytes() + str(PYTHON).encode()).hexdigest()
-    folder = BUILT / f"site-{locked[:16]}"
+    digest = hashlib.sha256((ROOT / "uv.lock").read_bytes() + str(PYTHON).encode())
+    digest.update(Path(bundle.__file__).read_bytes())
+    folder = BUILT / f"site-{digest.hexdigest()[:16]}"
     with _only_one_process():
         if folder.exists():
             return folder

@@ -21,13 +21,13 @@ from infra.compiling import NONE_FOUND, CompileError, compile_folder, find_pytho
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "functions" / "s3unzip"
 BUILT = ROOT / "build" / "lambda"
-MAX_BYTES = (
-    140 * 1024**2
-)  # unpacked; Lambda's limit is 250 MiB, and each MiB makes a cold start slower
+# Unpacked: Lambda allows 250 MiB, and each MiB makes an upload and a cold start slower.
+MAX_BYTES = 105 * 1024**2
 
 # The asset contains neither the command line nor its dependencies.
 CLI_ONLY = ("typer", "rich")
-# Tests, headers and stubs in wheels, which no function imports.
+# Tests, headers, stubs, and parts of wheels that no function imports. zstandard has its code twice:
+# `_cffi` is for PyPy.
 UNUSED = (
     "**/__pycache__",
     "*.dist-info/RECORD",
@@ -36,9 +36,20 @@ UNUSED = (
     "numpy/_core/include",
     "numpy/_core/lib",
     "numpy/f2py",
+    "Crypto/PublicKey",
     "Crypto/SelfTest",
+    "Crypto/Signature",
+    "aws_lambda_powertools/event_handler",
+    "aws_lambda_powertools/utilities/data_classes",
+    "aws_lambda_powertools/utilities/parser",
+    "zstandard/_cffi.*",
+    "zstandard/backend_cffi.py",
     "**/*.pyi",
 )
+# botocore has a folder of definitions for each of some 440 services. A client needs that of its service:
+# those of `s3unzip.stores.s3.session` and `s3unzip.aws_lambda.environment.open_client`. The sampler
+# of aws_xray_sdk makes a client of X-Ray.
+SERVICES = ("events", "s3", "secretsmanager", "sqs", "stepfunctions", "xray")
 
 
 class BundleError(Exception):
@@ -77,6 +88,7 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
         made = Path(scratch) / "asset"
         install_dependencies(made, target)
+        _remove_services(made)
         copy_package(made)
         python = _compile(made)
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
@@ -153,6 +165,16 @@ def _prune(made: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink()
+
+
+def _remove_services(made: Path) -> None:
+    """Remove botocore's definitions of all services but `SERVICES`.
+
+    Files beside the folders of services are for all of them: partitions, endpoints, retries.
+    """
+    for path in (made / "botocore" / "data").iterdir():
+        if path.is_dir() and path.name not in SERVICES:
+            shutil.rmtree(path)
 
 
 def _run(command: list[str]) -> None:
