@@ -46,9 +46,9 @@ UNUSED = (
     "zstandard/backend_cffi.py",
     "**/*.pyi",
 )
-# botocore has a folder of definitions for each of some 440 services; a client needs that of its own.
-# Functions call those of `s3unzip.stores.s3.session` and `s3unzip.aws_lambda.environment.open_client`.
-# The sampler of aws_xray_sdk makes a client of X-Ray.
+# botocore has a folder of definitions for each of some 440 services, and a client needs that of its
+# own. Functions call those of `s3unzip.stores.s3.session` and of `open_client` in
+# `s3unzip.aws_lambda.environment`. The sampler of aws_xray_sdk makes a client of X-Ray.
 SERVICES = ("events", "s3", "secretsmanager", "sqs", "stepfunctions", "xray")
 
 
