@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.clients.variables import read_variables, s3_endpoint
@@ -37,13 +38,14 @@ def preload() -> None:
 class AwsSession:
     """One profile and region of an account; None uses ``AWS_PROFILE`` and the other AWS variables.
 
-    Threads may share its clients, but only one at a time may make them. A profile that does not
-    exist is an error of the first client.
+    Threads may share it and its clients. A profile that does not exist is an error of the first
+    client.
     """
 
     def __init__(self, profile: str | None = None, region: str | None = None) -> None:
         self._profile = profile
         self._region = region
+        self._lock = Lock()  # botocore's sessions are for one thread
 
     @cached_property
     def _variables(self) -> AwsVariables | None:
@@ -116,11 +118,12 @@ class AwsSession:
             BotoCoreError: the profile does not exist, or no region is set.
             UsageError: the endpoint is no URL.
         """
-        make: Any = self._factory.client  # its overloads need literal names
         from botocore.config import Config  # noqa: PLC0415 - as above
 
         config: Any = Config(**settings)  # type: ignore[arg-type]  # each of its own type
         try:
-            return make(service, region_name=region, endpoint_url=endpoint_url, config=config)
+            with self._lock:
+                make: Any = self._factory.client  # its overloads need literal names
+                return make(service, region_name=region, endpoint_url=endpoint_url, config=config)
         except ValueError as error:  # an endpoint from ~/.aws/config or a variable
             raise UsageError(f"{error}: it must begin with http:// or https://") from None

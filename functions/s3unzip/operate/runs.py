@@ -32,6 +32,7 @@ from s3unzip.reporting.next_step import in_environment
 from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import Items, RunEntry, unique_runs
+from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.stores import S3Stores
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class DeployedRuns:
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         # The stores that the runs' records are in, and the operator's way to the rest.
-        self.stores = S3Stores(self.work_location, access=access)
+        session = Session(access, self._session)
+        self.stores = S3Stores(self.work_location, access=access, session=session)
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""

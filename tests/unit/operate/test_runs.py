@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 from moto.backends import get_backend
@@ -40,6 +41,24 @@ def end(functions: Functions, run: str) -> None:
     machine = functions.account.outputs["StateMachineArn"]
     execution = f"{machine.replace(':stateMachine:', ':execution:')}:{run}"
     functions.account.client("stepfunctions").stop_execution(executionArn=execution)
+
+
+def test_all_clients_have_one_session(
+    functions: Functions, open_runs: Callable[[], DeployedRuns], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of S3 and of all other services come from one session, which reads the files once."""
+    del functions  # deployed
+    real, made = botocore.session.get_session, list[object]()
+
+    def make() -> object:
+        made.append(real())
+        return made[-1]
+
+    monkeypatch.setattr(botocore.session, "get_session", make)
+    runs = open_runs()
+    assert list(runs.recent(1)) == []
+    runs.client("sqs")
+    assert len(made) == 1
 
 
 def test_runs_and_refusals_are_one_list(
