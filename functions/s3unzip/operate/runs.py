@@ -73,8 +73,7 @@ class DeployedRuns:
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         # The stores that the runs' records are in, and the operator's way to the rest.
-        session = Session(access, self._session)
-        self.stores = S3Stores(self.work_location, access=access, session=session)
+        self.stores = S3Stores(self.work_location, session=Session(access, self._session))
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""

@@ -62,10 +62,7 @@ REACH_SECONDS = 4.0
 class Session:
     """The process's clients of S3, made when they are first needed.
 
-    Args:
-        access: how S3 is reached.
-        aws: the session of this profile and region, if there is one: another one would read
-            botocore's files again, which takes 50 ms.
+    `aws` is the session of this profile and region; another one takes 50 ms to read its files.
     """
 
     def __init__(self, access: S3Access, aws: AwsSession | None = None) -> None:
