@@ -24,7 +24,10 @@ from importlib import import_module
 from runpy import run_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import botocore.session
+
 from embedded.fork_server import become
+from tests.botocore_constants import share_constants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +49,10 @@ def main() -> None:
     """Import the modules, then make processes until the socket ends."""
     for name in (*_list_modules(), *LIBRARIES):
         import_module(name)
+    share_constants()
+    session = botocore.session.get_session()
+    session.set_credentials("nobody", "nothing")  # instead of a search for them
+    session.create_client("s3", "us-east-1")  # reads its model, for all processes
     gc.freeze()  # a collection would write to all objects, so each process would copy them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all
     with socket.socket(fileno=os.dup(0)) as messages:

@@ -33,9 +33,14 @@ def _at_start(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class ForkParent:
-    """The program `tests.fork_parent`, which starts with the first process; thread-safe."""
+    """The program `tests.fork_parent`, which starts with the first process; thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        prefix: what is put before its command, which changes its rights.
+    """
+
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        self.prefix = prefix
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._messages: socket.socket | None = None
@@ -90,7 +95,7 @@ class ForkParent:
             if self._messages is None:
                 self._messages, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 self._at_start = _at_start(os.environ)
-                command = [sys.executable, "-m", "tests.fork_parent"]
+                command = [*self.prefix, sys.executable, "-m", "tests.fork_parent"]
                 with theirs:
                     self._process = subprocess.Popen(
                         command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd=ROOT

@@ -12,10 +12,10 @@ from tests.forking import FORK_PARENT
 from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-
+COMMAND = (sys.executable, "-m", "s3unzip.cli")
 SETPRIV = shutil.which("setpriv")
 WITHOUT = "-dac_override,-dac_read_search"  # the capabilities by which root passes over rights
 # What is put before a command that the rights of files bind; None: root cannot be bound here.
@@ -35,7 +35,8 @@ class Ended(NamedTuple):
 class Program:
     """Runs `s3unzip` in `folder`; its runs are kept there too."""
 
-    command: tuple[str, ...] = (sys.executable, "-m", "s3unzip.cli")
+    command: tuple[str, ...] = COMMAND
+    parent = FORK_PARENT  # of its processes
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,24 +52,41 @@ class Program:
     def run(self, *words: str, stdin: bytes | int = b"") -> Ended:
         """Run one command to its end; `stdin` is what it reads, or a file descriptor."""
         variables = os.environ | self.variables
-        if self.command == Program.command and FORK_PARENT.suits(variables):
-            return _read(FORK_PARENT.run(words, self.folder, variables, stdin))
+        if self.command == (*self.parent.prefix, *COMMAND) and self.parent.suits(variables):
+            return _read(self.parent.run(words, self.folder, variables, stdin))
         return self.run_as([*self.command, *words], stdin)
 
     def run_as(self, command: Sequence[str], stdin: bytes | int = b"") -> Ended:
         """Run a command that starts the program in its own way."""
-        typed = stdin if isinstance(stdin, bytes) else None
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=os.environ | self.variables,
-            stdin=None if isinstance(stdin, bytes) else stdin,
-            input=typed,
-            capture_output=True,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
-        return _read(done)
+        return _read(_start(command, self.folder, os.environ | self.variables, stdin))
+
+
+def run_command(
+    words: Sequence[str], folder: Path, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run `s3unzip` to its end in `folder`, with these variables and no others."""
+    if FORK_PARENT.suits(variables):
+        done = FORK_PARENT.run(words, folder, variables)
+    else:
+        done = _start([*COMMAND, *words], folder, variables)
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def _start(
+    command: Sequence[str], folder: Path, variables: Mapping[str, str], stdin: bytes | int = b""
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=variables,
+        stdin=None if isinstance(stdin, bytes) else stdin,
+        input=stdin if isinstance(stdin, bytes) else None,
+        capture_output=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
 
 
 def _read(done: subprocess.CompletedProcess[bytes]) -> Ended:

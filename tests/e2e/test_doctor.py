@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from s3unzip.operate.doctor.diagnosis import CHECKS
-from tests.patience import HANG_SECONDS
+from tests.processes import run_command
+from tools.structure import ROOT
 
 if TYPE_CHECKING:
+    import subprocess
+
     from embedded.pipeline import DeployedPipeline
 
 
 def examine(pipeline: DeployedPipeline, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command as an operator types it."""
-    return subprocess.run(
-        [sys.executable, "-m", "s3unzip.cli", "doctor", "--env", "dev", *words],
-        env={**os.environ, **pipeline.variables},
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
+    return run_command(
+        ("doctor", "--env", "dev", *words), ROOT, {**os.environ, **pipeline.variables}
     )
 
 
@@ -72,13 +68,6 @@ def test_what_is_wrong_is_a_line_with_advice(pipeline: DeployedPipeline) -> None
 
 def test_an_environment_that_is_not_there(pipeline: DeployedPipeline) -> None:
     """A wrong name is one line and the exit code of what is not found."""
-    done = subprocess.run(
-        [sys.executable, "-m", "s3unzip.cli", "doctor", "--env", "nowhere"],
-        env={**os.environ, **pipeline.variables},
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+    done = run_command(("doctor", "--env", "nowhere"), ROOT, {**os.environ, **pipeline.variables})
     assert done.returncode == 6
     assert "s3unzip-nowhere" in done.stderr

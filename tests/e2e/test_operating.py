@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +16,13 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.s3.access import S3Access
 from tests.e2e.functions import with_variables
-from tests.patience import HANG_SECONDS
+from tests.processes import run_command
 from tests.zips import Entry, build
+from tools.structure import ROOT
 
 if TYPE_CHECKING:
+    import subprocess
+
     from embedded.pipeline import DeployedPipeline
 
 
@@ -33,14 +34,7 @@ class Operator:
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run ``s3unzip`` with `words`."""
-        return subprocess.run(
-            [sys.executable, "-m", "s3unzip.cli", *words],
-            env=self._variables,
-            capture_output=True,
-            text=True,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
+        return run_command(words, ROOT, self._variables)
 
 
 @pytest.fixture

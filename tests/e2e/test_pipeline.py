@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 import zlib
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from tests.e2e.executions import labels_of_maps
 from tests.e2e.functions import with_handler, with_variables, without_workers
 from tests.functional.large.huge import check, write_archive
 from tests.patience import HANG_SECONDS
+from tests.processes import run_command
 from tests.split_zips import build_split
 from tests.zips import Entry, build
 
@@ -360,17 +359,11 @@ def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, tmp_path: P
     pipeline.put("same.zip", build(*members_of(40), bad, Entry("folder/")))
     deployed = pipeline.wait("same.zip")
     outputs = pipeline.outputs
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"),
-            f"s3://{outputs['IngestBucket']}/same.zip",
-            f"s3://{outputs['DestinationBucket']}/local",
-        ],
-        env={**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    source = f"s3://{outputs['IngestBucket']}/same.zip"
+    destination = f"s3://{outputs['DestinationBucket']}/local"
+    variables = {**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(tmp_path)}
+    words = ("run", "--json", "--quiet", source, destination)
+    done = run_command(words, tmp_path, variables)
     assert done.returncode == deployed.verdict.exit_code, done.stderr
     local = decode(done.stdout, Report)
     for name in (

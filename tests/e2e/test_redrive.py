@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +14,12 @@ from s3unzip.settings import Variable
 from tests.e2e.executions import describe, list_maps
 from tests.e2e.functions import with_variables
 from tests.patience import HANG_SECONDS
+from tests.processes import run_command
 from tests.zips import Entry, build
+from tools.structure import ROOT
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from embedded.deploy import Assembly
@@ -27,14 +28,8 @@ if TYPE_CHECKING:
 
 def call(pipeline: DeployedPipeline, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run ``s3unzip`` with `words` and the credentials of the account."""
-    return subprocess.run(
-        [sys.executable, "-m", "s3unzip.cli", *words],
-        env={**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+    variables = {**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(home)}
+    return run_command(words, ROOT, variables)
 
 
 def until_status(pipeline: DeployedPipeline, key: str, *wanted: str) -> Run:

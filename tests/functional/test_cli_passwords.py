@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.encrypting import seal_aes, seal_zipcrypto
+from tests.processes import run_command
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
@@ -39,15 +38,9 @@ class Shell:
     def run(self, *arguments: str) -> tuple[int, bytes]:
         """Run the command there; return its exit code and stdout."""
         variables = {**os.environ, "S3UNZIP_HOME": str(self.folder / "home"), "S3UNZIP_DEBUG": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "s3unzip.cli", *arguments],
-            cwd=self.folder,
-            env=variables,
-            capture_output=True,
-            check=False,
-        )
-        self.said += done.stdout + done.stderr
-        return done.returncode, done.stdout
+        done = run_command(arguments, self.folder, variables)
+        self.said += (done.stdout + done.stderr).encode()
+        return done.returncode, done.stdout.encode()
 
 
 @pytest.fixture

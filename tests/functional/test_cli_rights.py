@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.processes import LIMITED, Program
+from tests.forking import ForkParent
+from tests.processes import COMMAND, LIMITED, Program
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
@@ -30,7 +31,15 @@ pytestmark = pytest.mark.skipif(LIMITED is None, reason="root may do everything;
 class Limited(Program):
     """The command line of a user whom the rights of files bind."""
 
-    command = (*(LIMITED or ()), *Program.command)
+    parent = ForkParent(LIMITED or ())
+    command = (*parent.prefix, *COMMAND)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def parent_ends() -> Iterator[None]:
+    """End the parent of its processes."""
+    yield
+    Limited.parent.close()
 
 
 @pytest.fixture
