@@ -60,7 +60,8 @@ def bootstrap(wish: Wish) -> int:
     """Prepare the account and region for CDK, once."""
     account = find_account(wish.environment)
     target = f"aws://{account.id}/{account.region}"
-    return run_cdk(["bootstrap", target, *wish.context], account.variables)
+    # Without an app, which would be synthesized for its accounts and regions: this one is known.
+    return run_cdk(["bootstrap", target, "--app", "", *wish.context], account.variables)
 
 
 def synth(wish: Wish) -> int:

@@ -3,7 +3,7 @@
 Run as ``python -m tests.docs.synthesis KEPT`` by the CDK CLI. A synthesis depends on the variables
 that the CLI sets, and on the asset. With those of an earlier command, this program copies what
 app.py wrote then from the folder KEPT. A synthesis takes 3 s of a processor, and the commands of
-docs/deploy.md need sixteen.
+docs/deploy.md need fifteen.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+ASSET_VARIABLE = "S3UNZIP_ASSET"
+BUNDLING_STACKS = "aws:cdk:bundling-stacks"
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = "CDK_OUTDIR"
+CONTEXT = "CDK_CONTEXT_JSON"
 
 
 def use_kept_syntheses(checkout: Path, kept: Path) -> None:
@@ -29,26 +32,34 @@ def use_kept_syntheses(checkout: Path, kept: Path) -> None:
 
 
 def name_synthesis() -> str:
-    """Return a name that two syntheses share if the CLI asks for the same."""
+    """Return a name that two syntheses share if the CLI asks for the same.
+
+    The CLI also says which stacks' assets the command needs. That makes a difference only where
+    app.py has to build the asset; tests/infra/test_cdk_cli.py shows it with `cdk ls`.
+    """
     asked = {
         name: value
         for name, value in sorted(os.environ.items())
         if name.startswith(("CDK_", "S3UNZIP_")) and name != OUTPUT
     }
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+    context = json.loads(asked[CONTEXT])
+    if ASSET_VARIABLE in asked:
+        del context[BUNDLING_STACKS]
+    return hashlib.sha256(json.dumps([asked | {CONTEXT: context}]).encode()).hexdigest()[:16]
 
 
 def main() -> int:
     """Write the synthesis that the CLI asks for; return the exit code of app.py."""
     folder = Path(sys.argv[1], name_synthesis())
     output = Path(os.environ[OUTPUT])
-    if not folder.exists():
-        code = subprocess.run([sys.executable, "app.py"], check=False).returncode
-        if code:
-            return code
+    if folder.exists():
+        staged = [path.name for path in output.glob("asset.*")]  # by a hash of their content
+        shutil.copytree(folder, output, ignore=shutil.ignore_patterns(*staged), dirs_exist_ok=True)
+        return 0
+    code = subprocess.run([sys.executable, "app.py"], check=False).returncode
+    if code == 0:
         shutil.copytree(output, folder)
-    shutil.copytree(folder, output, dirs_exist_ok=True)
-    return 0
+    return code
 
 
 if __name__ == "__main__":
