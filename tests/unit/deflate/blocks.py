@@ -18,7 +18,7 @@ _LENGTH_BASE = (
 )
 _FIXED_LENGTHS = [8] * 144 + [9] * 112 + [7] * 24 + [8] * 8
 
-Codes = dict[tuple[int, int], int]
+Codes = dict[int, int]  # symbols by their codes, each with a 1 before its first bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,13 @@ class _Reader:
     def symbol(self, codes: Codes) -> int:
         start = self.bit >> 3
         ahead = int.from_bytes(self.data[start : start + 4], "little") >> (self.bit & 7)
-        code = 0
+        code = 1
         for length in range(1, 16):
             code = code << 1 | ahead & 1
             ahead >>= 1
-            found = codes.get((length, code))
-            if found is not None:
+            if code in codes:
                 self.field(length)
-                return found
+                return codes[code]
         raise ValueError("no such code")
 
 
@@ -64,7 +63,7 @@ def _codes(lengths: list[int]) -> Codes:
     for length in range(1, 16):
         for symbol, its_length in enumerate(lengths):
             if its_length == length:
-                codes[length, code] = symbol
+                codes[1 << length | code] = symbol
                 code += 1
         code <<= 1
     return codes

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,20 +22,35 @@ from tests.unit.handlers.pipeline import MEMBERS, Functions, object_created
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.account import Account
 
 LIMIT = 1.5  # seconds that the function has: until then nobody takes its run over
 TUNING = json.dumps({"margin_seconds": 0.1})
 POINTS = 6
-FUNCTION = f"""
-import json, sys
+# Lambda imports the functions before the invocation, so each process is a fork of one that did.
+# They write their log to stdout.
+ENVIRONMENTS = f"""
+import json, os, signal, sys, time
 from s3unzip.handlers import plan
 from tests.unit.aws_lambda.contexts import Invocation
 
-event = json.loads(sys.stdin.readline())
-print("ready", flush=True)
-plan.handler(event, Invocation({LIMIT}))
+for line in sys.stdin:
+    event, seconds = json.loads(line)
+    began = time.monotonic()
+    process = os.fork()
+    if not process:
+        os.dup2(2, 1)
+        plan.handler(event, Invocation({LIMIT}))
+        os._exit(0)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(process, signal.SIGKILL)
+    status = os.waitpid(process, 0)[1]
+    print(json.dumps([status, time.monotonic() - began]), flush=True)
 """
+Invoke = Callable[[dict[str, Any], float | None], float]
 
 
 @pytest.fixture
@@ -45,6 +62,35 @@ def functions(account: Account, monkeypatch: pytest.MonkeyPatch) -> Functions:
     s3 = account.client("s3")
     s3.put_bucket_versioning(Bucket="members", VersioningConfiguration={"Status": "Enabled"})
     return Functions(account, Invocation())
+
+
+@pytest.fixture
+def invoke(functions: Functions) -> Iterator[Invoke]:
+    """A function that lets a process take a message, and kills it after so many seconds.
+
+    It returns what the process took.
+    """
+    del functions  # deployed
+    with subprocess.Popen(
+        [sys.executable, "-c", ENVIRONMENTS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdin is not None
+
+        def take(record: dict[str, Any], seconds: float | None) -> float:
+            assert parent.stdin is not None
+            assert parent.stdout is not None
+            parent.stdin.write(json.dumps([{"Records": [record]}, seconds]) + "\n")
+            parent.stdin.flush()
+            status, taken = json.loads(parent.stdout.readline())
+            assert status in {0, None if seconds is None else signal.SIGKILL}
+            return float(taken)
+
+        yield take
+        parent.stdin.close()
+        assert parent.wait(HANG_SECONDS) == 0
 
 
 def receive(account: Account) -> dict[str, Any]:
@@ -60,28 +106,6 @@ def receive(account: Account) -> dict[str, Any]:
     }
 
 
-def invoke(record: dict[str, Any], seconds: float | None) -> float:
-    """Let a process take the message, kill it after so many seconds; return what it took."""
-    with subprocess.Popen(
-        [sys.executable, "-c", FUNCTION],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps({"Records": [record]}) + "\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "ready\n"
-        began = time.monotonic()
-        if seconds is None:
-            assert process.wait(HANG_SECONDS) == 0
-        else:
-            time.sleep(seconds)
-            process.kill()
-        return time.monotonic() - began
-
-
 def deliver_again(account: Account, record: dict[str, Any]) -> None:
     """Deliver the message again, and the copy that replaces it until it is done, as SQS does."""
     again = {**record, "attributes": {"ApproximateReceiveCount": "2"}}
@@ -93,10 +117,12 @@ def deliver_again(account: Account, record: dict[str, Any]) -> None:
     deadline = time.monotonic() + HANG_SECONDS
     while plan.handler({"Records": [copy]}, Invocation())["batchItemFailures"]:
         assert time.monotonic() < deadline
-        time.sleep(0.2)
+        time.sleep(LIMIT / 3)
 
 
-def test_every_kill_ends_in_the_same_state(functions: Functions, account: Account) -> None:
+def test_every_kill_ends_in_the_same_state(
+    functions: Functions, invoke: Invoke, account: Account
+) -> None:
     """Wherever it is killed, the archive is whole, its run has a report, and no upload is left."""
     account.put("a.zip", make_archive(MEMBERS))
     heard = account.listen()
@@ -105,7 +131,7 @@ def test_every_kill_ends_in_the_same_state(functions: Functions, account: Accoun
     for point in range(POINTS):
         members = {**MEMBERS, "version": b"%d" % point}
         account.put("a.zip", make_archive(members))
-        check_kill(functions, members, whole * point / POINTS, heard)
+        check_kill(functions, invoke, members, whole * point / POINTS, heard)
 
 
 def make_archive(members: dict[str, bytes]) -> bytes:
@@ -113,7 +139,13 @@ def make_archive(members: dict[str, bytes]) -> bytes:
     return build(*(Entry(name, body, DEFLATE) for name, body in members.items()))
 
 
-def check_kill(functions: Functions, members: dict[str, bytes], seconds: float, heard: str) -> None:
+def check_kill(
+    functions: Functions,
+    invoke: Invoke,
+    members: dict[str, bytes],
+    seconds: float,
+    heard: str,
+) -> None:
     """Kill one invocation, let the others do what is left, and look at what there is then."""
     account = functions.account
     before = set(account.objects("work"))
