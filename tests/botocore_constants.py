@@ -22,6 +22,7 @@ def share_constants() -> None:
     """Let all sessions and clients of this process share what botocore makes for each of them."""
     _share_models()
     _share_methods()
+    _copy_handlers_sooner()
     _share_rules_of_endpoints()
     _share_names_of_events()
     _share_signatures()
@@ -65,6 +66,23 @@ def _share_rules_of_endpoints() -> None:
         return made[key]
 
     names["EndpointProvider"] = make_once
+
+
+def _copy_handlers_sooner() -> None:
+    # Each client copies its session's tree of handlers, by `copy.copy` of each list.
+    trie: Any = botocore.hooks._PrefixTrie
+    nodes: Any = botocore.hooks.NodeList
+
+    def copy(self: Any, node: dict[str, Any]) -> dict[str, Any]:
+        copied: dict[str, Any] = {}
+        for key, value in node.items():
+            if type(value) is dict:
+                copied[key] = copy(self, value)
+            else:
+                copied[key] = nodes(*map(list, value)) if type(value) is nodes else value
+        return copied
+
+    trie._recursive_copy = copy
 
 
 def _share_names_of_events() -> None:

@@ -6,15 +6,14 @@ import gc
 import os
 import random
 import signal
-import ssl
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from tests.botocore_constants import share_constants
+from tests.certificates import read_each_once
 from tests.collecting import share_of, sort_tests
 from tests.forking import FORK_PARENT
 from tests.leaks import Logger, restore, take_state
@@ -37,12 +36,6 @@ settings.load_profile("suite")
 REQUIRE_TOOLS = "S3UNZIP_REQUIRE_TOOLS"
 MISSING = ("not installed", "no embedded AWS", "no CDK CLI", "no CPython")
 
-# obstore reads the system's certificates for each store that it opens. Debian has them in one file,
-# and again in a folder of 290 files, which takes 8 of the 10 ms of processor time of a store. A
-# folder without certificates leaves the file. Processes that tests start inherit this.
-if ssl.get_default_verify_paths().cafile:
-    os.environ.setdefault("SSL_CERT_DIR", str(Path(__file__).parent))
-
 # Objects more before a collection of the youngest, of those between, and of all (module `gc`):
 # 200,000 new objects before a whole collection are some 30 MB.
 RARELY = (2_000, 10, 10)
@@ -55,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Divide the work of a collection; measure processes that tests start, if coverage does."""
+    read_each_once(os.environ)
     process: dict[str, Any] | None = getattr(config, "workerinput", None)
     if process is not None and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         number = int(process["workerid"].removeprefix("gw"))
