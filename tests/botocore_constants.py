@@ -70,7 +70,7 @@ def _share_rules_of_endpoints() -> None:
 
 def _copy_handlers_sooner() -> None:
     # Each client copies its session's tree of handlers, by `copy.copy` of each list.
-    trie: Any = botocore.hooks._PrefixTrie
+    trie: Any = vars(botocore.hooks)["_PrefixTrie"]
     nodes: Any = botocore.hooks.NodeList
 
     def copy(self: Any, node: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def read_each_once(variables: MutableMapping[str, str]) -> None:
         variables: of this process and of those that tests start.
     """
     file = ssl.get_default_verify_paths().cafile
-    if file is None:
+    if not file:
         return
     folder = variables.get(FOLDER)
     if folder is None or Path(folder).resolve() == Path(file).resolve().parent:

@@ -12,10 +12,9 @@ from tests.certificates import FOLDER, read_each_once
 FILE = ssl.get_default_verify_paths().cafile
 
 
-@pytest.mark.skipif(FILE is None, reason="the system has no file of certificates")
+@pytest.mark.skipif(not FILE, reason="the system has no file of certificates")
 def test_the_systems_folder_is_left_out() -> None:
     """Whether it is named or not, the folder beside the file is not read."""
-    assert FILE is not None
     for variables in ({}, {FOLDER: str(Path(FILE).resolve().parent)}):
         read_each_once(variables)
         assert not list(Path(variables[FOLDER]).glob("*.[0-9]"))
