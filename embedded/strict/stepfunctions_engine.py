@@ -1,8 +1,8 @@
 """One interpreter of states, which the other rules hang on; MiniStack has two, with no hooks.
 
 It adds: the execution's own ``TimeoutSeconds`` (status TIMED_OUT), a stopped execution
-that starts and retries nothing more and keeps its status, and the definition of its
-start for the whole execution. It remembers where an execution stood, for a redrive.
+that starts and retries nothing more, takes no result and keeps its status, and the definition of
+its start for the whole execution. It remembers where an execution stood, for a redrive.
 https://docs.aws.amazon.com/step-functions/latest/dg/statemachine-structure.html
 https://docs.aws.amazon.com/step-functions/latest/apireference/API_StopExecution.html
 """
@@ -235,6 +235,8 @@ def install() -> None:
 
     def invoke(resource: str, given: Any) -> Any:
         current()  # a stopped execution calls nothing more, nor retries
-        return call(resource, given)
+        answer = call(resource, given)
+        current()  # nor takes the result of an earlier call, not even after a redrive
+        return answer
 
     names["_invoke_resource"] = invoke

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.strict.machines import Machines
 
+HOLDS = ("wait", "done")  # files that a call waits for, and makes
+
 
 def redrive(machines: Machines, execution: str) -> dict[str, Any]:
     """Redrive; return what DescribeExecution tells at the end."""
@@ -53,6 +55,29 @@ def test_it_goes_on_at_the_state_that_failed(machines: Machines, tmp_path: Path)
     assert told["redriveDate"] >= again["redriveDate"]
     events = machines.history(execution)
     assert (events.count("PassStateEntered"), events.count("ExecutionRedriven")) == (1, 2)
+
+
+def test_a_call_from_before_the_redrive_changes_nothing(machines: Machines, tmp_path: Path) -> None:
+    """Its result comes while the redriven execution waits for that of the second call."""
+    note, function = tmp_path / "note", machines.function()
+    count = "$$.Execution.RedriveCount"
+    event = {"note": str(note), "give.$": count}
+    event |= {f"{what}.$": f"States.Format('{tmp_path}/{what}-{{}}', {count})" for what in HOLDS}
+    items = {"StartAt": "One", "States": {"One": task(function, Parameters=event)}}
+    work = machine(M={"Type": "Map", "ItemProcessor": items, "ItemsPath": "$.items", "End": True})
+    states = machine(P={"Type": "Parallel", "Branches": [work], "End": True})
+    execution = machines.start(states, {"items": [0]})
+    until(lambda: note.exists() or None)
+    machines.states.stop_execution(executionArn=execution)
+    machines.states.redrive_execution(executionArn=execution)
+    until(lambda: len(calls(note)) == 2 or None)
+    (tmp_path / "wait-0").touch()
+    until(lambda: (tmp_path / "done-0").exists() or None)
+    machines.functions.invoke(FunctionName=function, Payload=b"{}")  # long after the result
+    assert machines.states.describe_execution(executionArn=execution)["status"] == "RUNNING"
+    (tmp_path / "wait-1").touch()
+    told = machines.wait(execution)
+    assert (told["status"], told.get("output"), len(calls(note))) == ("SUCCEEDED", "[[1]]", 2)
 
 
 def test_a_fail_state_fails_again(machines: Machines) -> None:
