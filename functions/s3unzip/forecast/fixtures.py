@@ -7,6 +7,7 @@ compare a forecast with that figure.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from s3unzip import rates
@@ -147,23 +148,19 @@ def _list_members(group: Fixture, index: int, offset: int) -> Iterator[list[Memb
     method = STORED if group.stored else DEFLATED
     pitch = HEADER + group.compressed
     for first in range(0, group.members, ROWS_PIECE):
-        yield [
-            Member(
-                index + number,
-                "",
-                None,
-                offset + number * pitch,
-                offset + (number + 1) * pitch,
-                group.compressed,
-                group.size,
-                0,
-                method,
-                0,
-                None,
-                None,
-            )
-            for number in range(first, min(first + ROWS_PIECE, group.members))
-        ]
+        count = min(ROWS_PIECE, group.members - first)
+        start = offset + first * pitch
+        equal = map(repeat, (group.compressed, group.size, 0, method, 0, None, None))
+        rows = zip(
+            range(index + first, index + first + count),
+            repeat(""),
+            repeat(None),
+            range(start, start + count * pitch, pitch),
+            range(start + pitch, start + (count + 1) * pitch, pitch),
+            *equal,
+            strict=False,  # what repeats has no end
+        )
+        yield list(map(Member._make, rows))
 
 
 def make_fixture(fixture: Fixture, tuning: Tuning, *, copies: bool = True) -> Workload:

@@ -158,7 +158,8 @@ class Simulation:
             if platform.cold_start is not None:
                 cold = platform.cold_start.quantile(self._share())
         line.cold[job] = cold
-        reading = max(platform.get.quantile(self._share()) for _ in range(FIRST_READS))
+        # The slowest of reads at once: a quantile grows with its share.
+        reading = platform.get.quantile(max(self._share() for _ in range(FIRST_READS)))
         reading += platform.get.quantile(self._share())
         heapq.heappush(self._starting, (self._now + cold + reading, job))
 
