@@ -118,15 +118,13 @@ def make_asset(folder: Path) -> dict[str, str]:
 def synthesize(
     environment: str,
     folder: Path,
-    asset: Path | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> Assembly:
     """Synthesize the stack of `environment` into `folder`.
 
     `settings` replace those of the environment's file, by ``section.setting``.
 
-    The asset is the folder `asset`. Without it, the asset is the package only, and `start_aws`
-    provides the dependencies.
+    The asset is the package only; `start_aws` provides the dependencies.
 
     `app.py` is what the CDK CLI runs, and takes the rest of the context from cdk.json itself.
 
@@ -139,7 +137,7 @@ def synthesize(
         cwd=ROOT,
         env={
             **os.environ,
-            **({"S3UNZIP_ASSET": str(asset)} if asset else make_asset(folder / "code")),
+            **make_asset(folder / "code"),
             "CDK_OUTDIR": str(assembly),
             "CDK_CONTEXT_JSON": json.dumps({"env": environment, **(settings or {})}),
             "CDK_VALIDATION": "false",  # CDK's own linter: `cdk synth` and a test run it
@@ -275,7 +273,8 @@ def _publish(assembly: Assembly, variables: Mapping[str, str]) -> str:
 
 def _zipped(folder: Path) -> bytes:
     body = io.BytesIO()
-    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    # Not compressed: it goes to this machine only, and MiniStack unpacks it for each worker.
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 archive.write(path, path.relative_to(folder))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from embedded.deploy import start_like_lambda, synthesize
+from embedded.deploy import start_like_lambda
 from embedded.ministack import PYTHON
 from embedded.pipeline import DeployedPipeline
 from s3unzip.settings import Variable
+from tests.assemblies import replace_asset, synthesize_once
 from tests.strict.places import ROLE, zipped
 from tests.zips import DEFLATE, Entry, build
 
@@ -33,7 +34,8 @@ def pipeline(asset: Asset, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The stack of dev with the built asset, whose functions run in nothing else."""
     if not PYTHON.exists():
         pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
-    assembly = synthesize("dev", tmp_path_factory.mktemp("assembly"), asset.folder)
+    dev = synthesize_once(tmp_path_factory, "dev")
+    assembly = replace_asset(dev, asset.folder, tmp_path_factory.mktemp("assembly") / "cdk.out")
     with start_like_lambda(asset.python) as aws:
         pipeline = DeployedPipeline.create(assembly, aws.environment)
         functions = pipeline.client("lambda")
