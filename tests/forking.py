@@ -13,7 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from tests.fork_parent import NUMBER
 from tests.patience import HANG_SECONDS
@@ -65,6 +65,7 @@ class ForkParent:
 
         Raises:
             subprocess.TimeoutExpired: it ran for too many seconds and was killed.
+            RuntimeError: the parent has ended.
         """
         typed = stdin if isinstance(stdin, bytes) else b""
         given, feeding = os.pipe()
@@ -73,7 +74,8 @@ class ForkParent:
         request = {"words": words, "folder": str(folder), "variables": dict(variables)}
         try:
             files = (given if isinstance(stdin, bytes) else stdin, *theirs)
-            socket.send_fds(self._start_once(), [json.dumps(request).encode()], files)
+            with suppress(ConnectionError):  # it has ended, as the pipe says
+                socket.send_fds(self._start_once(), [json.dumps(request).encode()], files)
         finally:
             for file in (given, *theirs):
                 os.close(file)
@@ -115,12 +117,18 @@ def _drain(file: int) -> bytes:
 
 def _await_end(file: int, words: Sequence[str], seconds: float) -> int:
     with os.fdopen(file, "rb", buffering=0) as pipe:
-        (pid,) = NUMBER.unpack(pipe.read(NUMBER.size))
+        pid = _read_number(pipe)
         if not select.select([pipe], [], [], seconds)[0]:
             os.kill(pid, signal.SIGKILL)
             raise subprocess.TimeoutExpired(words, seconds)
-        (code,) = NUMBER.unpack(pipe.read(NUMBER.size))
-    return int(code)
+        return _read_number(pipe)
+
+
+def _read_number(pipe: IO[bytes]) -> int:
+    data = pipe.read(NUMBER.size)
+    if not data:
+        raise RuntimeError("`python -m tests.fork_parent` has ended; its errors say why")
+    return int(NUMBER.unpack(data)[0])
 
 
 FORK_PARENT = ForkParent()  # of this process; the fixture of tests/conftest.py ends it

@@ -144,3 +144,9 @@ def test_a_parent_ends_with_its_test() -> None:
         for _ in range(2):
             assert parent.run(["--version"], ROOT, os.environ).returncode == 0
             parent.close()
+
+
+def test_a_parent_that_cannot_begin_is_told() -> None:
+    """A command fails at once, and says where to look."""
+    with closing(ForkParent(["false"])) as parent, pytest.raises(RuntimeError, match="fork_parent"):
+        parent.run(["--version"], ROOT, os.environ)
