@@ -56,17 +56,25 @@ def test_a_small_archive_needs_no_execution(direct: DeployedPipeline) -> None:
     }
 
 
-@pytest.mark.parametrize("members", [2_600, 6_000])
-def test_a_large_one_is_an_execution(direct: DeployedPipeline, members: int) -> None:
-    """What is beyond the bounds goes by the state machine, which plans the largest itself."""
+@pytest.mark.parametrize(("members", "name_bytes"), [(101, 0), (300, 900)])
+def test_a_large_one_is_an_execution(
+    direct: DeployedPipeline, members: int, name_bytes: int
+) -> None:
+    """What is beyond the bounds goes by the state machine, which reads a large directory itself.
+
+    The first has too many members for the bound that is set here. The directory of the second is
+    larger than what the plan function reads.
+    """
     key = f"large-{members}.zip"
-    direct.put(key, build(*(Entry(f"f{n}", b"x") for n in range(members))))
-    report = direct.wait(key, 170)
+    bound = {Variable.TUNING.value: json.dumps({"max_direct_members": 300 if name_bytes else 100})}
+    with with_variables(direct, "plan", bound):
+        direct.put(key, build(*(Entry(f"f{n:0{name_bytes}}", b"x") for n in range(members))))
+        report = direct.wait(key, 170)
     assert (report.verdict, report.extracted, report.records) == (Verdict.COMPLETED, members, None)
     states = direct.client("stepfunctions")
     name = direct.outputs["StateMachineArn"].replace(":stateMachine:", ":execution:")
     told = states.describe_execution(executionArn=f"{name}:{report.run}")["input"]
-    assert json.loads(told)["planned"] is (members == 2_600)
+    assert json.loads(told)["planned"] is (name_bytes == 0)
 
 
 def send_event(direct: DeployedPipeline, key: str) -> None:
