@@ -125,9 +125,14 @@ class DeployedPipeline:
     def members(self, prefix: str = "") -> dict[str, bytes]:
         """Return the destination's objects below `prefix`, whole."""
         s3, bucket = self.client("s3"), self.outputs["DestinationBucket"]
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        keys = self.member_keys(prefix)
         return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+
+    def member_keys(self, prefix: str = "") -> list[str]:
+        """Return the keys of the destination's objects below `prefix`."""
+        pages = self.client("s3").get_paginator("list_objects_v2")
+        listed = pages.paginate(Bucket=self.outputs["DestinationBucket"], Prefix=prefix)
+        return [found["Key"] for page in listed for found in page.get("Contents", [])]
 
     def waiting(self, queue: str = "QueueUrl") -> int:
         """Return how many messages a queue holds, in flight or not."""

@@ -3,4 +3,23 @@
 Machines are shared and busy, so no test says how long something takes.
 """
 
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 HANG_SECONDS = 600.0  # pytest's own limit of a test (`timeout` in pyproject.toml) is above it
+# Seconds between two looks: each look takes CPU time from what it waits for.
+FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.05, 0.4, 1.25
+
+
+def looks(seconds: float = HANG_SECONDS) -> Iterator[None]:
+    """Yield now, and again after pauses that grow, until so many seconds are over."""
+    deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(pause)
+        pause = min(pause * GROWTH, LONGEST_PAUSE)

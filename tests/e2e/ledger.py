@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.aws_lambda.admission.ledger import Entry
 from s3unzip.runs.shares import Bid
-from tests.patience import HANG_SECONDS
+from tests.patience import looks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,10 +55,7 @@ def clear_ledger(pipeline: DeployedPipeline) -> None:
 
 def await_that(pipeline: DeployedPipeline, what: Callable[[], bool]) -> None:
     """Wait until something is so."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while not what():
-        assert time.monotonic() < deadline, pipeline.logs()
-        time.sleep(0.1)
+    assert any(what() for _ in looks()), pipeline.logs()
 
 
 def count_refusals(pipeline: DeployedPipeline) -> int:

@@ -30,7 +30,7 @@ from tests.e2e.rights import (
     rights_of,
     without_right,
 )
-from tests.patience import HANG_SECONDS
+from tests.patience import looks
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
@@ -136,8 +136,9 @@ def run_once(pipeline: DeployedPipeline, archive: bytes) -> Report | None:
     and something to write.
     """
     s3, bucket = pipeline.client("s3"), pipeline.outputs["DestinationBucket"]
-    for key in [k for k in pipeline.members() if not k.endswith(("small/0.txt", "stream.txt"))]:
-        s3.delete_object(Bucket=bucket, Key=key)
+    for key in pipeline.member_keys():
+        if not key.endswith(("small/0.txt", "stream.txt")):
+            s3.delete_object(Bucket=bucket, Key=key)
     pipeline.client("sqs").purge_queue(QueueUrl=pipeline.outputs["QueueUrl"])
     before = pipeline.find_run(KEY)
     since = int(time.time() * 1_000)
@@ -145,23 +146,21 @@ def run_once(pipeline: DeployedPipeline, archive: bytes) -> Report | None:
     run = _next_run(pipeline, before, since)
     if run is None:
         return None
-    deadline = time.monotonic() + HANG_SECONDS
-    while pipeline.status(run) in {None, "RUNNING"}:
-        assert time.monotonic() < deadline, f"{run.id} did not end\n{pipeline.logs()}"
-        time.sleep(0.05)
-    return pipeline.report(run) if pipeline.status(run) == "SUCCEEDED" else None
+    for _ in looks():
+        status = pipeline.status(run)
+        if status not in {None, "RUNNING"}:
+            return pipeline.report(run) if status == "SUCCEEDED" else None
+    raise AssertionError(f"{run.id} did not end\n{pipeline.logs()}")
 
 
 def _next_run(pipeline: DeployedPipeline, before: Run | None, since: int) -> Run | None:
     """Return the run that begins, None where its planning is refused something."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while time.monotonic() < deadline:
+    for _ in looks():
         run = pipeline.find_run(KEY)
         if run is not None and run != before and pipeline.status(run) is not None:
             return run
         if _plan_was_refused(pipeline, since):
             return None
-        time.sleep(0.1)
     raise AssertionError(f"neither a run nor a refusal\n{pipeline.logs()}")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import socket
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from tests.e2e.executions import (
 )
 from tests.e2e.functions import find_function, with_variables
 from tests.e2e.ledger import await_that, clear_ledger, count_refusals, entries_of, hold
-from tests.patience import HANG_SECONDS
+from tests.patience import looks
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
@@ -59,13 +58,11 @@ def guarded(assembly: Assembly) -> Iterator[DeployedPipeline]:
 def run_to_its_end(pipeline: DeployedPipeline, key: str, members: int = 1) -> str:
     """Put an archive; return the status in which its execution ended."""
     pipeline.put(key, build(*(Entry(f"{n}.txt", b"text" * 100, DEFLATE) for n in range(members))))
-    deadline = time.monotonic() + HANG_SECONDS
-    while time.monotonic() < deadline:
+    for _ in looks():
         run = pipeline.find_run(key)
         status = None if run is None else pipeline.status(run)
         if status not in {None, "RUNNING"}:
             return str(status)
-        time.sleep(0.1)
     raise AssertionError(f"{key} did not end\n{pipeline.logs()}")
 
 
