@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-FOLDER = "SSL_CERT_DIR"
+FILE, FOLDER = "SSL_CERT_FILE", "SSL_CERT_DIR"
 
 
 def read_each_once(variables: MutableMapping[str, str]) -> None:
-    """Leave out the folder of certificates, if they are in one file, too; trust stays the same.
+    """Name the system's file of certificates alone, where a folder has the same; trust stays.
 
-    obstore reads both for each store that it opens. Debian's folder has 290 files, which take 8 of
-    the 10 ms of processor time of a store. A folder of one's own is left.
+    obstore reads both for each store that it opens, but only those that are named, if one is.
+    Debian's folder has 290 files, which take 8 of the 10 ms of processor time of a store. A folder
+    of one's own is left.
 
     Args:
         variables: of this process and of those that tests start.
@@ -26,4 +27,5 @@ def read_each_once(variables: MutableMapping[str, str]) -> None:
         return
     folder = variables.get(FOLDER)
     if folder is None or Path(folder).resolve() == Path(file).resolve().parent:
-        variables[FOLDER] = str(Path(__file__).parent)
+        variables.pop(FOLDER, None)
+        variables[FILE] = file
