@@ -140,7 +140,7 @@ def synthesize(
             **make_asset(folder / "code"),
             "CDK_OUTDIR": str(assembly),
             "CDK_CONTEXT_JSON": json.dumps({"env": environment, **(settings or {})}),
-            "CDK_VALIDATION": "false",  # CDK's own linter: `cdk synth` and a test run it
+            "CDK_VALIDATION": "false",  # the linters: `cdk synth` and a test run them
         },
         capture_output=True,
         text=True,

@@ -3,10 +3,10 @@
 The commands are read from the page and typed into one terminal, the real CDK CLI
 among them. Not as on a user's machine: `S3UNZIP_ASSET` gives the CLI the package
 for its asset, because the functions run on this machine, whatever its processor,
-and their dependencies are on its `PYTHONPATH`. CDK's own linter is off, which
-takes longer than all the rest of a synthesis. And app.py runs once for each
+and their dependencies are on its `PYTHONPATH`. CDK's own linter and cdk-nag are off,
+which take longer than all the rest of a synthesis. And app.py runs once for each
 environment and settings, not once for each command: see tests/docs/synthesis.py.
-tests/infra/test_cdk_cli.py has the asset for Lambda, the linter and app.py itself.
+tests/infra/test_cdk_cli.py has the asset for Lambda, the linters and app.py itself.
 """
 
 from __future__ import annotations
