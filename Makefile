@@ -27,11 +27,11 @@ bootstrap synth diff deploy put unprotect destroy: .venv/bin/cdk  ## ENV=dev; do
 cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 	@.venv/bin/cdk --version
 
-# One process more than two cores have: some tests wait for a clock or for a server.
+# Twice as many processes as two cores need: some tests wait for a clock or for a server.
 # tests/collecting.py begins with the slow modules.
-TESTS := pytest -n $(or $(JOBS),3) --dist loadscope --no-loadscope-reorder
+TESTS := pytest -n $(or $(JOBS),4) --dist loadscope --no-loadscope-reorder
 
-test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; COVERAGE=1: and the branches that they take
+test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; JOBS=4: processes, COVERAGE=1: and the branches that they take
 ifdef COVERAGE
 	@mkdir -p build/coverage
 	$(RUN) $(TESTS) --cov --cov-report=json:build/coverage.json
