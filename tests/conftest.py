@@ -114,6 +114,15 @@ def fork_parent_ends() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def the_product_logs_to_pytest() -> None:
+    """Let the product's log go to the output that pytest keeps, not to what a test reads.
+
+    If a conftest is the first to import a handler, pytest keeps no output yet.
+    """
+    Logger().print_to(sys.stdout)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def default_interrupt() -> None:
     """Let the programs of tests react to SIGINT: a shell's background jobs inherit to ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 # pytest names the test in progress in the first; pytest-timeout sets the handler of SIGALRM.
 OURS = {"PYTEST_CURRENT_TEST"}
@@ -87,6 +87,12 @@ class Logger:
         self._handlers = list(self._logger.handlers)
         self._filters = list(self._logger.filters)
         self._flags = self._logger.propagate, self._logger.disabled
+
+    def print_to(self, stream: TextIO) -> None:
+        """Let its handlers print to a stream, wherever the first import let them."""
+        for handler in self._handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(stream)
 
     def restore(self) -> None:
         """Set it back: a level that one test sets would hide the lines of others."""
