@@ -32,9 +32,10 @@ def run_set(site: Site, cases: Sequence[Case], rows: list[Row]) -> bool:
     say(f"before: {shown(take_inventory(site))}")
     try:
         say(head_line())
-        for case in cases:
-            rows.append(run_case(site, case))
-            say(row_line(rows[-1]))
+        with site.interruption.remembered():
+            for case in cases:
+                rows.append(run_case(site, case))
+                say(row_line(rows[-1]))
         say(sum_line(rows))
     finally:
         clean = remove(site)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from acceptance.archives import upload
+from acceptance.interruption import Interruption
 from s3unzip.aws_lambda.environment import read_orders, read_scale
 from s3unzip.aws_lambda.secrets import SCHEME, read_secret
 from s3unzip.cli.main import main as s3unzip
@@ -84,6 +85,7 @@ class Site:
         self.environment = environment
         self.token = token
         self.seconds = seconds
+        self.interruption = Interruption()
         self.runs = DeployedRuns(environment, S3Access(connections=HEADS))
         self._variables = self.runs.planner_variables()
         self.orders = read_orders(self._variables)
@@ -258,10 +260,11 @@ class Site:
             empty = 0 if self.waiting() else empty + 1
 
     def looks(self, seconds: float) -> Iterator[None]:
-        """Yield now and after growing pauses, until `seconds` are over."""
+        """Yield now and after growing pauses, until `seconds` are over or Ctrl-C was pressed."""
         until = time.monotonic() + seconds
         pause = FIRST_PAUSE
         while True:
+            self.interruption.check()
             yield
             if time.monotonic() >= until:
                 return
