@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,11 +90,29 @@ def test_the_version() -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_printed(shell: str) -> None:
-    """The script names the command, not the way in which Python was started."""
-    done = start("--show-completion", shell)
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("bash", "complete -o default -F _s3unzip_completion s3unzip"),
+        ("zsh", "#compdef s3unzip"),
+        ("fish", "complete --command s3unzip"),
+    ],
+)
+def test_completion_is_printed(shell: str, line: str) -> None:
+    """The script is for the shell above the command and names it as a user types it.
+
+    The shell is known by its name: a bash of another name does for those that are not installed.
+    """
+    command = f"{shlex.join(COMMAND)} --show-completion; exit $?"  # the shell stays above it
+    done = subprocess.run(
+        [shell, "-c", command],
+        executable=shutil.which("bash"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0
+    assert line in done.stdout
     assert "_S3UNZIP_COMPLETE" in done.stdout
 
 
