@@ -60,6 +60,8 @@ class Failures(Sequence[Failure]):
 
     def sort(self) -> None:
         """Sort them by directory order, after the columns have their final order."""
+        if not self._index:
+            return
         order = sorted(range(len(self._index)), key=self._index.__getitem__)
         self._codes = [self._codes[at] for at in order]
         self._messages = [self._messages[at] for at in order]
