@@ -46,10 +46,10 @@ def write_archive(path: Path) -> None:
         file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, size, offset, 0))
 
 
-def plan(source: str, work: str) -> None:
+def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     """Plan as a run does: everything that a run writes before its first task."""
     from s3unzip.context import Context  # noqa: PLC0415
-    from s3unzip.model import PlanSummary, Request  # noqa: PLC0415
+    from s3unzip.model import Options, PlanSummary, Request  # noqa: PLC0415
     from s3unzip.planning.plan_writer import make_plan  # noqa: PLC0415
     from s3unzip.stores.clock import LocalClock  # noqa: PLC0415
     from s3unzip.stores.factory import StoreConfig, open_stores  # noqa: PLC0415
@@ -58,7 +58,7 @@ def plan(source: str, work: str) -> None:
     home = parse_destination(work)
     context = Context(stores=open_stores(StoreConfig(home)), clock=LocalClock())
     target = parse_destination(f"{work}/out")
-    summary = make_plan(Request(parse_source(source), target), context)
+    summary = make_plan(Request(parse_source(source), target, Options(include=include)), context)
     assert isinstance(summary, PlanSummary), summary
     print(json.dumps({"members": summary.selected, "tasks": summary.tasks}))
 
@@ -69,7 +69,7 @@ def main() -> None:
         if sys.argv[1] == "zipfile":
             print(len(zipfile.ZipFile(sys.argv[2]).infolist()))
         else:
-            plan(sys.argv[2], sys.argv[3])
+            plan(sys.argv[2], sys.argv[3], tuple(sys.argv[4:]))
         return
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
         archive = Path(folder, "million.zip")
@@ -86,8 +86,13 @@ def main() -> None:
                 f"turn {turn + 1}: plan {ours[-1].cpu:.2f} CPU s, {ours[-1].rss_mb:.0f} MB; "
                 f"zipfile's directory alone {theirs[-1].cpu:.2f} CPU s, {theirs[-1].rss_mb:.0f} MB"
             )
+        print_step("plan by a glob")
+        selected = run_command([*me, "plan", str(archive), folder, "*.json"])
+        assert json.loads(selected.output)["members"] == MEMBERS, selected.output
     print_figure("plan.million.cpu_s", median([cost.cpu for cost in ours]), "s")
     print_figure("plan.million.rss_mb", max(cost.rss_mb for cost in ours), "MB")
+    print_figure("plan.million_by_glob.cpu_s", selected.cpu, "s")
+    print_figure("plan.million_by_glob.rss_mb", selected.rss_mb, "MB")
     ratio = [a.cpu / b.cpu for a, b in zip(ours, theirs, strict=True)]
     print_figure("plan.million.cpu_vs_zipfile", median(ratio), "ratio")
 

@@ -30,7 +30,7 @@ from s3unzip.zipformat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from s3unzip.context import Context
     from s3unzip.model import Budget, Location, Options, Pin, Request
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from s3unzip.planning.selection import Unmatched
     from s3unzip.stores import ports
     from s3unzip.stores.calls import Calls
-    from s3unzip.zipformat import DirectoryLocation, Disks, Failure, Index, Member, Policy
+    from s3unzip.zipformat import DirectoryLocation, Disks, Failures, Index, Members, Policy
     from s3unzip.zipformat.ranges import ByteRange
 
 
@@ -48,9 +48,9 @@ class Reading(Struct, frozen=True):
     pin: Pin
     index: Index
     template: KeyTemplate
-    selected: Sequence[Member]
+    selected: Members
     amount: Totals  # of the selected members
-    failures: Sequence[Failure]  # of the members that the options ask for
+    failures: Failures  # of the members that the options ask for
     bytes_read: int
     unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
 
@@ -132,14 +132,16 @@ def read_directory(
     for finding in drive(inspect_prefix(tail.data, location, index.first), read):
         index.warnings.add(finding)
     wanted = selector(options)
-    selected = _select(options, index, wanted)
-    failures = [one for one in index.failures if wanted is None or wanted(one.path)]
+    selected = index.members if wanted is None else index.members.only(wanted)
+    if options.limit is not None:
+        selected = selected.first(options.limit)
+    failures = index.failures if wanted is None else index.failures.only(wanted)
     return Reading(
         pin=tail.pin,
         index=index,
         template=template,
         selected=selected,
-        amount=_add_up(selected, index),
+        amount=Totals(len(selected), selected.compressed_size, selected.size),
         failures=failures,
         bytes_read=len(tail.data) + read.bytes,
         unmatched=find_unmatched(options, partial(_paths, index), len(selected)),
@@ -162,16 +164,6 @@ def _build(
 def _paths(index: Index) -> Iterator[str]:
     yield from (member.path for member in index.members)
     yield from (failure.path for failure in index.failures)
-
-
-def _add_up(selected: Sequence[Member], index: Index) -> Totals:
-    if len(selected) == len(index.members):
-        return Totals(len(selected), index.total_compressed, index.total_size)
-    return Totals(
-        len(selected),
-        sum(member.compressed_size for member in selected),
-        sum(member.size for member in selected),
-    )
 
 
 def _narrow(policy: Policy, budget: Budget | None) -> Policy:
@@ -206,19 +198,6 @@ def _directory_pieces(
     tuning = context.tuning
     yield from read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
     yield location.held
-
-
-def _select(
-    options: Options, index: Index, wanted: Callable[[str], bool] | None
-) -> Sequence[Member]:
-    members: Sequence[Member] = index.members
-    if wanted is not None:
-        members = [member for member in members if wanted(member.path)]
-    limit = options.limit
-    if limit is not None and len(members) > limit:
-        first = set(sorted(member.index for member in members)[:limit])
-        members = [member for member in members if member.index in first]
-    return members
 
 
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:

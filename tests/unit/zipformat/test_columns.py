@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from msgspec.structs import replace
 
@@ -95,3 +97,65 @@ def test_warnings_of_a_location_are_kept() -> None:
     policy = replace(Policy(), lenient=True)
     index = read_index(build(Entry("a", b"1")) + b"tail", policy, Cut())
     assert "trailing-data" in index.warnings.counts
+
+
+def mixed() -> MemberColumns:
+    """Return columns of four members, which the directory lists from the last to the first."""
+    columns = columns_of(("a", None), ("b.json", None), ("c", None), ("d.json", None))
+    columns.index[:] = columns.index[::-1]
+    columns.size[3] = 7
+    return columns
+
+
+def is_json(path: str) -> bool:
+    """Return whether a filter for JSON selects a path."""
+    return path.endswith(".json")
+
+
+def test_members_with_a_wanted_path() -> None:
+    """What is selected has its own length, places, slices and sums; what failed is never in it."""
+    columns = mixed()
+    columns.kind[0] = FAILED
+    every = Members(columns)
+    chosen = every.only(is_json)
+    assert [one.path for one in chosen] == ["b.json", "d.json"]
+    assert (len(chosen), chosen[0].path, chosen[-1].path) == (2, "b.json", "d.json")
+    assert [one.path for one in chosen[1:]] == ["d.json"]
+    assert (chosen.size, chosen.compressed_size) == (17, 20)
+    assert (every.size, every.compressed_size) == (27, 30)
+    assert [one.path for one in every.only(lambda _: True)] == ["b.json", "c", "d.json"]
+    nothing = every.only(lambda _: False)
+    assert (len(nothing), list(nothing), nothing.size) == (0, [], 0)
+
+
+def test_a_part_of_the_members_takes_few_bytes() -> None:
+    """A filter or a limit creates no object for each member that it selects."""
+    columns = columns_of(*((f"{number}.json", None) for number in range(20_000)))
+    every = Members(columns)
+    tracemalloc.start()
+    try:
+        parts = [every.only(lambda path: path != "0.json"), every.first(19_999)]
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(part) for part in parts] == [19_999, 19_999]
+    assert kept < len(parts) * 10 * 20_000
+
+
+def test_the_first_members_are_those_of_the_directory() -> None:
+    """They keep the order of the archive; a filter goes before the count."""
+    every = Members(mixed())
+    assert [one.path for one in every.first(2)] == ["c", "d.json"]
+    assert [one.path for one in every.only(is_json).first(1)] == ["d.json"]
+    assert list(every.first(0)) == []
+    assert every.first(4) is every
+
+
+def test_failures_with_a_wanted_path() -> None:
+    """They keep their order, and each its finding."""
+    names = ("a.json", "b", "c.json")
+    index = index_of(*(Entry(name, b"x" * 12, flags=1) for name in names), Entry("../d.json"))
+    chosen = index.failures.only(is_json)
+    assert [one.path for one in chosen] == ["a.json", "c.json", "../d.json"]
+    assert list(chosen) == [index.failures[at] for at in (0, 2, 3)]
+    assert list(index.failures.only(lambda _: False)) == []

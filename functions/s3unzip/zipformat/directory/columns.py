@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import partial
+from heapq import nsmallest
 from itertools import compress, islice
 from operator import add, le
 from struct import pack
@@ -20,7 +21,7 @@ from s3unzip.zipformat.directory.records import LOCAL_LENGTH
 from s3unzip.zipformat.member import Member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from s3unzip.zipformat.directory.headers import Columns
 
@@ -33,6 +34,7 @@ _UNKNOWN_MODE = -1
 # What becomes of a header.
 DIRECTORY, MEMBER, FAILED = 0, 1, 2
 LONG_DIRECTORY = 3  # its name is longer than a key may be, and is not kept whole
+_IS_MEMBER = bytes(kind == MEMBER for kind in range(256))  # for bytes.translate
 
 
 class MemberColumns:
@@ -116,11 +118,6 @@ class MemberColumns:
         pairs = zip(paths, raw_names, strict=True)
         return size + sum(len(raw) for path, raw in pairs if raw is not None and raw is not path)
 
-    def sum_members(self, column: array[int]) -> int:
-        """Return the sum of a column over the members to extract."""
-        pairs = zip(column, self.kind, strict=True)
-        return sum(value for value, kind in pairs if kind == MEMBER)
-
     def sort(self) -> None:
         """Sort everything by local header offset; most archives are sorted already."""
         offsets = self.offset
@@ -138,17 +135,52 @@ class MemberColumns:
 
 
 class Members(Sequence[Member]):
-    """The members to extract, by local header offset; each is created on demand."""
+    """The members to extract, by local header offset; each is created on demand.
 
-    def __init__(self, columns: MemberColumns) -> None:
+    `chosen` has a byte for each header in `columns`, 1 if its member is here; None: all members
+    are. So a part of a million members takes 5 MB, and not an object for each.
+    """
+
+    def __init__(self, columns: MemberColumns, chosen: bytes | bytearray | None = None) -> None:
         self._columns = columns
-        self._plain = not columns.kind.translate(None, bytes((MEMBER,)))
-        self._places: array[int] = array("I")
-        if not self._plain:
-            self._places.extend(i for i, kind in enumerate(columns.kind) if kind == MEMBER)
+        chosen = columns.kind.translate(_IS_MEMBER) if chosen is None else chosen
+        self._chosen = chosen if 0 in chosen else None
+        self._places: Sequence[int] = range(len(columns.kind))
+        if self._chosen is not None:
+            self._places = array("I", compress(self._places, chosen))
+
+    def only(self, wanted: Callable[[str], bool]) -> Members:
+        """Return the members with a `wanted` path."""
+        fits = map(wanted, map(self._columns.path, self._places))
+        return self._choose(compress(self._places, fits))
+
+    def first(self, count: int) -> Members:
+        """Return the first members in the order of the directory."""
+        if count >= len(self):
+            return self
+        return self._choose(nsmallest(count, self._places, key=self._columns.index.__getitem__))
+
+    def _choose(self, places: Iterable[int]) -> Members:
+        chosen = bytearray(len(self._columns.kind))
+        for place in places:
+            chosen[place] = 1
+        return Members(self._columns, chosen)
+
+    @property
+    def size(self) -> int:
+        """The sum of the members' sizes."""
+        return self._sum(self._columns.size)
+
+    @property
+    def compressed_size(self) -> int:
+        """The sum of the members' compressed sizes."""
+        return self._sum(self._columns.compressed_size)
+
+    def _sum(self, column: array[int]) -> int:
+        return sum(column if self._chosen is None else compress(column, self._chosen))
 
     def __len__(self) -> int:
-        return len(self._columns.kind) if self._plain else len(self._places)
+        return len(self._places)
 
     @overload
     def __getitem__(self, place: int) -> Member: ...
@@ -157,16 +189,12 @@ class Members(Sequence[Member]):
     def __getitem__(self, place: int | slice) -> Member | list[Member]:
         if isinstance(place, slice):
             return [self[i] for i in range(*place.indices(len(self)))]
-        at = range(len(self._columns.kind))[place] if self._plain else self._places[place]
+        at = self._places[place]
         return next(self._make(at, at + 1))
 
     def __iter__(self) -> Iterator[Member]:
         made = self._make(0, len(self._columns.kind))
-        if self._plain:
-            return made
-        return (
-            member for member, kind in zip(made, self._columns.kind, strict=True) if kind == MEMBER
-        )
+        return made if self._chosen is None else compress(made, self._chosen)
 
     def _make(self, start: int, stop: int) -> Iterator[Member]:
         rows = self._zip(start, stop, self._columns.paths(start, stop))

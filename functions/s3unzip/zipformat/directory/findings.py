@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from msgspec import Struct, field
@@ -13,6 +14,8 @@ from s3unzip.zipformat.directory.columns import FAILED
 from s3unzip.zipformat.directory.names import cut_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from s3unzip.zipformat.directory.columns import Folders, MemberColumns, Members
 
 _MAX_MESSAGES = 4096
@@ -40,13 +43,19 @@ class Failures(Sequence[Failure]):
     plus the text of different messages.
     """
 
-    def __init__(self, columns: MemberColumns) -> None:
+    def __init__(
+        self,
+        columns: MemberColumns,
+        codes: Iterable[str] = (),
+        messages: Iterable[str] = (),
+        places: Iterable[int] = (),
+    ) -> None:
         self._columns = columns
         self._index: array[int] = array("I")
-        self._codes: list[str] = []
-        self._messages: list[str] = []
+        self._codes = list(codes)
+        self._messages = list(messages)
         self._known: dict[str, str] = {}
-        self._places: array[int] = array("I")
+        self._places: array[int] = array("I", places)
 
     def add(self, index: int, code: str, message: str) -> None:
         """Record why the member at `index` of the directory fails; once for each member."""
@@ -70,6 +79,12 @@ class Failures(Sequence[Failure]):
         failed.sort(key=columns.index.__getitem__)
         self._places = array("I", failed)
         self._index, self._known = array("I"), {}
+
+    def only(self, wanted: Callable[[str], bool]) -> Failures:
+        """Return the failures of members with a `wanted` path, after they are sorted."""
+        fits = bytes(map(wanted, map(self._columns.path, self._places)))
+        codes, messages = compress(self._codes, fits), compress(self._messages, fits)
+        return Failures(self._columns, codes, messages, compress(self._places, fits))
 
     def __len__(self) -> int:
         return len(self._places)

@@ -209,8 +209,6 @@ class IndexBuilder:
         resolve_places(self._columns, self._location.start)
         self._failures.sort()
         members = Members(self._columns)
-        plain = not self._failures and len(members) == len(self._columns.kind)
-        sizes, compressed = self._columns.size, self._columns.compressed_size
         kind = self._columns.kind
         return Index(
             members=members,
@@ -219,8 +217,8 @@ class IndexBuilder:
             folders=Folders(self._columns),
             directories=kind.count(DIRECTORY) + kind.count(LONG_DIRECTORY),
             entries=len(kind),
-            total_size=sum(sizes) if plain else self._columns.sum_members(sizes),
-            total_compressed=sum(compressed) if plain else self._columns.sum_members(compressed),
+            total_size=members.size,
+            total_compressed=members.compressed_size,
             warnings=self._warnings,
         )
 
