@@ -7,6 +7,8 @@ States.Runtime or a failed ItemReader it is a new Map Run. Not redrivable are ex
 run or succeeded, ended 14 days ago, have a full history or a deleted state machine, and
 children of a Map Run.
 A Parallel state or an inline Map goes on as `stepfunctions_branches` says.
+The SDK sends a client token; a request with one of the last ten tokens, within 15 minutes, has the
+answer of the first one. So a request that the SDK sends again redrives once.
 https://docs.aws.amazon.com/step-functions/latest/dg/redrive-executions.html
 https://docs.aws.amazon.com/step-functions/latest/dg/redrive-map-run.html
 https://docs.aws.amazon.com/step-functions/latest/apireference/API_RedriveExecution.html
@@ -20,7 +22,12 @@ import threading
 from typing import Any
 
 from embedded.strict import stepfunctions_engine as engine
-from embedded.strict.limits import HISTORY_EVENTS, REDRIVABLE_SECONDS
+from embedded.strict.limits import (
+    HISTORY_EVENTS,
+    REDRIVABLE_SECONDS,
+    REDRIVE_TOKEN_SECONDS,
+    REDRIVE_TOKENS,
+)
 from embedded.strict.stepfunctions_names import seconds_since
 
 sfn = engine.sfn
@@ -55,6 +62,11 @@ def redrive_execution(data: dict[str, Any]) -> Any:
     if execution is None:
         message = f"Execution Does Not Exist: '{arn}'"
         return sfn.error_response_json("ExecutionDoesNotExist", message, 400)
+    token: str | None = data.get("clientToken")
+    tokens: dict[str, str] = execution.setdefault("_redrive_tokens", {})  # to their dates
+    known = tokens.get(token or "")
+    if known is not None and seconds_since(known) <= REDRIVE_TOKEN_SECONDS:
+        return sfn.json_response({"redriveDate": known})
     status, reason = redrivability(execution)
     if status != REDRIVABLE:
         message = reason or "A child execution is redriven by its Map Run"
@@ -68,6 +80,10 @@ def redrive_execution(data: dict[str, Any]) -> Any:
         redriveDate=date,
         _redriven=execution.pop("_unfinished", {}),
     )
+    if token:
+        tokens[token] = date
+        for old in list(tokens)[:-REDRIVE_TOKENS]:
+            del tokens[old]
     for key in ("error", "cause"):
         execution.pop(key, None)
     details = {"executionRedrivenEventDetails": {"redriveCount": execution["redriveCount"]}}

@@ -57,6 +57,21 @@ def test_it_goes_on_at_the_state_that_failed(machines: Machines, tmp_path: Path)
     assert (events.count("PassStateEntered"), events.count("ExecutionRedriven")) == (1, 2)
 
 
+def test_a_request_that_is_sent_again_redrives_once(machines: Machines) -> None:
+    """The answer to a client token that was used is the same, also while the execution runs."""
+    execution = machines.start(machine(A={"Type": "Fail", "Error": "WorkLeft"}))
+    machines.wait(execution)
+    redrive = machines.states.redrive_execution
+    first, again = (redrive(executionArn=execution, clientToken="one") for _ in range(2))
+    assert again["redriveDate"] == first["redriveDate"]
+    assert machines.wait(execution)["redriveCount"] == 1
+    for number in range(10):
+        redrive(executionArn=execution, clientToken=f"later-{number}")
+        machines.wait(execution)
+    redrive(executionArn=execution, clientToken="one")  # the last ten are known
+    assert machines.wait(execution)["redriveCount"] == 12
+
+
 def test_a_call_from_before_the_redrive_changes_nothing(machines: Machines, tmp_path: Path) -> None:
     """Its result comes while the redriven execution waits for that of the second call."""
     note, function = tmp_path / "note", machines.function()
