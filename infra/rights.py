@@ -39,6 +39,7 @@ class _Statements:
         # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the source,
         # with or without a version (API_UploadPartCopy). Both read the same archive.
         self.read_archive = allow(["s3:GetObject", "s3:GetObjectVersion"], archive)
+        self.look_at_archive = allow(["s3:GetObject"], archive)  # HEAD
         # Records of a run above 16 MiB are written in parts, and a failed write aborts its upload.
         self.records = allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], runs)
         self.drop_records = allow(["s3:DeleteObject"], runs)
@@ -75,7 +76,10 @@ class _Statements:
             ],
             "link": [self.read_archive, *records, *link],
             "extract": [self.read_archive, *records, *extract],
-            "report": [*records, *extract, self.list_uploads, self.drop_records, self.announce],
+            "report": [
+                *(self.look_at_archive, self.list_archives),  # has it been replaced?
+                *(*records, *extract, self.list_uploads, self.drop_records, self.announce),
+            ],
         }
 
 

@@ -46,8 +46,7 @@ class S3UnzipStack(cdk.Stack):
         workflow = Workflow(self, environment=environment, storage=storage, functions=functions)
         intake = Intake(self, environment=environment, storage=storage, plan=functions.plan)
         workflow.report_failures(functions, intake)
-        if environment.options.nested_depth:
-            intake.let_send(functions.report)  # the archives that a run extracted
+        intake.let_send(functions.report)  # archives that a run extracted, or that replaced its own
         dead_letters = {
             "DeadLetters": intake.dead_letters,
             "UndeliveredArchives": intake.undelivered_archives,

@@ -56,6 +56,7 @@ class MemoryBucket:
         self.pending: dict[str, Pending] = {}
         self.puts = 0
         self.neighbours: dict[str, MemoryBucket] | None = None  # that parts are copied from
+        self.versions: dict[tuple[str, str], Stored] | None = None  # by key and id, where kept
         self._copies = copies
         self._part_checksums = part_checksums
         self._ids = itertools.count(1)
@@ -70,12 +71,14 @@ class MemoryBucket:
         """Return the end of an object."""
         stored = self._stored(location.key)
         data = stored.body[-length:] if length else b""
-        return Tail(data, Pin(len(stored.body), stored.etag))
+        return Tail(data, self._pin(stored))
 
     def head_source(self, location: Location) -> Pin:
         """Return what is there now."""
-        stored = self._stored(location.key)
-        return Pin(len(stored.body), stored.etag)
+        return self._pin(self._stored(location.key))
+
+    def _pin(self, stored: Stored) -> Pin:
+        return Pin(len(stored.body), stored.etag, None if self.versions is None else stored.etag)
 
     def pinned(self, location: Location, pin: Pin) -> MemoryArchive:
         """Return a reader of one version."""
@@ -91,6 +94,8 @@ class MemoryBucket:
                 raise ConflictError(f"{key} exists")
             self.puts += 1
             stored = self.objects[key] = Stored(data, facts, _etag(data))
+            if self.versions is not None:
+                self.versions[key, stored.etag] = stored
             return stored.etag.strip('"')
 
     def head(self, key: str) -> StoredObject | None:
@@ -215,6 +220,8 @@ class MemoryArchive:
     def read(self, want: ByteRange) -> bytes:
         """Return a range."""
         stored = self._bucket.objects.get(self._key)
+        if self._pin.version_id is not None and self._bucket.versions is not None:
+            stored = self._bucket.versions.get((self._key, self._pin.version_id))
         if stored is None or stored.etag != self._pin.etag:
             raise SourceChangedError(f"{self._key} changed")
         assert 0 <= want.start <= want.stop <= len(stored.body), want

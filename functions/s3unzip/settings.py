@@ -51,7 +51,7 @@ class Variable(StrEnum):
     TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"
     REQUEST_PAYER = "S3UNZIP_REQUEST_PAYER"  # "requester": pay for reading archives; or empty
     STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
-    QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake; the report has it only for nested archives
+    QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake
     EVENT_BUS = "S3UNZIP_EVENT_BUS"
     OPTIONS = "S3UNZIP_OPTIONS"  # model.Options as JSON
     AFTER_SUCCESS = (

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from infra.environment import Environment, load_environment
 from infra.sections import OptionsSection
-from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,18 +21,14 @@ MEMBERS = "<StorageDestination.Arn>/*"
 def test_rights_follow_the_option(
     dev: Synthesized, synthesize: Callable[[Environment], Synthesized]
 ) -> None:
-    """Only with the option: report sends to the queue, and all that read archives read members."""
+    """Only with the option all functions that read archives read members."""
     values = load_environment("dev").model_dump()
     values["options"]["nested_depth"] = 2
     made = synthesize(Environment.model_validate(values))
-    send, read = ("sqs:SendMessage", "<IntakeQueue.Arn>"), ("s3:GetObjectVersion", MEMBERS)
-    assert send in made.rights("report")
-    assert send not in dev.rights("report")
+    read = ("s3:GetObjectVersion", MEMBERS)
     for name in ("plan", "link", "extract"):
         assert {read, ("s3:GetObject", MEMBERS)} <= made.rights(name)
         assert read not in dev.rights(name)
-    report = made.properties("AWS::Lambda::Function", "FunctionsReport")
-    assert Variable.QUEUE in report["Environment"]["Variables"]
 
 
 def test_not_with_gzip() -> None:

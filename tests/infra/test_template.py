@@ -101,8 +101,11 @@ RIGHTS = {
         ("s3:AbortMultipartUpload", RUNS),
         ("s3:DeleteObject", RUNS),
         ("s3:ListBucket", WORK),
+        ("s3:GetObject", ARCHIVES),
+        ("s3:ListBucket", "<StorageIngest.Arn>"),
         ("events:PutEvents", BUS),
         ("sqs:SendMessage", "<IntakeFailedReports.Arn>"),
+        ("sqs:SendMessage", "<IntakeQueue.Arn>"),
     },
 }
 

@@ -45,6 +45,9 @@ class Written(NamedTuple):
     run: str | None  # that wrote it; None: it was there before
 
 
+NOTHING = Written(b"no object", None)  # no member has these bytes
+
+
 class Attempt(NamedTuple):
     """One invocation that works on a task, and what was on record when it began."""
 

@@ -140,6 +140,20 @@ def _two_pins(model: Model) -> None:
     model.run_planned(RUN, "v2")
 
 
+def _older_ended_last(model: Model) -> None:
+    newer = MemberFacts(GOOD.key, b"newer")
+    model.execution_started(RUN)
+    model.archive_put("v2", ArchiveFacts((newer,)))
+    model.run_planned("newer", "v2")
+    for run, member in (("newer", newer), (RUN, GOOD)):
+        model.object_visible(GOOD.key, member.body, run, None)
+        model.outcomes_recorded(run, "batch-0", [HEAD, _outcome(GOOD.key, "extracted")])
+        model.report_written(run, _report("COMPLETED", extracted=1))
+        detail = {"run": run, "verdict": "COMPLETED", "extracted": 1, "unchanged": 0, "failed": 0}
+        model.announced("Archive Extracted", detail)
+    model.all_quiet({GOOD.key: GOOD.body}, {}, calm=False)
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
@@ -148,7 +162,7 @@ def _two_pins(model: Model) -> None:
         (_failed_without_cause, "a member fails for a reason of its own"),
         (_twice_in_a_record, "a member once"),
         (_written_again, "not written twice"),
-        (_early, "premature verdict"),
+        (_early, "the verdict follows from the outcomes"),
         (_uncounted, "every member has one outcome"),
         (_changed_by_nobody, "the archive is overwritten"),
         (_refused_for_nothing, "ambiguous or broken index"),
@@ -159,6 +173,7 @@ def _two_pins(model: Model) -> None:
         (_never_done, "written last"),
         (_stop_not_told, "the task writes stop.json"),
         (_no_progress, "further rounds do the tasks that are left"),
+        (_older_ended_last, "the newest archive"),
         (_two_pins, "the same request has the same run id"),
     ],
 )

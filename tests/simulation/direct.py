@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,11 +52,31 @@ class FaultAt(FaultPlan):
 
 
 @dataclass(slots=True)
+class OvertakenAt(FaultPlan):
+    """The archive is replaced before the call of this number, which then takes 40 s."""
+
+    at: int = 0
+    calls: Counter[Fault] = field(default_factory=Counter)
+
+    def injects(self, fault: Fault, call: str) -> bool:
+        """Say whether it happens at `call`."""
+        self.calls[fault] += 1
+        if fault not in {Fault.OVERWRITE, Fault.DELAY} or self.calls[fault] != self.at:
+            return False
+        self.injected.append(f"{fault} {call}")
+        return True
+
+    def delay(self) -> float:
+        """Return how long the slow call takes, in seconds."""
+        return 40.0
+
+
+@dataclass(slots=True)
 class Account:
     """A simulated account with direct runs, which are watched by the model."""
 
     seed: int
-    faults: FaultAt = field(default_factory=lambda: FaultAt(random.Random(0)))
+    faults: FaultAt | OvertakenAt = field(default_factory=lambda: FaultAt(random.Random(0)))
     larger: bool = False  # whether the archive is larger than the bytes that are read first
     world: World = field(init=False)
     services: Services = field(init=False)

@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "stop-stays-after-a-failure",
-        "aws_lambda/endings.py",
+        "aws_lambda/ending/failures.py",
         "    records.delete_stop()\n",
         "",
     ),
@@ -255,10 +255,16 @@ MUTANTS = (
         "        self._free.append(self._buffer)\n",
     ),
     Mutant(
+        "replaced-archives-not-seen",
+        "aws_lambda/ending/recheck.py",
+        "self.is_replaced = found.etag != run.pin.etag",
+        "self.is_replaced = False",
+    ),
+    Mutant(
         "nested-archives-not-queued",
         "handlers/report.py",
-        'queue_nested(open_client("sqs"), worker, requests)',
-        "len(list(requests))",
+        'queue_nested(open_client("sqs"), worker, nested_requests(run, settled.report, step))',
+        "0",
     ),
     Mutant(
         "nested-archives-not-queued-again",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 REDRIVES = 4  # that an operator tries, once nothing goes wrong any more
 NESTED = 3  # last digit of the seeds whose archives have archives inside
 DISTRIBUTED = 13  # rest by 20 of the seeds with Distributed Maps and many workers
+VERSIONED = 6  # rest by 20 of the seeds whose bucket keeps versions of its archive
 OVERLAPS = 2  # last digit of the seeds where what happens twice happens at the same moment
 RETRIED = 0.3  # of the schedules whose runs have failed members
 
@@ -121,6 +122,8 @@ def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
         world = schedule.world
         if seed % 10 == OVERLAPS:
             _let_overlap(schedule)
+        if seed % 20 == VERSIONED:
+            _keep_versions(schedule)
         services = Services(world)
         with (
             substituted(schedule.scheduler),
@@ -146,6 +149,15 @@ def _let_overlap(schedule: Schedule) -> None:
     faults.overlaps = True
     faults.left[Fault.ABORT] = faults.left.get(Fault.ABORT, 0) + faults.rng.choice((0, 1, 2))
     faults.rates.setdefault(Fault.ABORT, faults.rng.choice(RATES))
+
+
+def _keep_versions(schedule: Schedule) -> None:
+    """Let archives be replaced in a bucket that keeps their versions, so older runs go on."""
+    world, faults = schedule.world, schedule.faults
+    world.ingest.versions = {}
+    if faults.left:
+        faults.left[Fault.OVERWRITE] = 2
+        faults.rates[Fault.OVERWRITE] = faults.rng.choice(RATES)
 
 
 def check_end(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from s3unzip.model import Verdict
 from tests.simulation.archives import make_archive
-from tests.simulation.direct import Account, FaultAt, make_recipe
+from tests.simulation.direct import Account, FaultAt, OvertakenAt, make_recipe
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import START
 
@@ -117,3 +117,15 @@ def test_an_archive_that_is_replaced(first: int, *, larger: bool) -> None:
         assert account.objects.keys() == new.keys(), seed
         assert all(body in {old[key], new[key]} for key, body in account.objects.items()), seed
         assert larger or account.executions == 0, seed
+
+
+@pytest.mark.parametrize("seed", range(STEP))
+def test_a_run_that_is_overtaken(seed: int) -> None:
+    """The older run waits for 40 s while the newer one ends; the newest archive stays."""
+    repaired = 0
+    for at in range(1, 12):
+        account = Account(seed, OvertakenAt(random.Random(seed), at=at))
+        account.run(versions=2)
+        assert account.objects == contents(1), (seed, account.faults.injected)
+        repaired += len(account.announced) == 3
+    assert repaired  # in some of them the older run wrote members late

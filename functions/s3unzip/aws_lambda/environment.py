@@ -99,7 +99,7 @@ class LambdaConfig(Struct, frozen=True):
     policy: Policy
     state_machine: str  # ARN; only the plan function has one
     event_bus: str
-    queue: str  # URL; the plan function has one, the report function only for nested archives
+    queue: str  # URL; the plan and report functions have one
     platform: Platform
     max_cost: float | None  # dollars a run
     after_success: AfterSuccess | None = None  # its target is a prefix

@@ -14,8 +14,9 @@ from urllib.parse import unquote_plus
 import msgspec
 from msgspec import structs
 
+from s3unzip.aws_lambda.ending.recheck import Recheck
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.model import Report, Request, Verdict
+from s3unzip.model import OnConflict, Report, Request, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +35,10 @@ TITLES = {
     Verdict.SOURCE_CHANGED: "Archive Failed",
     Verdict.FAILED: "Archive Failed",
 }
-NESTED = "s3unzip-nested"  # of a message from s3unzip itself: an archive that a run extracted
+# Of messages from s3unzip itself: an archive that a run extracted, and one that replaced the
+# archive of a run before the run had ended.
+NESTED = "s3unzip-nested"
+RECHECK = "s3unzip-recheck"
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses the names of members
 
 
@@ -50,6 +54,9 @@ def read_requests(body: str, worker: LambdaConfig, now: float) -> Iterator[Reque
         raise UsageError(f"the message is not JSON: {error}") from error
     if isinstance(event, dict) and NESTED in event:
         yield _read_nested(event[NESTED], worker, now)
+        return
+    if isinstance(event, dict) and RECHECK in event:
+        yield structs.replace(_read_recheck(event[RECHECK], worker), received_time=now)
         return
     for bucket, key, time in _puts(event):
         if worker.trigger.covers(bucket, key):
@@ -67,6 +74,31 @@ def queue_nested(client: SQSClient, worker: LambdaConfig, requests: Iterable[Req
         client.send_message(QueueUrl=worker.queue, MessageBody=body)
         count += 1
     return count
+
+
+def queue_recheck(client: SQSClient, worker: LambdaConfig, recheck: Recheck) -> None:
+    """Queue the request to compare and repair the members of an archive.
+
+    A repeated call queues it again, but starts nothing, because its run is known.
+    """
+    body = json.dumps({RECHECK: msgspec.to_builtins(recheck)})
+    client.send_message(QueueUrl=worker.queue, MessageBody=body)
+
+
+def _read_recheck(value: Any, worker: LambdaConfig) -> Request:
+    """Return the request of a message of `queue_recheck`.
+
+    Members that are right stay as they are, so most of its requests are HEADs.
+    """
+    try:
+        recheck = msgspec.convert(value, Recheck)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the message asks for a recheck, but {error}") from error
+    if not worker.trigger.covers(worker.trigger.bucket, recheck.key):
+        raise UsageError(f"recheck: {recheck.key} is not in the trigger's scope")
+    request = worker.request(recheck.key)
+    options = structs.replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED)
+    return structs.replace(request, options=options, recheck_after=recheck.after)
 
 
 def _read_nested(value: Any, worker: LambdaConfig, now: float) -> Request:

@@ -9,15 +9,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import asdict
 
 from s3unzip.aws_lambda.admission.opening import open_door
-from s3unzip.aws_lambda.endings import (
+from s3unzip.aws_lambda.ending.after_success import end_source
+from s3unzip.aws_lambda.ending.failures import (
     Ending,
     RedrivenError,
-    end_source,
     note_failure,
     unplanned_report,
 )
+from s3unzip.aws_lambda.ending.recheck import ArchiveLook, Recheck
 from s3unzip.aws_lambda.environment import open_client, open_worker
-from s3unzip.aws_lambda.events import announce, queue_nested
+from s3unzip.aws_lambda.events import announce, queue_nested, queue_recheck
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.aws_lambda.refusals import is_refused
 from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, logger, record_archive, timed
@@ -87,15 +88,23 @@ def _settle(run: Run, ending: dict[str, Any], step: Context, calls: Calls) -> di
     bind_run(run)
     execution = ending.get("name") or ending.get("execution") or run.id
     end = Ending(RunRecords.open(worker.stores, run.id, calls), run.id, execution)
+    archive = ArchiveLook(run, worker.trigger, step, calls)
+    check = partial(_check_not_redriven, failure, step) if failure else None
+
+    def look_and_check() -> None:
+        archive.look()
+        (check or end.check)()
+
     with timed("ReportDuration"):
-        check = partial(_check_not_redriven, failure, step) if failure else None
-        settled = settle(run, step, calls, before_report=check or end.check)
+        settled = settle(run, step, calls, before_report=look_and_check)
     if not failure and not settled.left and settled.report.verdict is Verdict.FAILED:
         raise RunStoppedError(settled.report.message or "the run cannot be ended")
     if check:
         check()
     if failure or not settled.left:
         record_archive(settled.report, first=end.is_first)
+        if archive.is_replaced:
+            _recheck(run, end.name(failure))
         _end(run, settled, ending, step)
         if not failure:  # before the archive is moved, which may take minutes
             _release(execution, ending, step)
@@ -103,6 +112,12 @@ def _settle(run: Run, ending: dict[str, Any], step: Context, calls: Calls) -> di
     earlier = parse_field(ending, "earlier", Round) if "earlier" in ending else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}
+
+
+def _recheck(run: Run, after: str) -> None:
+    """Let the archive that replaced that of a run be compared with what lies there."""
+    queue_recheck(open_client("sqs"), open_worker(), Recheck(run.source.key, after))
+    logger.info("the archive was replaced during the run", run=run.id)
 
 
 def _check_not_redriven(failure: dict[str, Any], step: Context) -> None:
@@ -159,9 +174,8 @@ def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:
 def _end(run: Run, settled: Settled, ending: dict[str, Any], step: Context) -> None:
     """Announce a run that ended; `ending` is the step's event, or the failure's detail."""
     worker = open_worker()
-    if worker.queue:
-        requests = nested_requests(run, settled.report, step)
-        count = queue_nested(open_client("sqs"), worker, requests)
+    count = queue_nested(open_client("sqs"), worker, nested_requests(run, settled.report, step))
+    if count:
         logger.info("nested archives", queued=count)
     if "status" in ending:
         note_failure(RunRecords.open(worker.stores, run.id), ending)

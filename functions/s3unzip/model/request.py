@@ -168,6 +168,8 @@ class Request(Struct, frozen=True):
     event_time: float | None = None  # Unix seconds: when the archive was put
     received_time: float | None = None  # Unix seconds: when the planner saw the event
     after_success: AfterSuccess | None = None  # no part of the run's identity
+    # Which end of a run of an older version asks for this one, so that it is a run of its own.
+    recheck_after: str | None = None
 
 
 class Run(Struct, frozen=True):
@@ -190,6 +192,7 @@ def run_id(request: Request, pin: Pin) -> str:
     A name of Step Functions has 1-80 characters of [A-Za-z0-9_-].
     """
     identity = encode((request.source, pin, request.destination, request.options))
+    identity += (request.recheck_after or "").encode()
     return f"{run_stem(request.source)}-{hashlib.sha256(identity).hexdigest()[:20]}"
 
 

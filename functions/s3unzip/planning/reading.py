@@ -131,11 +131,7 @@ def read_directory(
     check_parts(index.members, location.disks, read, request.source)
     for finding in drive(inspect_prefix(tail.data, location, index.first), read):
         index.warnings.add(finding)
-    wanted = selector(options)
-    selected = index.members if wanted is None else index.members.only(wanted)
-    if options.limit is not None:
-        selected = selected.first(options.limit)
-    failures = index.failures if wanted is None else index.failures.only(wanted)
+    selected, failures = _select(options, index)
     return Reading(
         pin=tail.pin,
         index=index,
@@ -198,6 +194,14 @@ def _directory_pieces(
     tuning = context.tuning
     yield from read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
     yield location.held
+
+
+def _select(options: Options, index: Index) -> tuple[Members, Failures]:
+    wanted = selector(options)
+    members, failures = index.members, index.failures
+    if wanted is not None:
+        members, failures = members.only(wanted), failures.only(wanted)
+    return (members if options.limit is None else members.first(options.limit)), failures
 
 
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:

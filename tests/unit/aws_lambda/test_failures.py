@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip import run_files
-from s3unzip.aws_lambda.endings import Ending, note_failure
+from s3unzip.aws_lambda.ending.failures import Ending, note_failure
 from s3unzip.aws_lambda.telemetry import metrics, record_archive
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Options, Report, Verdict

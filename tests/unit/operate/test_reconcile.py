@@ -79,7 +79,10 @@ def test_a_run_that_did_not_end(
 def test_an_archive_that_was_put_back(
     functions: Functions, open_runs: Callable[[], DeployedRuns]
 ) -> None:
-    """Its run ended as the other archive lay there, and its event starts no new run."""
+    """Its run ended as the other archive lay there, and its event starts no new run.
+
+    Neither does the recheck that the run asked for, if it is done before the archive is put back.
+    """
     run = put(functions, "a.zip")
     before = functions.account.client("s3").get_object(Bucket="arrivals", Key="a.zip")
     functions.account.put("a.zip", ARCHIVE + b"another")
@@ -87,6 +90,7 @@ def test_an_archive_that_was_put_back(
     assert functions.report(run)["verdict"] == "SOURCE_CHANGED"
     (newer,) = reconcile(open_runs(), 0.0).unsettled
     assert (newer.run != run, newer.state) == (True, "no run")
+    assert functions.plan() == []
     functions.account.put("a.zip", before["Body"].read())
     assert functions.plan(object_created("a.zip")) == []
     assert functions.account.executions() == [run]

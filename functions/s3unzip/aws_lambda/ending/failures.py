@@ -1,8 +1,7 @@
-"""What a function does when a run has ended: to its archive, and to the records of a failure.
+"""The ends of executions, and the records of those that failed.
 
 The report function writes ``failed.json`` when EventBridge reports an execution that failed, timed
-out or was aborted. The run can still be redriven days later. What becomes of the archive is done,
-logged and measured. It never fails an invocation: the run has ended, and its verdict stays.
+out or was aborted. The run can still be redriven days later.
 """
 
 from __future__ import annotations
@@ -10,16 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.invocation import parse_field
-from s3unzip.aws_lambda.telemetry import logger, record_source
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.model import Report, Request, Verdict, decode
-from s3unzip.reporting.after_success import finish_source, is_left
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from s3unzip.context import Context
-    from s3unzip.model import Run
     from s3unzip.runs.records import RunRecords
 
 MAX_CAUSE = 1_000  # characters
@@ -45,6 +40,18 @@ class Ending:
         # Not after a retry or a redrive. Only then the time since the put of the archive measures
         # the speed of the pipeline.
         self.is_first = execution == run and self._failure is None
+
+    def name(self, failure: Mapping[str, Any] | None) -> str:
+        """Return a name that no other end of a run has; that of its execution for the first one.
+
+        Args:
+            failure: the detail of the failure that is reported; None: the execution succeeded.
+        """
+        known = failure or self._failure
+        if known is None:
+            return self._execution
+        status = known["status"] if failure else "SUCCEEDED"
+        return f"{self._execution} {status} {known.get('stopDate')}"
 
     def check(self) -> None:
         """Look again, as the last thing before the report is written.
@@ -93,32 +100,3 @@ def note_failure(records: RunRecords, detail: Mapping[str, Any]) -> None:
     """
     records.write_failure({name: detail[name] for name in TOLD if name in detail})
     records.delete_stop()
-
-
-def end_source(run: Run, report: Report, context: Context) -> None:
-    """Delete, move or tag the archive of a run whose report is written, if that is to be done."""
-    if not is_left(report):
-        return
-    try:
-        result = finish_source(run, report, context).after_success
-    except S3UnzipError:
-        logger.exception("the report cannot be written again")
-        return
-    if result is not None:
-        record_source(result)
-
-
-def end_source_again(records: RunRecords, context: Context, run: Run | None = None) -> None:
-    """Do for a known run what an earlier attempt did not do.
-
-    Args:
-        records: of the run.
-        context: of the invocation.
-        run: the run itself, if the caller has it.
-
-    Raises:
-        StorageError, ServiceFaultError: the records cannot be read.
-    """
-    report = records.find_report()
-    if report is not None and is_left(report):
-        end_source(run or records.read_run(), report, context)

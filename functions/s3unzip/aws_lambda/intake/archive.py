@@ -18,7 +18,7 @@ from s3unzip.aws_lambda.admission.bids import planned_bid, unplanned_bid
 from s3unzip.aws_lambda.admission.door import Start
 from s3unzip.aws_lambda.admission.opening import open_door
 from s3unzip.aws_lambda.budget import refuse_cost
-from s3unzip.aws_lambda.endings import end_source_again
+from s3unzip.aws_lambda.ending.after_success import end_source_again
 from s3unzip.aws_lambda.environment import open_worker
 from s3unzip.aws_lambda.executions import planned_input, read_inline_lists, unplanned_input
 from s3unzip.aws_lambda.intake.claims import Hold, claim_name, take_claim

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from s3unzip.aws_lambda.admission.bids import planned_bid
 from s3unzip.aws_lambda.admission.opening import open_door
-from s3unzip.aws_lambda.endings import end_source
+from s3unzip.aws_lambda.ending.after_success import end_source
+from s3unzip.aws_lambda.ending.recheck import ArchiveLook, Recheck
 from s3unzip.aws_lambda.environment import open_client, open_worker
-from s3unzip.aws_lambda.events import announce, queue_nested
+from s3unzip.aws_lambda.events import announce, queue_nested, queue_recheck
 from s3unzip.aws_lambda.executions import planned_input, read_inline_lists
 from s3unzip.aws_lambda.telemetry import (
     logger,
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
     from s3unzip.aws_lambda.intake.claims import Hold
     from s3unzip.context import Context
     from s3unzip.direct.plan import DirectPlan
-    from s3unzip.model import Report, Request
+    from s3unzip.model import Report, Request, Run, TaskReport
+
+
+MIN_OVERTAKING_SECONDS = 1.0  # from the put of an archive to the first member of its run
 
 
 def run_direct(plan: DirectPlan, hold: Hold, context: Context) -> None:
@@ -52,7 +56,10 @@ def run_direct(plan: DirectPlan, hold: Hold, context: Context) -> None:
     """
     config = open_worker()
     reports = do_tasks(plan)
-    settled = settle(plan.summary.run, plan.context) if reports is not None else None
+    run, step = plan.summary.run, plan.context
+    archive = ArchiveLook(run, config.trigger, step, calls := step.calls())
+    look = archive.look if _may_be_overtaken(run, reports, context) else None
+    settled = settle(run, step, calls, look) if reports is not None else None
     if reports is None or settled is None or settled.left:
         _hand_over(plan, config, context)
         return
@@ -60,6 +67,18 @@ def run_direct(plan: DirectPlan, hold: Hold, context: Context) -> None:
         record_task(task)
     report = replace(settled.report, records=f"{CLAIMS}/{hold.name}")
     _finish(plan, report, hold, config, context)
+    if archive.is_replaced:
+        queue_recheck(open_client("sqs"), config, Recheck(run.source.key, run.id))
+
+
+def _may_be_overtaken(run: Run, reports: Sequence[TaskReport] | None, context: Context) -> bool:
+    """Say whether the run of a newer archive may have overtaken this one.
+
+    Most direct runs are over before the event of a newer archive comes. To look at the archive is
+    a request, and all others of a direct run besides its PUTs are four.
+    """
+    is_long = context.clock.now() - run.created > MIN_OVERTAKING_SECONDS
+    return is_long or any(one.requests.retries for one in reports or ())
 
 
 def _finish(

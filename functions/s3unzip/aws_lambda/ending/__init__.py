@@ -1,0 +1,1 @@
+"""What a function does when a run has ended."""
