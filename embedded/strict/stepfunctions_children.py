@@ -69,7 +69,7 @@ class _Children:
         self._run.move(child, "RUNNING")
         start, data = self._run.processor["StartAt"], json.loads(child["input"])
         if again and not child["_express"]:
-            start, data = child["_places"][()]
+            start, data = child.get("_places", {}).get((), (start, data))
         if again:
             child.update(redriveCount=child["redriveCount"] + 1, redriveDate=sfn.now_iso())
         child.update(startDate=child["startDate"] or sfn.now_iso(), stopDate=None)

@@ -119,12 +119,18 @@ def run_execution(arn: str) -> None:
     execution = sfn._executions.get(arn)
     if not execution:
         return
+    place = first_place(execution)
     time.sleep(START_SECONDS)
+    if not execution.get("redriveCount"):  # else it was stopped and redriven before it began
+        run_from(execution, *place)
+
+
+def first_place(execution: dict[str, Any]) -> tuple[str, Any]:
+    """Return the first state of an execution and its input; note what it is run by."""
     machine = sfn._state_machines[execution["stateMachineArn"]]
     execution["_definition"] = json.loads(machine["definition"])
     execution["_type"], execution["_role"] = machine["type"], machine["roleArn"]
-    start = execution["_definition"]["StartAt"]
-    run_from(execution, start, json.loads(execution["input"]))
+    return execution["_definition"]["StartAt"], json.loads(execution["input"])
 
 
 def run_from(execution: dict[str, Any], start: str, data: Any) -> None:

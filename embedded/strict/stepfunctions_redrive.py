@@ -90,7 +90,8 @@ def redrive_execution(data: dict[str, Any]) -> Any:
     sfn._add_event(execution, "ExecutionRedriven", details)
     sfn._emit_execution_status_event(execution)
     run = contextvars.copy_context().run  # account and region of the request
-    place = execution["_places"][()]
+    places = execution.get("_places", {})  # empty: it was stopped before its first state
+    place = places[()] if places else engine.first_place(execution)
     threading.Thread(target=run, args=(engine.run_from, execution, *place), daemon=True).start()
     return sfn.json_response({"redriveDate": date})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,6 +56,18 @@ def test_it_goes_on_at_the_state_that_failed(machines: Machines, tmp_path: Path)
     assert told["redriveDate"] >= again["redriveDate"]
     events = machines.history(execution)
     assert (events.count("PassStateEntered"), events.count("ExecutionRedriven")) == (1, 2)
+
+
+def test_one_that_was_stopped_before_its_first_state(machines: Machines, tmp_path: Path) -> None:
+    """It begins with that state; on a slow machine, where it was entered before, again."""
+    event = {"wait": str(tmp_path / "wait"), "done": str(tmp_path / "done"), "give": 7}
+    execution = machines.start(machine(A=task(machines.function())), event)
+    machines.states.stop_execution(executionArn=execution)
+    time.sleep(0.5)  # its thread finds it stopped, and ends
+    machines.states.redrive_execution(executionArn=execution)
+    (tmp_path / "wait").touch()
+    told = machines.wait(execution)
+    assert (told["status"], told["output"], told["redriveCount"]) == ("SUCCEEDED", "7", 1)
 
 
 def test_a_request_that_is_sent_again_redrives_once(machines: Machines) -> None:
