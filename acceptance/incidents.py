@@ -115,7 +115,7 @@ def wait_recheck(site: Site, old: Put, new: Put) -> Report | None:
     Returns:
         Its report; None if the older run had ended before its archive was replaced.
     """
-    site.wait_idle()
+    site.wait_idle(delayed=True)
     options = replace_fields(new.request.options, on_conflict=OnConflict.SKIP_UNCHANGED)
     request = replace_fields(new.request, options=options, recheck_after=old.run)
     again = replace(new, request=request, run=run_id(request, new.pin))

@@ -240,24 +240,30 @@ class Site:
             raise Mismatch(f"s3unzip {words[0]}: exit code {code}: {error.getvalue().strip()}")
         return code, out.getvalue()
 
-    def waiting(self) -> int:
-        """Return the approximate number of messages in the queue of archives."""
+    def waiting(self, *, delayed: bool = False) -> int:
+        """Return the approximate number of messages in the queue of archives.
+
+        Args:
+            delayed: whether those count that are delivered later.
+        """
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        names += ["ApproximateNumberOfMessagesDelayed"] if delayed else []
         url = self.runs.outputs["QueueUrl"]
         answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
         return sum(int(answer["Attributes"][name]) for name in names)
 
-    def wait_idle(self, quiet: float = 0.5) -> None:
+    def wait_idle(self, quiet: float = 0.5, *, delayed: bool = False) -> None:
         """Wait until the queue stays empty; the wait has a limit, because others may use the queue.
 
         Args:
             quiet: seconds between two readings.
+            delayed: whether to wait for messages that are delivered later.
         """
         until = time.monotonic() + IDLE_SECONDS
         empty = 0
         while empty < QUIET_READINGS and time.monotonic() < until:
             time.sleep(quiet)
-            empty = 0 if self.waiting() else empty + 1
+            empty = 0 if self.waiting(delayed=delayed) else empty + 1
 
     def looks(self, seconds: float) -> Iterator[None]:
         """Yield now and after growing pauses, until `seconds` are over or Ctrl-C was pressed."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError, ConnectionClosedError
 
+from s3unzip.aws_lambda.events import RECHECK
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
 from tests.simulation.machine import MACHINE, StateMachine
@@ -77,14 +78,14 @@ class Services:
 
     # SQS
 
-    def send(self, body: str) -> None:
-        """Put a message into the queue, maybe twice, maybe late."""
+    def send(self, body: str, delay: float = 0.0) -> None:
+        """Put a message into the queue after a delay, maybe twice, maybe late."""
         world = self.world
         for _ in range(2 if world.faults.injects(Fault.TWICE, "message") else 1):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
             changed = Waiters(world.scheduler)
             message = Message(
-                f"message-{next(self._numbers)}", body, world.scheduler.now + late, changed
+                f"message-{next(self._numbers)}", body, world.scheduler.now + late + delay, changed
             )
             self._messages.append(message)
             world.scheduler.spawn(Process("queue"), partial(self._serve, message))
@@ -195,10 +196,7 @@ class Services:
             case "sqs":
                 return SimpleNamespace(
                     change_message_visibility_batch=self._change_visibility,
-                    # The delay of a reminder is not simulated: it comes at some time.
-                    send_message=lambda QueueUrl, MessageBody, DelaySeconds=0: self._call(  # noqa: N803 - boto3's
-                        "send message", lambda: self.send(MessageBody)
-                    ),
+                    send_message=self._send_message,
                 )
             case "stepfunctions":
                 return SimpleNamespace(
@@ -236,6 +234,11 @@ class Services:
             raise ConnectionClosedError(endpoint_url="https://service")
         scheduler.pause()
         return value
+
+    def _send_message(self, QueueUrl: str, MessageBody: str, DelaySeconds: int = 0) -> Any:  # noqa: N803 - boto3's
+        # The delay of a reminder is not simulated: it comes at some time.
+        delay = DelaySeconds if RECHECK in MessageBody else 0
+        return self._call("send message", lambda: self.send(MessageBody, delay))
 
     def _change_visibility(self, QueueUrl: str, Entries: list[Json]) -> Json:  # noqa: N803 - boto3's
         def effect() -> Json:

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from s3unzip.aws_lambda.ending.recheck import Recheck
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.model import OnConflict, Report, Request, Verdict
+from s3unzip.model import Report, Request, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -56,7 +56,7 @@ def read_requests(body: str, worker: LambdaConfig, now: float) -> Iterator[Reque
         yield _read_nested(event[NESTED], worker, now)
         return
     if isinstance(event, dict) and RECHECK in event:
-        yield structs.replace(_read_recheck(event[RECHECK], worker), received_time=now)
+        yield _read_recheck(event[RECHECK], worker, now)
         return
     for bucket, key, time in _puts(event):
         if worker.trigger.covers(bucket, key):
@@ -76,16 +76,18 @@ def queue_nested(client: SQSClient, worker: LambdaConfig, requests: Iterable[Req
     return count
 
 
-def queue_recheck(client: SQSClient, worker: LambdaConfig, recheck: Recheck) -> None:
-    """Queue the request to compare and repair the members of an archive.
+def queue_recheck(
+    client: SQSClient, worker: LambdaConfig, recheck: Recheck, seconds: int = 0
+) -> None:
+    """Queue a recheck, to be delivered after so many `seconds`.
 
     A repeated call queues it again, but starts nothing, because its run is known.
     """
     body = json.dumps({RECHECK: msgspec.to_builtins(recheck)})
-    client.send_message(QueueUrl=worker.queue, MessageBody=body)
+    client.send_message(QueueUrl=worker.queue, MessageBody=body, DelaySeconds=seconds)
 
 
-def _read_recheck(value: Any, worker: LambdaConfig) -> Request:
+def _read_recheck(value: Any, worker: LambdaConfig, now: float) -> Request:
     """Return the request of a message of `queue_recheck`.
 
     Members that are right stay as they are, so most of its requests are HEADs.
@@ -96,9 +98,7 @@ def _read_recheck(value: Any, worker: LambdaConfig) -> Request:
         raise UsageError(f"the message asks for a recheck, but {error}") from error
     if not worker.trigger.covers(worker.trigger.bucket, recheck.key):
         raise UsageError(f"recheck: {recheck.key} is not in the trigger's scope")
-    request = worker.request(recheck.key)
-    options = structs.replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED)
-    return structs.replace(request, options=options, recheck_after=recheck.after)
+    return structs.replace(recheck.request(worker), received_time=now)
 
 
 def _read_nested(value: Any, worker: LambdaConfig, now: float) -> Request:

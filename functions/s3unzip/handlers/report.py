@@ -104,7 +104,9 @@ def _settle(run: Run, ending: dict[str, Any], step: Context, calls: Calls) -> di
     if failure or not settled.left:
         record_archive(settled.report, first=end.is_first)
         if archive.is_replaced:
-            _recheck(run, end.name(failure))
+            recheck = Recheck(run.source.key, end.name(failure), step.clock.now())
+            queue_recheck(open_client("sqs"), worker, recheck)
+            logger.info("archive was replaced during the run", run=run.id)
         _end(run, settled, ending, step)
         if not failure:  # before the archive is moved, which may take minutes
             _release(execution, ending, step)
@@ -112,12 +114,6 @@ def _settle(run: Run, ending: dict[str, Any], step: Context, calls: Calls) -> di
     earlier = parse_field(ending, "earlier", Round) if "earlier" in ending else None
     again = asdict(next_round(settled.left, earlier))
     return {"verdict": settled.report.verdict.value, **again}
-
-
-def _recheck(run: Run, after: str) -> None:
-    """Let the archive that replaced that of a run be compared with what lies there."""
-    queue_recheck(open_client("sqs"), open_worker(), Recheck(run.source.key, after))
-    logger.info("the archive was replaced during the run", run=run.id)
 
 
 def _check_not_redriven(failure: dict[str, Any], step: Context) -> None:

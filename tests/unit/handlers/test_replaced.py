@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -64,10 +65,26 @@ def do(functions: Functions, run: str) -> str:
     return verdict
 
 
-def queued(functions: Functions) -> list[dict[str, str]]:
+def queued(functions: Functions) -> list[dict[str, Any]]:
     """Return the rechecks that the intake queue holds, and delete them."""
     worker = open_worker()
     return [body[RECHECK] for body in functions.account.receive(worker.queue)]
+
+
+def count_delayed(functions: Functions) -> int:
+    """Return how many messages the intake queue will deliver later."""
+    name = "ApproximateNumberOfMessagesDelayed"
+    answer = functions.account.client("sqs").get_queue_attributes(
+        QueueUrl=open_worker().queue, AttributeNames=[name]
+    )
+    return int(answer["Attributes"][name])
+
+
+def send(functions: Functions, recheck: dict[str, Any], **changes: float) -> list[str]:
+    """Queue a recheck, and call the plan function with it; return the executions that it starts."""
+    before = set(functions.account.executions())
+    functions.plan(json.dumps({RECHECK: {**recheck, **changes}}))
+    return [run for run in functions.account.executions() if run not in before]
 
 
 def members(account: Account) -> dict[str, bytes]:
@@ -88,8 +105,9 @@ def test_what_the_older_run_wrote_last_is_written_again(
 ) -> None:
     """Its report asks for a run that compares the newer archive's members, and repairs them."""
     older, newer = ids(replaced)
+    asked = account.asked
     assert do(replaced, newer) == "COMPLETED"
-    assert account.asked.count("HEAD /arrivals/a.zip") == 1
+    assert asked.count("HEAD /arrivals/a.zip") == 1
     assert queued(replaced) == []  # the newest archive lies there
     verdict = do(replaced, older)
     assert verdict == ("COMPLETED" if versioned else "SOURCE_CHANGED")
@@ -110,21 +128,58 @@ def test_what_the_older_run_wrote_last_is_written_again(
 @pytest.mark.parametrize("versioned", [True])
 def test_each_end_asks_for_one_recheck(replaced: Functions, account: Account) -> None:
     """A repeated report asks for the same run; the end after a failure asks for another one."""
-    older, _ = ids(replaced)
+    older, newer = ids(replaced)
+    do(replaced, newer)
     replaced.extract(older)
     for _ in range(2):
         replaced.report(older)
     first, second = queued(replaced)
-    assert first == second == {"key": "a.zip", "after": older}
+    assert first["key"] == "a.zip"
+    assert first["after"] == second["after"] == older
     replaced.report_failure(older)
     (failed,) = queued(replaced)
     replaced.report(older)
     (redriven,) = queued(replaced)
     assert len({one["after"] for one in (first, failed, redriven)}) == 3
-    before = set(account.executions())
-    for one in (first, second, failed):
-        replaced.plan(json.dumps({RECHECK: one}))
-    assert len(set(account.executions()) - before) == 2
+    assert [len(send(replaced, one)) for one in (first, second, failed)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("versioned", [True])
+def test_a_recheck_waits_for_the_newest_run(replaced: Functions) -> None:
+    """It is queued again while the run is at work, and also later if its execution goes on."""
+    older, newer = ids(replaced)
+    do(replaced, older)
+    (recheck,) = queued(replaced)
+    for count, asked in enumerate((recheck["asked"], 0.0), 1):
+        assert send(replaced, recheck, asked=asked) == []
+        assert count_delayed(replaced) == count
+    do(replaced, newer)
+    (again,) = send(replaced, recheck)
+    assert do(replaced, again) == "COMPLETED"
+    assert report_of(replaced, again).extracted == 0
+
+
+def test_an_archive_that_lost_its_event(deploy: Callable[..., Functions], account: Account) -> None:
+    """Its first run does not begin, and after a quarter of an hour the recheck does its work."""
+    functions = deploy()
+    account.put("a.zip", archive(NEWER))
+    recheck = {"key": "a.zip", "after": "older"}
+    assert send(functions, recheck, asked=time.time()) == []
+    (run,) = send(functions, recheck, asked=time.time() - 1_000)
+    assert do(functions, run) == "COMPLETED"
+    assert members(account) == {f"out/a/{name}": body for name, body in NEWER.items()}
+
+
+@pytest.mark.parametrize("versioned", [True])
+def test_a_refused_archive_is_refused_once(replaced: Functions, account: Account) -> None:
+    """There is nothing to compare."""
+    older, _ = ids(replaced)
+    account.put("a.zip", b"no archive")
+    replaced.plan(object_created("a.zip"))
+    do(replaced, older)
+    (recheck,) = queued(replaced)
+    assert send(replaced, recheck) == []
+    assert queued(replaced) == []
 
 
 def test_never_keeps_what_was_first(deploy: Callable[..., Functions], account: Account) -> None:
@@ -155,11 +210,11 @@ def test_the_same_bytes_again_and_none(replaced: Functions, account: Account) ->
     ("message", "said"),
     [
         ({"key": "a.zip"}, "missing required field `after`"),
-        ({"key": "a.txt", "after": "run"}, "a.txt is not in the trigger's scope"),
+        ({"key": "a.txt", "after": "run", "asked": 1.0}, "a.txt is not in the trigger's scope"),
     ],
 )
 def test_a_message_that_is_no_recheck(
-    deploy: Callable[..., Functions], message: dict[str, str], said: str
+    deploy: Callable[..., Functions], message: dict[str, object], said: str
 ) -> None:
     """It is refused in plain words."""
     deploy()

@@ -110,6 +110,10 @@ class Door:
                 self.store.delete([entry.name])
         return share
 
+    def is_at_work(self, run: str) -> bool:
+        """Return whether a run has an execution that has not ended, or waits for workers."""
+        return run in read_ledger(self.store).waiting or not self._has_ended(run)
+
     def release(self, run: str) -> None:
         """Give the workers of an execution that ended to others."""
         if drop_run(self.store, run) and self.machine:

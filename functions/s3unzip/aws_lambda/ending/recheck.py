@@ -3,7 +3,7 @@
 The newer archive has a run of its own, which may be over by then. So members that the older run
 wrote late may lie in the place of newer ones. An older run that has ended writes nothing any more.
 Then the newer archive's members are compared, and those that differ are written again, by a run
-of their own.
+of their own. It waits for the end of the newer archive's first run, or both would write them all.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.aws_lambda.telemetry import logger
 from s3unzip.errors import AccessDeniedError, NotFoundError
 from s3unzip.model import OnConflict
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import Trigger
+    from s3unzip.aws_lambda.environment import LambdaConfig, Trigger
     from s3unzip.context import Context
-    from s3unzip.model import Run
+    from s3unzip.model import Request, Run
     from s3unzip.stores.calls import Calls
 
 
@@ -28,6 +29,17 @@ class Recheck(Struct, frozen=True):
 
     key: str
     after: str  # the end of a run that asks for it; each end of a run asks for another recheck
+    asked: float  # Unix seconds
+
+    def request(self, worker: LambdaConfig) -> Request:
+        """Return the request to compare."""
+        request = worker.request(self.key)
+        return replace(
+            request,
+            options=replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED),
+            event_time=self.asked,
+            recheck_after=self.after,
+        )
 
 
 class ArchiveLook:

@@ -66,9 +66,10 @@ def run_direct(plan: DirectPlan, hold: Hold, context: Context) -> None:
     for task in reports:
         record_task(task)
     report = replace(settled.report, records=f"{CLAIMS}/{hold.name}")
-    _finish(plan, report, hold, config, context)
     if archive.is_replaced:
-        queue_recheck(open_client("sqs"), config, Recheck(run.source.key, run.id))
+        recheck = Recheck(run.source.key, run.id, context.clock.now())
+        queue_recheck(open_client("sqs"), config, recheck)
+    _finish(plan, report, hold, config, context)
 
 
 def _may_be_overtaken(run: Run, reports: Sequence[TaskReport] | None, context: Context) -> bool:
