@@ -24,7 +24,7 @@ from s3unzip.aws_lambda.executions import planned_input, read_inline_lists, unpl
 from s3unzip.aws_lambda.intake.claims import Hold, claim_name, take_claim
 from s3unzip.aws_lambda.intake.direct_run import publish, run_direct
 from s3unzip.aws_lambda.intake.planner import refuse
-from s3unzip.aws_lambda.intake.rechecks import is_put_off
+from s3unzip.aws_lambda.intake.rechecks import begin_recheck
 from s3unzip.aws_lambda.refusals import is_refused
 from s3unzip.aws_lambda.telemetry import bind_run, logger, record_plan
 from s3unzip.direct.bundle import Claim, Event, pack
@@ -87,9 +87,10 @@ def take_archive(request: Request, message: Message, context: Context, function:
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
         return
-    if is_put_off(request, tail.pin, context, calls):
+    begun = begin_recheck(request, tail.pin, context, calls)
+    if begun is None:
         return
-    intake = Intake(request, tail, message, context, function, calls)
+    intake = Intake(begun, tail, message, context, function, calls)
     try:
         _take_version(intake)
     except SourceChangedError:  # the newer one has an event of its own
