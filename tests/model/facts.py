@@ -12,6 +12,7 @@ COMPLETED, WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
 REJECTED, CHANGED, RUN_FAILED = "REJECTED", "SOURCE_CHANGED", "FAILED"
 STOPS_RUN = frozenset({"AccessDeniedError", "NotFoundError", "StoreFullError", "StoreRefusesError"})
 MAX_IDLE_ROUNDS = 20  # without progress; no fault here lasts as long
+WITHOUT_PLAN = frozenset({REJECTED, CHANGED, RUN_FAILED})  # verdicts
 ENDED_WELL = frozenset({COMPLETED, WITH_ERRORS})
 TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
 TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys((CHANGED, RUN_FAILED), "Archive Failed")
