@@ -8,13 +8,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace as replace_fields
-
 from acceptance.cases import FEW, SMALL_BYTES, small_archive
 from acceptance.checks import Case, Done, complete, expect, expect_equal, verdict_line
 from acceptance.listener import Listener
 from acceptance.places import list_versions, member_place
 from acceptance.site import Mismatch, NotApplicableError
+from s3unzip.aws_lambda.ending.recheck import Recheck
 from s3unzip.cli.commands.reconcile import DAY
 from s3unzip.model import OnConflict, Verdict, run_id
 from s3unzip.planning.keys import parse_template
@@ -116,8 +115,7 @@ def wait_recheck(site: Site, old: Put, new: Put) -> Report | None:
         Its report; None if the older run had ended before its archive was replaced.
     """
     site.wait_idle(delayed=True)
-    options = replace_fields(new.request.options, on_conflict=OnConflict.SKIP_UNCHANGED)
-    request = replace_fields(new.request, options=options, recheck_after=old.run)
+    request = Recheck(new.key, old.run, asked=time.time()).request(new.request)
     again = replace(new, request=request, run=run_id(request, new.pin))
     if site.runs.state(again.run) is None and site.runs.records(again.run).find_report() is None:
         return None

@@ -12,7 +12,6 @@ COMPLETED, WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
 REJECTED, CHANGED, RUN_FAILED = "REJECTED", "SOURCE_CHANGED", "FAILED"
 STOPS_RUN = frozenset({"AccessDeniedError", "NotFoundError", "StoreFullError", "StoreRefusesError"})
 MAX_IDLE_ROUNDS = 20  # without progress; no fault here lasts as long
-WITHOUT_PLAN = frozenset({REJECTED, CHANGED, RUN_FAILED})  # verdicts
 ENDED_WELL = frozenset({COMPLETED, WITH_ERRORS})
 TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
 TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys((CHANGED, RUN_FAILED), "Archive Failed")
@@ -72,6 +71,7 @@ class RunState:
     retried: bool = False  # an operator tried failed members again
     stops: int = 0  # how often stop.json was deleted
     stopped: bool = False  # it is there
+    compares: bool = False  # members that exist are not written if they are equal
 
     def member(self, key: str) -> MemberFacts | None:
         """Return the member of a key."""

@@ -23,7 +23,6 @@ from tests.model.facts import (
     TITLES,
     UNCHANGED,
     WITH_ERRORS,
-    WITHOUT_PLAN,
     ArchiveFacts,
     Attempt,
     Json,
@@ -64,6 +63,12 @@ class Model:
         same = self.runs.setdefault(run, RunState(facts := self.versions[etag])).facts is facts
         self.must(same, "run-files.md: the same request has the same run id", run)
 
+    def run_compares(self, run: str, *, compares: bool) -> None:
+        """The plan of a run says whether it compares what exists, as a recheck does."""
+        may = not compares or self.rule != OVERWRITE or self.replaced
+        self.must(may, "reliability.md 4: a recheck of what replaced another archive", run)
+        self.runs[run].compares = compares
+
     def execution_started(self, run: str) -> None:
         """An execution was started; without a plan its first state makes one."""
         self.started.add(run)
@@ -77,9 +82,8 @@ class Model:
     def task_failed(self, attempt: Attempt, error: str) -> None:
         """An invocation that worked on a task ended with an error."""
         state = self.runs[attempt.run]
-        told = state.stopped or state.stops > attempt.stops
-        what = "reliability.md: the run ends at the first such fault: the task writes stop.json"
-        self.must(told or error not in STOPS_RUN, what, error)
+        told = state.stopped or state.stops > attempt.stops or error not in STOPS_RUN
+        self.must(told, "reliability.md: at the first such fault the task writes stop.json", error)
 
     def object_visible(self, key: str, body: bytes, run: str, attempt: Attempt | None) -> None:
         """An object became visible at the destination, with the run that it names."""
@@ -189,8 +193,7 @@ class Model:
         All was `calm` where nothing happened that may repeat work.
         """
         settled = {run for run, state in self.runs.items() if state.reports}
-        kept = sorted(uploads.keys() - self.late_uploads)
-        left = [upload for upload in kept if uploads[upload] in settled]
+        left = sorted(one for one in uploads.keys() - self.late_uploads if uploads[one] in settled)
         self.must(not left, "reliability.md: settling a run aborts every upload on record", left)
         seen = {key: written.body for key, written in self.objects.items()}
         self.must(objects == seen, "the destination is what the runs made visible", set(objects))
@@ -207,9 +210,9 @@ class Model:
         """
         facts = self.versions[str(self.current)]
         for member in facts.members if self.rule == OVERWRITE and not facts.broken else ():
-            there = self.objects.get(member.key, NOTHING)
-            fits = member.body == there.body or there.run not in {None, *self.started}
-            self.must(fits or not member.right, "reliability.md 4: the newest archive", member.key)
+            body, run = self.objects.get(member.key, NOTHING)
+            fits = not member.right or member.body == body or run not in {None, *self.started}
+            self.must(fits, "reliability.md 4: the newest archive", member.key)
 
     def _check_end(self, run: str, state: RunState, *, calm: bool) -> None:
         is_current = self._is_current(state.facts)
@@ -218,11 +221,8 @@ class Model:
             return  # planned as the archive was replaced: it was never begun
         verdict, told = state.reports[-1]["verdict"], state.announced
         # Replaced before its event was sent: the newer one has a run.
-        silent = (verdict == REJECTED or run not in self.started) and not told
-        # reliability.md 12: two planners at once, and the archive was replaced between their looks.
-        both = told and not state.written and {verdict, *told} <= WITHOUT_PLAN
-        # 27: the planner of an aborted run may announce it, too.
-        if ((silent or both) and not is_current) or run in self.aborted:
+        silent = (verdict == REJECTED or run not in self.started) and not is_current and not told
+        if silent or run in self.aborted:  # reliability.md 27: its planner may announce it, too
             return
         self.must(told[-1:] == [verdict], "events.md: one event a run", (run, told))
         right = {state.right} | (set() if is_current else {CHANGED})
@@ -257,8 +257,7 @@ class Model:
         same = there.body == member.body or there.run not in {run, None}
         self.must(same, f"{status}: an object exists if its outcome says so", key)
         if status == UNCHANGED:
-            # A run that compares, where an archive was replaced: reliability.md 4.
-            self.must(self.rule != OVERWRITE or self.replaced, "overwrite writes every member", key)
+            self.must(state.compares, "overwrite writes every member", key)
 
     def _may_fail(self, state: RunState, member: MemberFacts) -> bool:
         """Say whether the documents let this member fail."""

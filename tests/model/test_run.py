@@ -140,6 +140,16 @@ def _two_pins(model: Model) -> None:
     model.run_planned(RUN, "v2")
 
 
+def _compared_for_nothing(model: Model) -> None:
+    model.run_compares(RUN, compares=True)
+
+
+def _unchanged_without_comparing(model: Model) -> None:
+    model.archive_put("v2", ArchiveFacts((GOOD,)))
+    model.object_visible(GOOD.key, GOOD.body, RUN, None)
+    model.outcomes_recorded(RUN, "batch-0", [HEAD, _outcome(GOOD.key, "unchanged")])
+
+
 def _older_ended_last(model: Model) -> None:
     newer = MemberFacts(GOOD.key, b"newer")
     model.execution_started(RUN)
@@ -173,6 +183,8 @@ def _older_ended_last(model: Model) -> None:
         (_never_done, "written last"),
         (_stop_not_told, "the task writes stop.json"),
         (_no_progress, "further rounds do the tasks that are left"),
+        (_compared_for_nothing, "a recheck of what replaced another archive"),
+        (_unchanged_without_comparing, "overwrite writes every member"),
         (_older_ended_last, "the newest archive"),
         (_two_pins, "the same request has the same run id"),
     ],

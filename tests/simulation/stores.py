@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from s3unzip.errors import ConflictError, ServiceFaultError
 from s3unzip.stores.calls import Calls
 from tests.disposal import MemoryDisposal
 from tests.memory import MemorySource, MemoryWork
+from tests.model.facts import OVERWRITE
 from tests.model.nested import learn_nested
 from tests.simulation.faults import Fault
 from tests.simulation.threads import ClockOf
@@ -258,7 +259,7 @@ class SimulatedWork:
         if name.endswith(".zip"):  # in a folder of its own, in place of a run's id
             self._tell_claim(data)
         elif name == "run.json":
-            model.run_planned(self._run, json.loads(data)["pin"]["etag"])
+            _tell_run(model, self._run, json.loads(data))
         elif name == "stop.json":
             model.stop_changed(self._run, there=True)
         elif name == "report.json":
@@ -274,10 +275,18 @@ class SimulatedWork:
             model.run_planned(json.loads(data)["run"], function.etag)
             return
         with zipfile.ZipFile(io.BytesIO(data)) as records:
-            run = json.loads(records.read("run.json"))["id"]
+            told = json.loads(records.read("run.json"))
+            run = told["id"]
+            _tell_run(model, run, told)
             for found in records.namelist():
                 if found.startswith("outcomes/"):
                     _tell_outcomes(model, run, records.read(found))
+
+
+def _tell_run(model: Model, run: str, told: dict[str, Any]) -> None:
+    model.run_planned(run, told["pin"]["etag"])
+    rule = told["options"].get("on_conflict", OVERWRITE)
+    model.run_compares(run, compares=rule != OVERWRITE)
 
 
 def _tell_outcomes(model: Model, run: str, data: bytes) -> None:

@@ -98,7 +98,7 @@ def _read_recheck(value: Any, worker: LambdaConfig, now: float) -> Request:
         raise UsageError(f"the message asks for a recheck, but {error}") from error
     if not worker.trigger.covers(worker.trigger.bucket, recheck.key):
         raise UsageError(f"recheck: {recheck.key} is not in the trigger's scope")
-    return structs.replace(recheck.request(worker), received_time=now)
+    return structs.replace(recheck.request(worker.request(recheck.key)), received_time=now)
 
 
 def _read_nested(value: Any, worker: LambdaConfig, now: float) -> Request:

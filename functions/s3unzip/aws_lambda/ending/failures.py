@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from s3unzip.aws_lambda.invocation import parse_field
 from s3unzip.errors import S3UnzipError, ServiceFaultError
-from s3unzip.model import Report, Request, Verdict, decode
+from s3unzip.model import Report, Request, Stop, Verdict, decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,18 +78,35 @@ def unplanned_report(detail: Mapping[str, Any], now: float) -> Report:
     payload = decode(detail.get("input") or "{}", dict[str, Any])
     request = parse_field(payload, "request", Request)
     cause = ": ".join(str(detail[name]) for name in ("error", "cause") if detail.get(name))
+    message = f"the planner failed: {cause[:MAX_CAUSE] or detail['status']}"
+    stop = Stop(Verdict.FAILED, reason="plan-failed", message=message)
+    return report_without_plan(detail["name"], request, stop, now, now)
+
+
+def report_without_plan(
+    run: str, request: Request, stop: Stop, started: float, finished: float
+) -> Report:
+    """Return the report of a run that ended before it had a plan.
+
+    Args:
+        run: its id.
+        request: of the run.
+        stop: why it ended.
+        started: Unix seconds.
+        finished: Unix seconds.
+    """
     return Report(
-        run=detail["name"],
-        verdict=Verdict.FAILED,
+        run=run,
+        verdict=stop.verdict,
         source=request.source.public,
         pin=None,
         destination=request.destination,
         options=request.options,
-        reason="plan-failed",
-        message=f"the planner failed: {cause[:MAX_CAUSE] or detail['status']}",
+        reason=stop.reason,
+        message=stop.message,
         event_time=request.event_time,
-        started=now,
-        finished=now,
+        started=started,
+        finished=finished,
     )
 
 

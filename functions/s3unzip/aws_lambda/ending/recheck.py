@@ -18,7 +18,7 @@ from s3unzip.errors import AccessDeniedError, NotFoundError
 from s3unzip.model import OnConflict
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import LambdaConfig, Trigger
+    from s3unzip.aws_lambda.environment import Trigger
     from s3unzip.context import Context
     from s3unzip.model import Request, Run
     from s3unzip.stores.calls import Calls
@@ -31,12 +31,11 @@ class Recheck(Struct, frozen=True):
     after: str  # the end of a run that asks for it; each end of a run asks for another recheck
     asked: float  # Unix seconds
 
-    def request(self, worker: LambdaConfig) -> Request:
-        """Return the request to compare."""
-        request = worker.request(self.key)
+    def request(self, own: Request) -> Request:
+        """Return the request to compare; `own` is that of the archive's own run."""
         return replace(
-            request,
-            options=replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED),
+            own,
+            options=replace(own.options, on_conflict=OnConflict.SKIP_UNCHANGED),
             event_time=self.asked,
             recheck_after=self.after,
         )

@@ -56,8 +56,8 @@ def run_direct(plan: DirectPlan, hold: Hold, context: Context) -> None:
     """
     config = open_worker()
     reports = do_tasks(plan)
-    run, step = plan.summary.run, plan.context
-    archive = ArchiveLook(run, config.trigger, step, calls := step.calls())
+    run, step, calls = plan.summary.run, plan.context, plan.context.calls()
+    archive = ArchiveLook(run, config.trigger, step, calls)
     look = archive.look if _may_be_overtaken(run, reports, context) else None
     settled = settle(run, step, calls, look) if reports is not None else None
     if reports is None or settled is None or settled.left:

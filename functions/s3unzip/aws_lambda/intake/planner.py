@@ -13,13 +13,14 @@ from s3unzip.aws_lambda.admission.bids import planned_bid
 from s3unzip.aws_lambda.admission.door import limit_workers
 from s3unzip.aws_lambda.admission.opening import open_door
 from s3unzip.aws_lambda.budget import refuse_cost
+from s3unzip.aws_lambda.ending.failures import report_without_plan
 from s3unzip.aws_lambda.environment import open_client, open_worker
 from s3unzip.aws_lambda.events import announce
 from s3unzip.aws_lambda.executions import planned_input, read_inline_lists
 from s3unzip.aws_lambda.refusals import close_refusal, is_refused, note_refusal
 from s3unzip.aws_lambda.telemetry import bind_run, logger, record_archive, record_plan
 from s3unzip.errors import NotFoundError, SourceChangedError
-from s3unzip.model import Report, Verdict, run_id
+from s3unzip.model import Report, Stop, Verdict, run_id
 from s3unzip.planning.plan_writer import make_plan
 from s3unzip.reporting.page_writer import write_refusal
 from s3unzip.runs.records import RunRecords
@@ -97,16 +98,5 @@ def _plan(run: str, request: Request, context: Context, calls: Calls) -> PlanSum
 
 
 def _changed(run: str, request: Request, message: str, started: float, context: Context) -> Report:
-    return Report(
-        run=run,
-        verdict=Verdict.SOURCE_CHANGED,
-        source=request.source.public,
-        pin=None,
-        destination=request.destination,
-        options=request.options,
-        reason="source-changed",
-        message=message,
-        event_time=request.event_time,
-        started=started,
-        finished=context.clock.now(),
-    )
+    stop = Stop(Verdict.SOURCE_CHANGED, reason="source-changed", message=message)
+    return report_without_plan(run, request, stop, started, context.clock.now())
