@@ -76,7 +76,8 @@ def plan_direct(
     seconds = _forecast(plan, function)
     if seconds > tuning.max_direct_seconds or not _is_sooner(seconds, request, tail, context):
         return None
-    requests = plan.summary.requests + Requests(put=rates.DIRECT_WRITES)
+    looks = int(request.recheck_after is not None)  # for the report of the archive's own run
+    requests = plan.summary.requests + Requests(get=looks, put=rates.DIRECT_WRITES)
     summary = replace(plan.summary, requests=requests)
     RunRecords(plan.records).write_summary(lambda _: summary)
     return replace(plan, summary=summary)

@@ -162,6 +162,26 @@ def test_a_recheck_waits_for_the_newest_run(replaced: Functions) -> None:
     assert report_of(replaced, again).extracted == 0
 
 
+def test_the_requests_of_a_direct_recheck(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Its report has all of them, also the look for the report of the archive's own run."""
+    functions = deploy(**{Variable.TUNING.value: "{}"})
+    account.put("a.zip", archive(NEWER))
+    functions.plan(object_created("a.zip"))
+    account.asked.clear()
+    assert send(functions, {"key": "a.zip", "after": "older"}, asked=time.time()) == []
+    asked = [line.split() for line in account.asked]
+    listed = [path for method, path in asked if method == "GET" and path.count("/") == 1]
+    read = [path for method, path in asked if method in {"GET", "HEAD"} and path.count("/") > 1]
+    written = [path for method, path in asked if method == "PUT"]
+    (path,) = (path for path in written if path.endswith(REPORT))
+    report = report_of(functions, path.split("/")[-2])
+    assert (report.extracted, report.unchanged) == (0, len(NAMES))
+    assert report.requests.reads == len(read)
+    assert report.requests.writes == len(written) + len(listed)
+
+
 def test_an_archive_that_lost_its_event(deploy: Callable[..., Functions], account: Account) -> None:
     """Its first run does not begin, and after a quarter of an hour the recheck does its work."""
     functions = deploy()
