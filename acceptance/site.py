@@ -168,9 +168,10 @@ class Site:
             Mismatch: it did not end in time.
         """
         for _ in self.looks(self.seconds):
+            # The state first: a report that is read after the end is the last one.
+            state = self.runs.state(put.run)
             report = self.runs.records(put.run).find_report()
-            late = report is not None and report.finished > after
-            if report is not None and late and self.runs.state(put.run) != RUNNING:
+            if report is not None and report.finished > after and state != RUNNING:
                 return report
         state = self.runs.state(put.run)
         if state is not None:

@@ -72,10 +72,11 @@ class DeployedPipeline:
 
     def report(self, run: Run) -> Report | None:
         """Return the report of a run, None while the run is active."""
+        # The status first: a report that is read after the end is the last one.
+        status = self.status(run)
         body = self.read(f"runs/{run.id}/report.json")
-        if body is None or self.status(run) == "RUNNING":
-            return None
-        return decode(body, Report)
+        report = None if body is None else decode(body, Report)
+        return None if report is None or report.continues or status == "RUNNING" else report
 
     def status(self, run: Run) -> str | None:
         """Return the status of the run's execution, None if it never had one."""

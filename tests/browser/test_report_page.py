@@ -14,6 +14,7 @@ from s3unzip.reporting.page import render_page
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
 from tests.unit.reporting.page.samples import (
     SAMPLES,
+    continuing,
     failing,
     hostile_failures,
     make_page,
@@ -189,6 +190,15 @@ def test_a_stopped_run_did_not_fail(reader: Reader) -> None:
     assert (found["Failed"], found["No outcome"]) == ("0", "1,500")
     difference = screen.ask("return document.querySelector('#comparison caption small').innerText")
     assert difference == "Times are not compared: the run did not end."
+
+
+def test_a_run_that_continues_did_not_fail(reader: Reader) -> None:
+    """The report between two rounds says that it is not the last one."""
+    screen = reader.open(continuing())
+    verdict = screen.ask("return document.getElementById('verdict').textContent")
+    assert verdict.startswith("… Still running.")
+    assert verdict.endswith("A later report replaces this one.")
+    assert screen.ask("return document.title").startswith("daily.zip: still running")
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -13,12 +13,12 @@ from urllib.parse import quote_plus
 import pytest
 
 from s3unzip.metric_names import METRICS
-from s3unzip.model import Report, Verdict, decode
+from s3unzip.model import Report, Run, Verdict, decode
 from s3unzip.settings import MIB, Variable
 from tests.e2e.executions import labels_of_maps
 from tests.e2e.functions import with_handler, with_variables, without_workers
 from tests.functional.large.huge import check, write_archive
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, looks
 from tests.processes import run_command
 from tests.split_zips import build_split
 from tests.zips import Entry, build
@@ -281,19 +281,19 @@ def test_run_without_workers(pipeline: DeployedPipeline) -> None:
     """A run whose task finds no worker in a whole round continues until it is complete."""
     with without_workers(pipeline, "extract"):
         pipeline.put("again.zip", build(*members_of(10)))
-        wait_for_redo(pipeline, "again.zip")
+        run = wait_for_rounds(pipeline, "again.zip")
+        assert pipeline.report(run) is None
     report = pipeline.wait("again.zip")
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 10), pipeline.logs()
 
 
-def wait_for_redo(pipeline: DeployedPipeline, key: str) -> None:
-    """Wait until a run has written down the tasks that are left after its first round."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while time.monotonic() < deadline:
+def wait_for_rounds(pipeline: DeployedPipeline, key: str) -> Run:
+    """Return a run whose first round has ended, and whose report says that it continues."""
+    for _ in looks():
         run = pipeline.find_run(key)
-        if run is not None and pipeline.read(f"runs/{run.id}/redo.jsonl") is not None:
-            return
-        time.sleep(0.1)
+        report = None if run is None else pipeline.read(f"runs/{run.id}/report.json")
+        if run is not None and report is not None and decode(report, Report).continues:
+            return run
     raise AssertionError(f"{key} has no tasks left\n{pipeline.logs()}")
 
 

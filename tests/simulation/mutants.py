@@ -103,8 +103,8 @@ MUTANTS = (
     Mutant(
         "uploads-never-dropped",
         "reporting/settle.py",
-        "            abort_leftovers(step)\n",
-        "            pass\n",
+        "        abort_leftovers(step)\n",
+        "        pass\n",
     ),
     Mutant(
         "upload-begun-before-its-record",

@@ -96,7 +96,7 @@ def _settle(run: Run, ending: dict[str, Any], step: Context, calls: Calls) -> di
         (check or end.check)()
 
     with timed("ReportDuration"):
-        settled = settle(run, step, calls, before_report=look_and_check)
+        settled = settle(run, step, calls, look_and_check, in_rounds=not failure)
     if not failure and not settled.left and settled.report.verdict is Verdict.FAILED:
         raise RunStoppedError(settled.report.message or "the run cannot be ended")
     if check:

@@ -23,7 +23,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 class Report(Struct, frozen=True, omit_defaults=True):
-    """``report.json``: written last, with every verdict."""
+    """``report.json``: written last, with every verdict; also between two rounds of a run."""
 
     run: str
     verdict: Verdict
@@ -61,6 +61,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     cost: float | None = None  # dollars, from the counted requests
     records: str | None = None  # of a direct run: the object below runs/ that has all its records
     after_success: SourceResult | None = None  # what became of the archive, where it was asked for
+    continues: bool = False  # the run has not ended: a later round does the tasks that are left
 
     def counting(self, requests: Requests) -> Report:
         """Return the report with more requests, all of the step that writes it."""

@@ -40,7 +40,7 @@ def next_command(
         case Verdict.FAILED if report.source.scheme == "stdin":
             return _again(report, connections)
         case Verdict.FAILED:
-            return f"s3unzip redrive {report.run}{where}"
+            return f"s3unzip {'watch' if report.continues else 'redrive'} {report.run}{where}"
         case Verdict.COMPLETED if is_left(report):
             return f"s3unzip redrive {report.run}{where}"
         case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:

@@ -56,6 +56,8 @@ def settle(
     context: Context,
     calls: Calls | None = None,
     before_report: Callable[[], None] | None = None,
+    *,
+    in_rounds: bool = False,
 ) -> Settled:
     """Finish split members, write ``report.json``, and say how many tasks are left.
 
@@ -66,6 +68,8 @@ def settle(
         context: of this worker.
         calls: whose requests count as this report's; None: none was made yet.
         before_report: called last before the report is written; what it raises prevents that.
+        in_rounds: whether a later round does what is left. The report then says that the run
+            continues.
 
     Raises:
         ServiceFaultError: try again later.
@@ -84,14 +88,12 @@ def settle(
     tally.add_scans(records.scan_reports() if summary.scans else [])
     if summary.split_members:
         tally.requests += records.find_link_cost()
-    if left and not changed:
-        records.write_redo(left)
-    else:
+    if changed:
         left = []
-        if met is None:  # else the uploads are completed by a redrive
-            abort_leftovers(step)
+    _list_left(step, left, met)
     judged = _judge(step, summary, tally, met or stop, left, retries.left)
     judged = replace(judged, after_success=source_result(run, judged, earlier))
+    judged = _continue(judged, len(left) if in_rounds else 0)
     forecast = forecast_plan(plan.tasks, summary, context) if not left else None
     if judged.verdict is Verdict.COMPLETED and run.options.marker:
         _write_marker(step, judged)
@@ -105,10 +107,18 @@ def _read_first(records: RunRecords) -> tuple[PlanSummary, Report | None, Stop |
     """Read what is known before any outcome, all at the same time."""
     with ThreadPoolExecutor(4, thread_name_prefix="report") as pool:
         summary = pool.submit(records.read_summary)
-        earlier = pool.submit(records.find_report)
+        earlier = pool.submit(records.find_latest_report)
         stop = pool.submit(records.find_stop)
         retries = pool.submit(read_retries, records)
         return summary.result(), earlier.result(), stop.result(), retries.result()
+
+
+def _list_left(step: Step, left: Sequence[Task], met: Stop | None) -> None:
+    """List the tasks that are left; where there are none, abort the uploads that are."""
+    if left:
+        step.records.write_redo(left)
+    elif met is None:  # else a redrive completes the uploads
+        abort_leftovers(step)
 
 
 def _write_report(
@@ -260,6 +270,16 @@ def _verdict(
     if failed:
         return Verdict.COMPLETED_WITH_ERRORS, None, None
     return Verdict.COMPLETED, None, None
+
+
+def _continue(judged: Report, left: int) -> Report:
+    """Return the report of a run of which a later round does so many tasks, if any."""
+    if not left:
+        return judged
+    if judged.reason == TASKS_FAILED:  # not yet
+        message = f"tasks left: {left:,}; the run continues"
+        judged = replace(judged, reason=None, message=message)
+    return replace(judged, continues=True)
 
 
 def _with_money(report: Report, forecast: Forecast | None, cost: Cost | None) -> Report:

@@ -75,7 +75,12 @@ class RunRecords(PlanRecords, TaskRecords):
         self._store.write(run_files.retry_tasks(retry), join_lines(tasks))
 
     def find_report(self) -> Report | None:
-        """Return the run's report, None if it has none yet."""
+        """Return the report of a run that ended; None if it has none yet, or if it continues."""
+        report = self.find_latest_report()
+        return None if report is None or report.continues else report
+
+    def find_latest_report(self) -> Report | None:
+        """Return the same, or the report between two rounds of a run that continues."""
         return self._find(run_files.REPORT, Report)
 
     def write_report(self, report: Report) -> None:

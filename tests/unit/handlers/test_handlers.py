@@ -169,15 +169,38 @@ def test_a_run_with_tasks_left_is_not_announced(
     account.put("a.zip", archive())
     functions.plan(object_created("a.zip"))
     (run,) = account.executions()
+    records = RunRecords(functions.run_store(run))
     first = functions.report(run)
     assert first["left"] > 0
     assert account.receive(heard) == []
+    between = records.find_latest_report()
+    assert between is not None
+    assert (between.continues, between.message) == (True, "tasks left: 1; the run continues")
+    assert b"s3unzip watch " in records.read_page()
+    assert records.find_report() is None
     functions.extract(run, "redo")
     again = functions.report(
         run, earlier={name: first[name] for name in ("left", "wait", "rounds")}
     )
     assert (again["left"], again["verdict"]) == (0, "COMPLETED")
     assert len(account.receive(heard)) == 1
+    last = records.find_report()
+    assert last is not None
+    assert last.settling.put > between.settling.put  # the report between is counted
+
+
+def test_a_run_that_fails_between_two_rounds(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """No later round does what is left, so the report after the failure is the last one."""
+    functions = deploy()
+    account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    (run,) = account.executions()
+    assert functions.report(run)["left"] == functions.report_failure(run)["left"] == 1
+    last = RunRecords(functions.run_store(run)).find_report()
+    assert last is not None
+    assert (last.verdict, last.reason) == (Verdict.FAILED, "tasks-failed")
 
 
 def test_nested_archives_are_queued(deploy: Callable[..., Functions], account: Account) -> None:

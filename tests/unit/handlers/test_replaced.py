@@ -156,6 +156,8 @@ def test_a_recheck_waits_for_the_newest_run(replaced: Functions) -> None:
     for count, asked in enumerate((recheck["asked"], 0.0), 1):
         assert send(replaced, recheck, asked=asked) == []
         assert count_delayed(replaced) == count
+    assert replaced.report(newer)["left"] == 1  # a round has ended, not the run
+    assert send(replaced, recheck) == []
     do(replaced, newer)
     (again,) = send(replaced, recheck)
     assert do(replaced, again) == "COMPLETED"

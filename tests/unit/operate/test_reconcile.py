@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.errors import StorageError
+from s3unzip.cli.runs import report_of
+from s3unzip.errors import NotFoundError, StorageError
 from s3unzip.operate.reconcile import reconcile, start
 from tests.split_zips import build_split, part_names
 from tests.unit.handlers.pipeline import Functions, object_created
@@ -33,6 +34,23 @@ def test_every_archive_has_its_verdict(
     functions.account.put("other.txt", b"starts nothing")
     found = reconcile(open_runs(), 0.0)
     assert (found.archives, found.running, found.unsettled) == (2, 1, ())
+
+
+def test_a_run_between_two_rounds(
+    functions: Functions, open_runs: Callable[[], DeployedRuns]
+) -> None:
+    """It is active although it has a report; if its execution has ended, it wants a redrive."""
+    run, runs = put(functions, "a.zip"), open_runs()
+    assert functions.report(run)["left"] == 1
+    found = reconcile(runs, 0.0)
+    assert (found.running, found.unsettled) == (1, ())
+    with pytest.raises(NotFoundError, match="has no report yet; s3unzip watch"):
+        report_of(run, runs)
+    end(functions, run)
+    (left,) = reconcile(runs, 0.0).unsettled
+    assert (left.run, left.state) == (run, "not finished")
+    with pytest.raises(NotFoundError, match="has no report yet; s3unzip redrive"):
+        report_of(run, runs)
 
 
 def test_a_split_archive_has_its_verdict(

@@ -49,6 +49,12 @@ def test_advice_and_next_command_agree(code: str) -> None:
         assert offered == "s3unzip show run-1 --failures"
 
 
+def test_a_run_that_continues_is_watched() -> None:
+    """Its report is not the last one, so there is nothing to redrive yet."""
+    report = msgspec.structs.replace(failed(), verdict=Verdict.FAILED, continues=True)
+    assert next_command(report, "dev") == "s3unzip watch run-1 --env dev"
+
+
 @pytest.mark.parametrize(
     ("codes", "here", "there"),
     [

@@ -199,8 +199,10 @@ class Canary:
         """Return the report after the run's execution has ended; None after the time limit."""
         runs, run = self._deployment.runs, self._run
         while run is not None and time.monotonic() < until:
+            # The state first: a report that is read after the end is the last one.
+            state = runs.state(run)
             report = runs.records(run).find_report()
-            if report is not None and runs.state(run) != RUNNING:
+            if report is not None and state != RUNNING:
                 return report
             time.sleep(POLL_SECONDS)
         return None

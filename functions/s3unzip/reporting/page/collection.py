@@ -54,13 +54,13 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
     A refused archive has no `summary`. Without a `forecast` the report's own figures are used.
     `steps` are the measured times of scan and link in Unix seconds.
     """
-    where, rejected = in_environment(environment), report.verdict is Verdict.REJECTED
-    origin = _origin(report, summary, tasks)
+    where, origin = in_environment(environment), _origin(report, summary, tasks)
     totals = _totals(report, summary, tasks, cost)
     return PageData(
         run=report.run,
         archive=clip(report.source.key.split("?", 1)[0].rsplit("/", 1)[-1], NAME_CHARS),
         verdict=report.verdict,
+        continues=report.continues,
         reason=report.reason and clip(report.reason, TEXT_CHARS),
         message=report.message and clip(report.message, TEXT_CHARS),
         offset=report.offset,
@@ -77,7 +77,7 @@ def collect(  # noqa: PLR0913  # one argument for each thing the page shows
         durations=timeline.durations(tasks),
         slowest=tasks.slowest(origin),
         sizes=sizes.bins(),
-        reasons=_ranked({} if rejected else report.reasons, report.run, where),
+        reasons=_reasons(report, where),
         warnings=_ranked(report.warnings, report.run, where),
         failures=_failures(report),
         comparisons=forecasts.compare(report, summary, totals, tasks, forecast),
@@ -138,6 +138,12 @@ def _cost_rows(forecast: Cost | None, actual: Cost | None) -> tuple[CostRow, ...
             )
         )
     return tuple(found)
+
+
+def _reasons(report: Report, where: str) -> tuple[Reason, ...]:
+    """Return why members failed; that of a refused archive is in the page's header."""
+    counts = {} if report.verdict is Verdict.REJECTED else report.reasons
+    return _ranked(counts, report.run, where)
 
 
 def _ranked(counts: Mapping[str, int], run: str, where: str) -> tuple[Reason, ...]:

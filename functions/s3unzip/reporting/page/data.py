@@ -157,6 +157,7 @@ class PageData(Struct, frozen=True):
     run: str
     archive: str  # last part of the source
     verdict: Verdict
+    continues: bool  # a later round does the tasks that are left
     reason: str | None
     message: str | None
     offset: int | None  # in the archive, of what the message is about

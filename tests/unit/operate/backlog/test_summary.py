@@ -149,6 +149,8 @@ def test_runs_of_the_state_machine(site: Site, monkeypatch: pytest.MonkeyPatch) 
     assert (report.running, report.waiting, report.queued) == (4, 2, 0)
     assert (report.ended, report.exit_code) == (False, 1)
     run = site.functions.account.executions()[0]
+    assert site.functions.report(run)["left"] == 1
+    assert look(site, backlog) == report  # a round has ended, not the run
     site.functions.extract(run)
     site.functions.report(run)
     end(site.functions, run)

@@ -419,7 +419,14 @@ def stopped() -> PageData:
     )
 
 
+def continuing() -> PageData:
+    """Return a run that tries its last tasks again."""
+    message = "tasks left: 3; the run continues"
+    return structs.replace(unfinished(), archive="daily.zip", message=message, continues=True)
+
+
 SAMPLES = {
+    "continuing": continuing,
     "changed": changed,
     "single": single,
     "stopped": stopped,

@@ -13,10 +13,12 @@ const VERDICTS = {
   SOURCE_CHANGED: ["bad", "✕ Source changed."],
   FAILED: ["bad", "✕ Failed."],
   STOPPED: ["warn", "■ Stopped."],
+  CONTINUES: ["warn", "… Still running."],
 };
 
-// A run that somebody stopped did not fail.
-function ending({ verdict, reason }) {
+// A run that continues, or that somebody stopped, did not fail.
+function ending({ verdict, reason, continues }) {
+  if (continues) { return "CONTINUES"; }
   return verdict === "FAILED" && reason === "stopped" ? "STOPPED" : verdict;
 }
 
@@ -35,6 +37,7 @@ function sentence(data) {
     SOURCE_CHANGED: "The archive was replaced while it was read, so the run stopped. Start again to extract the new one.",
     FAILED: `${left}. A redrive continues from here.`,
     STOPPED: `${left}. A redrive continues from here.`,
+    CONTINUES: `${left}. A later report replaces this one.`,
   }[ending(data)];
 }
 
