@@ -2,8 +2,8 @@
 
 Credentials, region and endpoint are boto3's own (AWS_PROFILE, AWS_ENDPOINT_URL, ...).
 Exit codes: 0 if every case is ok or not applicable, 1 if one failed or something is left, 2 for
-wrong arguments, 130 after Ctrl-C. Before the first case, s3unzip's own codes apply, such as 6 for a
-missing stack.
+wrong arguments, 130 after Ctrl-C, 143 after SIGTERM. Before the first case, s3unzip's own codes
+apply, such as 6 for a missing stack.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from acceptance.published import PUBLISHED, forecast, published_cases
 from acceptance.session import remove, run_set, say
 from acceptance.site import Site
 from acceptance.table import Row, as_json
+from s3unzip.cli.terminal.signals import Stopping
 from s3unzip.errors import S3UnzipError, UsageError
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the set; return the exit code."""
     chosen = _parser().parse_args(arguments)
     rows: list[Row] = []
+    stopping = Stopping()
     try:
-        return _run(chosen, rows)
+        return _run(chosen, rows, stopping)
     except S3UnzipError as error:
         sys.stderr.write(f"acceptance: {error}\n")
         return error.exit_code
@@ -47,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"acceptance: {type(error).__name__}: {error}\n")
         return 1
     except KeyboardInterrupt:
-        return 130
+        return stopping.exit_code
     finally:
         if chosen.json is not None and rows:
             chosen.json.write_text(as_json(chosen.env, chosen.scale, rows), encoding="utf-8")
 
 
-def _run(chosen: argparse.Namespace, rows: list[Row]) -> int:
+def _run(chosen: argparse.Namespace, rows: list[Row], stopping: Stopping) -> int:
     full = chosen.scale == "full"
     token = chosen.clean or TOKEN + secrets.token_hex(4)
     if not token.startswith(TOKEN) or len(token) < len(TOKEN) + 8:
@@ -67,7 +69,7 @@ def _run(chosen: argparse.Namespace, rows: list[Row]) -> int:
         return 0 if clean else 1
     if full and not _agreed(site, cases, yes=chosen.yes):
         return 2
-    return 0 if run_set(site, cases, rows) else 1
+    return 0 if run_set(site, cases, rows, stopping) else 1
 
 
 def _choose(cases: list[Case], names: Sequence[str]) -> list[Case]:

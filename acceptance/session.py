@@ -22,17 +22,19 @@ if TYPE_CHECKING:
     from acceptance.checks import Case
     from acceptance.site import Site
     from acceptance.table import Verdict
+    from s3unzip.cli.terminal.signals import Stopping
 
 
-def run_set(site: Site, cases: Sequence[Case], rows: list[Row]) -> bool:
+def run_set(site: Site, cases: Sequence[Case], rows: list[Row], stopping: Stopping) -> bool:
     """Run the cases, add their rows, remove everything; return whether all succeeded.
 
-    Ctrl-C ends the current case; KeyboardInterrupt propagates after everything is removed.
+    Ctrl-C and SIGTERM end the current case; KeyboardInterrupt propagates after everything is
+    removed, and `stopping` knows which one it was.
     """
     say(f"before: {shown(take_inventory(site))}")
     try:
         say(head_line())
-        with site.interruption.remembered():
+        with stopping.like_ctrl_c():
             for case in cases:
                 rows.append(run_case(site, case))
                 say(row_line(rows[-1]))

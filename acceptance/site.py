@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from acceptance.archives import upload
-from acceptance.interruption import Interruption
 from s3unzip.aws_lambda.environment import read_orders, read_scale
 from s3unzip.aws_lambda.secrets import SCHEME, read_secret
 from s3unzip.cli.main import main as s3unzip
@@ -85,7 +84,6 @@ class Site:
         self.environment = environment
         self.token = token
         self.seconds = seconds
-        self.interruption = Interruption()
         self.runs = DeployedRuns(environment, S3Access(connections=HEADS))
         self._variables = self.runs.planner_variables()
         self.orders = read_orders(self._variables)
@@ -267,11 +265,10 @@ class Site:
             empty = 0 if self.waiting(delayed=delayed) else empty + 1
 
     def looks(self, seconds: float) -> Iterator[None]:
-        """Yield now and after growing pauses, until `seconds` are over or Ctrl-C was pressed."""
+        """Yield now and after growing pauses, until `seconds` are over."""
         until = time.monotonic() + seconds
         pause = FIRST_PAUSE
         while True:
-            self.interruption.check()
             yield
             if time.monotonic() >= until:
                 return

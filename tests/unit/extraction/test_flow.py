@@ -147,7 +147,7 @@ def test_a_put_pool_bounds_bytes_in_flight() -> None:
     second.join(0.1)
     assert second.is_alive()
     release.set()
-    second.join(5)
+    second.join(HANG_SECONDS)
     assert not second.is_alive()
     pool.close()
 
@@ -157,7 +157,7 @@ def test_a_put_pool_wakes_the_one_who_waits_when_half_is_done() -> None:
     places = threading.Semaphore(0)
 
     def put(_number: int, _body: Buffer) -> None:
-        assert places.acquire(timeout=5)
+        assert places.acquire(timeout=HANG_SECONDS)
 
     pool = PutPool(put, 2, 10**6)
     for number in range(8):  # four bodies a thread are taken
@@ -168,7 +168,7 @@ def test_a_put_pool_wakes_the_one_who_waits_when_half_is_done() -> None:
     ninth.join(0.1)
     assert ninth.is_alive()
     places.release(1)
-    ninth.join(5)
+    ninth.join(HANG_SECONDS)
     assert not ninth.is_alive()
     places.release(5)
     pool.close()
@@ -180,7 +180,7 @@ def test_a_put_pool_takes_bytes_again_when_half_of_them_are_written() -> None:
     written = threading.Semaphore(0)
 
     def put(_number: int, _body: Buffer) -> None:
-        assert places.acquire(timeout=60)
+        assert places.acquire(timeout=HANG_SECONDS)
         written.release()
 
     pool = PutPool(put, 4, 1000)
@@ -192,11 +192,11 @@ def test_a_put_pool_takes_bytes_again_when_half_of_them_are_written() -> None:
     assert fifth.is_alive()  # 1,200 bytes are too many
     for left in (950, 700):
         places.release()
-        assert written.acquire(timeout=60)
+        assert written.acquire(timeout=HANG_SECONDS)
         fifth.join(0.2)
         assert fifth.is_alive(), left
     places.release()
-    fifth.join(60)
+    fifth.join(HANG_SECONDS)
     assert not fifth.is_alive()  # 450 are not
     places.release(2)
     pool.close()

@@ -1,17 +1,25 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: what is done is put on record first."""
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: what is done is put on record first.
+
+The exception for a signal can be lost. Python raises `KeyboardInterrupt` between two instructions
+of the main thread. If these are of the ``close`` of a file object that is just freed, it is dropped
+without a word (``iobase_finalize`` in CPython's Modules/_io/iobase.c); answers over HTTP are such
+objects. So it is raised again until somebody handles it.
+"""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
 STOPPING = (signal.SIGTERM, signal.SIGHUP)  # besides SIGINT, which Python itself handles
+AGAIN_SECONDS = 0.5  # until an exception that nobody handles is raised again
 
 
 class Stopping:
@@ -19,6 +27,8 @@ class Stopping:
 
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
+        self._before: dict[int, Any] = {}  # handlers by signal
+        self._timer = (0.0, 0.0)  # somebody else's
 
     @property
     def heard(self) -> bool:
@@ -32,22 +42,50 @@ class Stopping:
 
     @contextmanager
     def like_ctrl_c(self) -> Iterator[None]:
-        """Raise `KeyboardInterrupt` for them within; a signal that is ignored stays so (nohup)."""
+        """Raise `KeyboardInterrupt` for them within, and again for each one that is lost.
+
+        A signal that is ignored stays so (nohup).
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {
-            number: signal.signal(number, self._stop)
-            for number in STOPPING
-            if signal.getsignal(number) is signal.SIG_DFL
-        }
+        for number in (signal.SIGINT, *STOPPING):
+            if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
+                self._before[number] = signal.signal(number, self._stop)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            self._restore()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._number = number
+        is_first = signal.SIGALRM not in self._before
+        if is_first:
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._repeat)
+        timer = signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
+        if is_first:
+            self._timer = timer
         raise KeyboardInterrupt
+
+    def _repeat(self, number: int, frame: FrameType | None) -> None:
+        """Raise the exception again if nobody handles it."""
+        del number, frame
+        if not _is_handled():
+            raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    def _restore(self) -> None:
+        if signal.SIGALRM in self._before:
+            signal.setitimer(signal.ITIMER_REAL, *self._timer)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+
+def _is_handled() -> bool:
+    """Say whether the program is in an ``except`` or ``finally`` because of `KeyboardInterrupt`."""
+    error = sys.exception()
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

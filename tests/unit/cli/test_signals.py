@@ -1,0 +1,115 @@
+"""Signals that end a command, also where Python drops their exception."""
+
+from __future__ import annotations
+
+import io
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from s3unzip.cli.terminal.signals import Stopping
+from tests.patience import looks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+NUMBERS = [*(number for number, _ in ENDS), signal.SIGALRM]
+
+
+class Answer(io.RawIOBase):
+    """A file object during whose last moment a signal comes."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def close(self) -> None:
+        """Close it."""
+        if not self.closed:
+            super().close()
+            signal.raise_signal(self._number)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Each test leaves handlers and timer as they were."""
+    before = [signal.getsignal(number) for number in NUMBERS]
+    running = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # pytest's own time limit
+    yield
+    assert [signal.getsignal(number) for number in NUMBERS] == before
+    assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) is running
+
+
+@pytest.mark.parametrize(("number", "code"), ENDS)
+def test_a_lost_exception_is_raised_again(number: int, code: int) -> None:
+    """Python drops it while it frees the answer; a command that waits is interrupted."""
+    stopping, reached = Stopping(), list[str]()
+
+    def wait() -> None:
+        with stopping.like_ctrl_c():
+            Answer(number)
+            reached.append("the line after it")
+            assert not any(False for _ in looks())
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    assert reached == ["the line after it"]
+    assert stopping.exit_code == code
+
+
+def test_what_is_handled_is_not_raised_again() -> None:
+    """What a command puts on record after Ctrl-C is not interrupted, however long it takes."""
+    stopping, asked = Stopping(), list[bool]()
+
+    def wait_for_the_timer() -> None:
+        while signal.getitimer(signal.ITIMER_REAL)[1]:  # until the look that finds it handled
+            pass
+        asked.append(True)
+
+    def stop() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            wait_for_the_timer()
+
+    def end() -> None:
+        try:
+            stop()
+        except KeyboardInterrupt:
+            try:
+                int("no number")
+            except ValueError:  # because of the interrupt
+                wait_for_the_timer()
+
+    with stopping.like_ctrl_c():
+        end()
+    assert asked == [True, True]
+
+
+def test_the_second_one_interrupts_what_the_first_began() -> None:
+    """A user who presses Ctrl-C again does not want to wait."""
+    reached = list[str]()
+
+    def stop() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            reached.append("records")
+            signal.raise_signal(signal.SIGINT)
+            reached.append("more records")
+
+    with pytest.raises(KeyboardInterrupt), Stopping().like_ctrl_c():
+        stop()
+    assert reached == ["records"]
+
+
+def test_one_that_is_ignored_stays_so() -> None:
+    """As with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stopping().like_ctrl_c():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
