@@ -127,7 +127,8 @@ def test_a_folder_without_rights(tmp_path: Path) -> None:
         put(tmp_path, f"{tmp_path}/a")
 
 
-def test_no_room(tmp_path: Path) -> None:
+@pytest.mark.parametrize("if_absent", [False, True])
+def test_no_room(tmp_path: Path, *, if_absent: bool) -> None:
     """A write that the system cuts short leaves no half file, and says so in one line."""
     script = f"""
 import resource
@@ -137,7 +138,7 @@ from s3unzip.stores.ports import ObjectFacts
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     FolderDestination({str(tmp_path)!r}).put(
-        {f"{tmp_path}/a"!r}, bytes(2000), ObjectFacts("a/b", {{}}), if_absent=False)
+        {f"{tmp_path}/a"!r}, bytes(2000), ObjectFacts("a/b", {{}}), if_absent={if_absent})
 except StoreFullError as error:
     print(error)
 """

@@ -100,6 +100,30 @@ def test_a_refused_copy_is_streamed(tuning: Tuning, after: int) -> None:
     assert report.requests.part > 0
 
 
+class PlainBucket(MemoryBucket):
+    """Has no UploadPartCopy."""
+
+    copy_part = None  # type: ignore[assignment]  # so it is no `CopiesParts`
+
+
+class ForgetfulBucket(MemoryBucket):
+    """Copies when a run is planned, and has no UploadPartCopy for its workers."""
+
+    def copies_from(self, source: Location, pin: Pin) -> bool:
+        """Say that it does."""
+        self.__class__ = PlainBucket  # type: ignore[assignment]
+        return True
+
+
+@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
+def test_a_store_that_copies_no_longer_is_streamed_to(tuning: Tuning) -> None:
+    """As one that refuses each copy."""
+    world = world_with(ForgetfulBucket(), tuning)
+    report = world.run(ARCHIVE)
+    world.assert_clean(report, **{"s.bin": CONTENT})
+    assert (report.requests.copy, report.requests.part > 0) == (0, True)
+
+
 def test_other_stores_are_streamed_between() -> None:
     """Where the destination cannot copy from the source, nothing is tried."""
     world = world_with(MemoryBucket(copies=False))

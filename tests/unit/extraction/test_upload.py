@@ -6,21 +6,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.errors import NotFoundError, ServiceFaultError
+from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
 from s3unzip.extraction.attempt import TaskAttempt
 from s3unzip.extraction.stream import stream_member
 from s3unzip.extraction.upload import MemberUpload, complete_once
 from s3unzip.model import OnConflict, Options, PlanSummary, Status
 from s3unzip.objects.part_writer import UploadGoneError
+from s3unzip.objects.upload_registry import try_upload
 from s3unzip.planning.plan_writer import make_plan
 from s3unzip.runs.records import RunRecords
 from tests import zips
+from tests.contract.places import FACTS
 from tests.functional.large.encoders import log_lines
 from tests.functional.large.world import KEY, WHOLE, World
-from tests.memory import MemoryBucket, MemoryStores
+from tests.memory import MemoryBucket, MemoryStores, MemoryWork
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from s3unzip.model import Part
     from s3unzip.stores.ports import Upload
@@ -109,6 +111,29 @@ def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
     with pytest.raises(UploadGoneError):
         target.complete(upload, ())
     assert attempt.outcomes == []
+
+
+class FullWork(MemoryWork):
+    """A run's own objects, of which only so many more can be written."""
+
+    places = 1
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object while there is a place."""
+        if not self.places:
+            raise StorageError(f"{name}: no place")
+        self.places -= 1
+        return super().write(name, pieces)
+
+
+def test_a_trial_whose_record_cannot_be_written() -> None:
+    """The trial fails too, and leaves no upload."""
+    world = World(WHOLE)
+    attempt = begin(world)
+    attempt.records = RunRecords(FullWork())
+    with pytest.raises(StorageError, match="no place"):
+        try_upload(attempt, "probe", KEY, FACTS)
+    assert world.out.pending == {}
 
 
 class LosingBucket(MemoryBucket):

@@ -40,6 +40,22 @@ def test_a_pace_begins_with_a_few_and_grows_to_its_maximum() -> None:
     assert succeed(pace, 100) == 10
 
 
+def test_successes_that_are_noted_together() -> None:
+    """They count as if each had been noted alone, and none goes above the maximum."""
+    pace = AimdLimiter(10)
+    pace.add_successes(5)
+    assert pace.limit == 9
+    pace.add_successes(100)
+    assert pace.limit == 10
+    pace = AimdLimiter(100)
+    throttle(pace)
+    assert pace.limit == 2
+    pace.add_successes(3)
+    assert pace.limit == 3
+    pace.add_successes(2)  # with the one that was left
+    assert pace.limit == 4
+
+
 def test_after_a_cut_a_pace_grows_by_one_a_round() -> None:
     """As many successes as there are places add one; a failure that is no refusal adds none."""
     pace = AimdLimiter(100)
