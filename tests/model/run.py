@@ -177,7 +177,8 @@ class Model:
         if self._is_unplanned(run) or (run in self.early and verdict == RUN_FAILED):
             return
         state = self._run(run)
-        told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
+        # An event has no "continues", and the report that it tells of must have none.
+        told = {n: detail.get(n, 0) for n in ("verdict", EXTRACTED, UNCHANGED, FAILED, "continues")}
         same = any(all(one.get(n, 0) == told[n] for n in told) for one in state.reports)
         self.must(same, "events.md: the event says what the report says", detail)
         early = verdict == RUN_FAILED and run not in self.failed

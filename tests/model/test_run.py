@@ -101,6 +101,11 @@ def _said_otherwise(model: Model) -> None:
     _announce(model, "FAILED", extracted=1)
 
 
+def _announced_between_rounds(model: Model) -> None:
+    model.report_written(RUN, _report("FAILED", missing=1, continues=True))
+    _announce(model, "FAILED")
+
+
 def _silent(model: Model) -> None:
     _extracted(model)
     model.all_quiet({GOOD.key: GOOD.body}, {}, calm=True)
@@ -177,6 +182,7 @@ def _older_ended_last(model: Model) -> None:
         (_changed_by_nobody, "the archive is overwritten"),
         (_refused_for_nothing, "ambiguous or broken index"),
         (_said_otherwise, "the event says what the report says"),
+        (_announced_between_rounds, "the event says what the report says"),
         (_silent, "one event a run"),
         (_said_twice, "one event a run"),
         (_upload_left, "settling a run aborts every upload on record"),

@@ -163,6 +163,12 @@ MUTANTS = (
         "    if failure or settled:\n",
     ),
     Mutant(
+        "failed-runs-continue",
+        "handlers/report.py",
+        "in_rounds=not failure)",
+        "in_rounds=True)",
+    ),
+    Mutant(
         "left-tasks-not-told",
         "handlers/report.py",
         "    again = asdict(next_round(settled.left, earlier))\n",

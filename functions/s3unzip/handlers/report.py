@@ -163,16 +163,22 @@ def _end_unplanned(failure: dict[str, Any], step: Context) -> dict[str, Any]:
     report = write_refusal(report, step, calls)
     record_archive(report)
     note_failure(RunRecords.open(worker.stores, report.run), failure)
+    _check_not_redriven(failure, step)
     announce(open_client("events"), worker, report)
     return _nothing_left(report.verdict.value)
 
 
 def _end(run: Run, settled: Settled, ending: dict[str, Any], step: Context) -> None:
-    """Announce a run that ended; `ending` is the step's event, or the failure's detail."""
+    """Announce a run that ended; `ending` is the step's event, or the failure's detail.
+
+    Raises:
+        RedrivenError: a failed execution was redriven since: it announces its own end.
+    """
     worker = open_worker()
     count = queue_nested(open_client("sqs"), worker, nested_requests(run, settled.report, step))
     if count:
         logger.info("nested archives", queued=count)
     if "status" in ending:
         note_failure(RunRecords.open(worker.stores, run.id), ending)
+        _check_not_redriven(ending, step)
     announce(open_client("events"), worker, settled.report)

@@ -130,14 +130,15 @@ class Redriven:
 
 @dataclass(slots=True)
 class RedrivenMeanwhile:
-    """Step Functions, of which an execution is redriven after the first question."""
+    """Step Functions, of which an execution is redriven after so many questions."""
 
+    after: int = 1
     asked: int = 0
 
     def describe_execution(self, *, executionArn: str) -> dict[str, Any]:  # noqa: N803
         """Return what the API reference of DescribeExecution says."""
         self.asked += 1
-        return {"executionArn": executionArn, "redriveCount": int(self.asked > 1)}
+        return {"executionArn": executionArn, "redriveCount": int(self.asked > self.after)}
 
 
 def redrivable(functions: Functions, account: Account, status: str) -> dict[str, Any]:
@@ -192,6 +193,32 @@ def test_a_redrive_while_the_failure_is_reported(
     found = records(started, run)
     assert found.find_report() is None
     assert found.find_failure() is None
+
+
+@pytest.mark.parametrize(("planned", "last"), [(False, 3), (True, 4)])
+def test_a_redrive_before_the_event_of_a_failure(
+    started: Functions,
+    account: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    planned: bool,
+    last: int,
+) -> None:
+    """The event is not sent once the report is written: the redriven execution sends its own."""
+    (run,) = account.executions()
+    if planned:
+        started.plan_run(run)
+    heard = account.listen()
+    detail = redrivable(started, account, "ABORTED")
+    for after, sent in ((last, 1), (last - 1, 0)):
+        states = RedrivenMeanwhile(after)
+        monkeypatch.setattr(
+            "s3unzip.aws_lambda.admission.opening.open_client", lambda _, found=states: found
+        )
+        report.handler({"detail": detail}, started.invocation)
+        assert states.asked == last
+        assert records(started, run).find_failure() is not None
+        assert len(account.receive(heard)) == sent
 
 
 @pytest.mark.parametrize("newer", [None, bytes(70_000)], ids=["failed", "refused"])
