@@ -76,13 +76,15 @@ class Machine:
 
     def _open_runs(self) -> list[str]:
         """Return the runs with a plan that have not ended."""
-        model = self._world.model
-        return [
-            name
-            for name, state in model.runs.items()
-            if "summary.json" in self._world.records.get(name, {})
-            and (not state.announced or state.announced[-1] == "FAILED")
-        ]
+        found = []
+        for name, state in self._world.model.runs.items():
+            records = self._world.records.get(name, {})
+            # A run that had ended may be started again, and then be stopped or killed.
+            last = state.reports[-1]["verdict"] if "report.json" in records else "FAILED"
+            ended = state.announced[-1:] not in ([], ["FAILED"]) and last != "FAILED"
+            if "summary.json" in records and not ended:
+                found.append(name)
+        return found
 
     def _has_ended(self) -> bool:
         """Say whether the archive that is there now, and those inside, have runs that ended."""
