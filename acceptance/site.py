@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from s3unzip.verification.results import Verification
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two looks
+SIGNALLED = 128  # above it, an exit code names the signal that stopped a command
 QUIET_READINGS = 3  # in a row; the queue's counts are approximate
 IDLE_SECONDS = 60.0  # limit of waiting for a queue that others use too
 HEADS = 64  # at once, of a verify
@@ -227,14 +228,22 @@ class Site:
         body: bytes = answer["Body"].read()
         return body
 
-    def call(self, *words: str) -> tuple[int, str]:
-        """Run the command line ``s3unzip`` with `words`; return its exit code and output."""
+    @staticmethod
+    def call(*words: str) -> tuple[int, str]:
+        """Run the command line ``s3unzip`` with `words`; return its exit code and output.
+
+        Raises:
+            KeyboardInterrupt: a signal stopped it, and so the set.
+            Mismatch: it ended with another exit code than 0 or 1.
+        """
         out, error = io.StringIO(), io.StringIO()
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
                 s3unzip(words)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 1
+        if code > SIGNALLED:
+            raise KeyboardInterrupt
         if code not in {0, 1}:
             raise Mismatch(f"s3unzip {words[0]}: exit code {code}: {error.getvalue().strip()}")
         return code, out.getvalue()
