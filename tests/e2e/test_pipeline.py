@@ -17,6 +17,7 @@ from s3unzip.model import Report, Run, Verdict, decode
 from s3unzip.settings import MIB, Variable
 from tests.e2e.executions import labels_of_maps
 from tests.e2e.functions import with_handler, with_variables, without_workers
+from tests.e2e.ledger import await_that
 from tests.functional.large.huge import check, write_archive
 from tests.patience import HANG_SECONDS, looks
 from tests.processes import run_command
@@ -312,15 +313,24 @@ def test_run_that_fails(
     assert pipeline.read(f"runs/{run.id}/redo.jsonl") is not None
 
 
+def measured(pipeline: DeployedPipeline, key: str) -> list[dict[str, Any]]:
+    """Return the metrics of an archive, as the functions logged them."""
+    return [line for line in pipeline.metrics() if key in line.get("archive", "")]
+
+
+def names_of(lines: list[dict[str, Any]]) -> set[str]:
+    """Return the names of metrics."""
+    return {name for line in lines for name in line if name[0].isupper()}
+
+
 def test_metrics(pipeline: DeployedPipeline) -> None:
     """Each archive and each task is measured, by service and environment alone."""
     pipeline.put("measured.zip", build(*members_of(12)))
     pipeline.wait("measured.zip")
-    lines = [line for line in pipeline.metrics() if "measured.zip" in line.get("archive", "")]
-    names = {name for line in lines for name in line if name[0].isupper()}
-    # Nothing was split.
-    assert names == METRICS.keys() - UNUSED - {"ScanDuration", "LinkDuration"}
-    for line in lines:
+    wanted = METRICS.keys() - UNUSED - {"ScanDuration", "LinkDuration"}  # nothing was split
+    # The plan function may still be at work when the execution that it started has ended.
+    await_that(pipeline, lambda: names_of(measured(pipeline, "measured.zip")) == wanted)
+    for line in measured(pipeline, "measured.zip"):
         (directive,) = line["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == "s3unzip"
         for metric in directive["Metrics"]:
@@ -416,8 +426,8 @@ def test_huge_members_go_through_the_state_machine(
     assert summary.kinds == {"segment": 1, "copy": 1, "batch": 100}
     assert summary.scans > 5
     check(pipeline.client("s3"), pipeline.outputs["DestinationBucket"], report, large, 100)
-    lines = [line for line in pipeline.metrics() if key in line.get("archive", "")]
-    assert {name for line in lines for name in line if name in METRICS} == METRICS.keys() - UNUSED
+    wanted = METRICS.keys() - UNUSED
+    await_that(pipeline, lambda: names_of(measured(pipeline, key)) == wanted)
 
 
 @contextmanager
