@@ -11,6 +11,7 @@ from s3unzip import run_files
 from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work
+from s3unzip.model import Verdict
 from s3unzip.runs.stop import STOPPED
 from s3unzip.stores.home import known_runs, runs_of_archive
 
@@ -192,7 +193,9 @@ def list_entries(runs: Runs, limit: int) -> Iterator[ListedRun]:
 
 def _list_entry(run: str, entry: RunEntry, records: RunRecords) -> ListedRun | None:
     report = records.find_report()
-    if report is None or entry.state == "RUNNING":
+    # A run that is refused has ended; the note of its end is written a little later.
+    refused = report is not None and report.verdict is Verdict.REJECTED
+    if report is None or (entry.state == "RUNNING" and not refused):
         try:
             source, destination = _ends(records.read_run())
         except NotFoundError:  # it is being planned, or was never planned

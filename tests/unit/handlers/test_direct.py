@@ -15,6 +15,7 @@ from s3unzip.aws_lambda.events import NESTED
 from s3unzip.aws_lambda.intake.archive import take_archive
 from s3unzip.aws_lambda.intake.claims import take_claim
 from s3unzip.aws_lambda.intake.messages import KEPT_ID, Message
+from s3unzip.cli.runs import list_entries
 from s3unzip.direct.bundle import Claim, Event, pack, unpack
 from s3unzip.errors import ClaimedError
 from s3unzip.model import Options, Report, Verdict, decode, encode
@@ -417,6 +418,20 @@ def test_handing_over_can_be_repeated(deploy: Callable[..., Functions], account:
     (answer,) = functions.extract(run)
     assert answer["unfinished"] == 0
     assert puts(account) == 20
+
+
+def test_a_refused_run_is_listed_by_its_report(
+    deploy: Callable[..., Functions], account: Account
+) -> None:
+    """Its function, which has a claim, writes the note of its end after the report."""
+    functions = deploy()
+    account.put("bad.zip", b"no archive")
+    functions.plan(object_created("bad.zip"))
+    (note,) = account.objects("work", "runs/-refused/")
+    account.client("s3").delete_object(Bucket="work", Key=note)
+    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    assert [one.state for one in runs.recent(10)] == ["RUNNING"]
+    assert [one.state for one in list_entries(runs, 10)] == ["REJECTED"]
 
 
 def test_a_direct_run_is_listed_shown_and_retried(
