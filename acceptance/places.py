@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from s3unzip.aws_lambda.admission.ledger import FOLDER as SHARES
 from s3unzip.aws_lambda.intake.claims import list_direct_runs
 from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.operate.runs import RUNNING
@@ -26,7 +27,7 @@ STOPPED_SECONDS = (
 REPORT_SECONDS = 60.0  # from a stopped execution to its report
 CLEAN_SECONDS = 300.0
 DIRECT_SECONDS = 60.0  # the plan function's time limit in the environments that are shipped
-LATEST = 1_000  # claims and refusals that are looked through
+LATEST = 1_000  # claims, refusals and shares that are looked through
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ def list_places(site: Site) -> list[Place]:
         Place("runs", work.bucket, f"{runs}{site.token}-"),
         Place("claims", work.bucket, f"{runs}{CLAIMS}/", has=site.token),
         Place("refusals", work.bucket, f"{runs}{REFUSALS}/", has=site.token),
+        # A planner that outlives its stopped execution may take workers once more.
+        Place("shares", work.bucket, f"{runs}{SHARES}/", has=site.token),
     ]
 
 
@@ -80,7 +83,7 @@ def list_versions(s3: Any, place: Place) -> list[Version]:
     """Return all versions and delete markers of a place.
 
     All runs of the environment have their claims in one folder, latest first, and likewise their
-    refusals; only the latest thousand are listed.
+    refusals; only the latest thousand are listed. Of shares the first thousand are.
     """
     pages = s3.get_paginator("list_object_versions").paginate(
         Bucket=place.bucket,
