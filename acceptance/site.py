@@ -20,6 +20,7 @@ from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, PlanSummary, Request, run_id
+from s3unzip.operate.ends import find_end
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.planning.keys import parse_template
 from s3unzip.runs.written import read_written
@@ -167,10 +168,8 @@ class Site:
             Mismatch: it did not end in time.
         """
         for _ in self.looks(self.seconds):
-            # The state first: a report that is read after the end is the last one.
-            state = self.runs.state(put.run)
-            report = self.runs.records(put.run).find_report()
-            if report is not None and report.finished > after and state != RUNNING:
+            report = find_end(self.runs, put.run)
+            if report is not None and report.finished > after:
                 return report
         state = self.runs.state(put.run)
         if state is not None:

@@ -111,7 +111,7 @@ class ForgetfulBucket(MemoryBucket):
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Say that it does."""
-        self.__class__ = PlainBucket  # type: ignore[assignment]
+        self.__class__ = PlainBucket  # type: ignore[assignment]  # it becomes another kind
         return True
 
 

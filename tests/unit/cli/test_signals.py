@@ -12,7 +12,7 @@ from s3unzip.cli.terminal.signals import Stopping
 from tests.patience import looks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 NUMBERS = [*(number for number, _ in ENDS), signal.SIGALRM]
@@ -59,33 +59,52 @@ def test_a_lost_exception_is_raised_again(number: int, code: int) -> None:
     assert stopping.exit_code == code
 
 
-def test_what_is_handled_is_not_raised_again() -> None:
-    """What a command puts on record after Ctrl-C is not interrupted, however long it takes."""
-    stopping, asked = Stopping(), list[bool]()
+def wait_for_the_timer() -> bool:
+    """Return whether the timer has found that the exception is handled."""
+    return any(not signal.getitimer(signal.ITIMER_REAL)[1] for _ in looks())
 
-    def wait_for_the_timer() -> None:
-        while signal.getitimer(signal.ITIMER_REAL)[1]:  # until the look that finds it handled
-            pass
-        asked.append(True)
+
+def record_in_except() -> bool:
+    """Handle the interrupt."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        return wait_for_the_timer()
+    return False
+
+
+def record_after_another_error() -> bool:
+    """Handle an error that came while the interrupt was handled."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        try:
+            int("no number")
+        except ValueError:
+            return wait_for_the_timer()
+    return False
+
+
+@pytest.mark.parametrize("record", [record_in_except, record_after_another_error])
+def test_what_is_handled_is_not_raised_again(record: Callable[[], bool]) -> None:
+    """What a command puts on record after Ctrl-C is not interrupted, however long it takes."""
+    with Stopping().like_ctrl_c():
+        assert record()
+
+
+def test_what_is_done_in_any_case_is_not_interrupted() -> None:
+    """The exception is on its way to its handler meanwhile."""
+    waited = list[bool]()
 
     def stop() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
-            wait_for_the_timer()
+            waited.append(wait_for_the_timer())
 
-    def end() -> None:
-        try:
-            stop()
-        except KeyboardInterrupt:
-            try:
-                int("no number")
-            except ValueError:  # because of the interrupt
-                wait_for_the_timer()
-
-    with stopping.like_ctrl_c():
-        end()
-    assert asked == [True, True]
+    with pytest.raises(KeyboardInterrupt), Stopping().like_ctrl_c():
+        stop()
+    assert waited == [True]
 
 
 def test_the_second_one_interrupts_what_the_first_began() -> None:

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from tests.account import Account
 
 
+def start_run(functions: Functions) -> str:
+    """Put an archive and let the plan function start its run; return that."""
+    functions.account.put("a.zip", archive())
+    functions.plan(object_created("a.zip"))
+    (run,) = functions.account.executions()
+    return run
+
+
 def test_an_archive_from_event_to_verdict(
     deploy: Callable[..., Functions], account: Account
 ) -> None:
@@ -52,9 +60,7 @@ def test_a_worker_without_time_leaves_its_task_to_a_round(
 ) -> None:
     """The child ends without a failure, and the report says how many tasks are left."""
     functions = deploy()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
-    (run,) = account.executions()
+    run = start_run(functions)
     begun = datetime.fromtimestamp(time.time() - EXPRESS_SECONDS, UTC).isoformat()
     answers = functions.extract(run, entered=begun)
     assert [answer["unfinished"] for answer in answers] == [20]
@@ -145,9 +151,7 @@ def test_an_execution_that_failed_is_settled(
     """EventBridge sends its name; the report says what is missing, and a redrive may begin."""
     functions = deploy()
     heard = account.listen()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
-    (run,) = account.executions()
+    run = start_run(functions)
     functions.run_store(run).write(
         "stop.json", [b'{"verdict":"FAILED","reason":"x","message":"y"}']
     )
@@ -166,9 +170,7 @@ def test_a_run_with_tasks_left_is_not_announced(
     """The state machine repeats them; then the verdict is announced."""
     functions = deploy()
     heard = account.listen()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
-    (run,) = account.executions()
+    run = start_run(functions)
     records = RunRecords(functions.run_store(run))
     first = functions.report(run)
     assert first["left"] > 0
@@ -194,9 +196,7 @@ def test_a_run_that_fails_between_two_rounds(
 ) -> None:
     """No later round does what is left, so the report after the failure is the last one."""
     functions = deploy()
-    account.put("a.zip", archive())
-    functions.plan(object_created("a.zip"))
-    (run,) = account.executions()
+    run = start_run(functions)
     assert functions.report(run)["left"] == functions.report_failure(run)["left"] == 1
     last = RunRecords(functions.run_store(run)).find_report()
     assert last is not None

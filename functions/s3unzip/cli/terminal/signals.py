@@ -60,12 +60,11 @@ class Stopping:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._number = number
-        is_first = signal.SIGALRM not in self._before
-        if is_first:
-            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._repeat)
-        timer = signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
-        if is_first:
+        timer = signal.setitimer(signal.ITIMER_REAL, 0.0)
+        if signal.SIGALRM not in self._before:
             self._timer = timer
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._repeat)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
         raise KeyboardInterrupt
 
     def _repeat(self, number: int, frame: FrameType | None) -> None:

@@ -21,6 +21,7 @@ from s3unzip.operate.doctor.canary_archive import build_canary, canary_members
 from s3unzip.operate.doctor.removal import remove_versions
 from s3unzip.operate.doctor.results import Answer, CheckResult, CheckStatus
 from s3unzip.operate.doctor.secret import read_password
+from s3unzip.operate.ends import find_end
 from s3unzip.operate.runs import RUNNING
 from s3unzip.planning.keys import parse_template
 from s3unzip.run_files import CLAIMS, run_of_entry
@@ -199,10 +200,8 @@ class Canary:
         """Return the report after the run's execution has ended; None after the time limit."""
         runs, run = self._deployment.runs, self._run
         while run is not None and time.monotonic() < until:
-            # The state first: a report that is read after the end is the last one.
-            state = runs.state(run)
-            report = runs.records(run).find_report()
-            if report is not None and state != RUNNING:
+            report = find_end(runs, run)
+            if report is not None:
                 return report
             time.sleep(POLL_SECONDS)
         return None
