@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embedded.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -49,13 +51,8 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
             "github.com/versity/versitygw/cmd/versitygw@v1.8.0, or set S3UNZIP_BENCH_ENDPOINT"
         )
     parent = MEMORY if in_memory and _takes_attributes(MEMORY) else None
-    with (
-        tempfile.TemporaryDirectory(prefix="s3unzip-bench-", dir=parent) as folder,
-        socket.socket() as probe,
-    ):
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+    with tempfile.TemporaryDirectory(prefix="s3unzip-bench-", dir=parent) as folder:
+        port = free_port()
         data = Path(folder, "data")
         data.mkdir()
         # Without --keep-alive it closes the connection after every response, and clients measure

@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -19,13 +18,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embedded.ports import HOST, free_port
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
 HOME = Path(__file__).resolve().parent
 PYTHON = HOME / ".venv" / "bin" / "python"
-HOST = "127.0.0.1"
 REGION = "us-east-1"
 START_SECONDS = 300.0
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT")
@@ -146,7 +146,7 @@ class EmbeddedAws:
 
     def _launch(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="s3unzip-aws-")
-        self._port = self._wanted_port or _free_port()
+        self._port = self._wanted_port or free_port()
         variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         variables |= {
             "BIND_HOST": HOST,  # MiniStack's own default is every interface
@@ -196,13 +196,6 @@ class EmbeddedAws:
 
     def _last_words(self) -> str:
         return self.log.read_text(errors="replace")[-2_000:]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from embedded.ports import free_port
 from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
@@ -55,12 +56,12 @@ def run_versitygw() -> Iterator[str]:
             process.wait()
 
 
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextlib.contextmanager
+def nobody() -> Iterator[str]:
+    """Yield a URL at which nobody listens: its port is taken all the time, so no server gets it."""
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        yield f"http://{HOST}:{taken.getsockname()[1]}"
 
 
 def await_http(port: int, seconds: float = HANG_SECONDS) -> None:

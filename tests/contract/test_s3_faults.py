@@ -32,7 +32,7 @@ from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zipformat.ranges import ByteRange
 from tests.contract.places import FACTS
 from tests.memory import ManualClock
-from tests.servers import VERSITY, Asked, HttpServer, Reply, free_port, s3_error
+from tests.servers import VERSITY, Asked, HttpServer, Reply, nobody, s3_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -203,8 +203,8 @@ def test_a_body_that_stalls(where: Location) -> None:
 @pytest.mark.parametrize("call", ["read", "put", "part", "list"])
 def test_nobody_there(call: str) -> None:
     """A refused connection can be retried."""
-    with pytest.raises(ServiceFaultError):
-        CALLS[call](stores_of(f"http://127.0.0.1:{free_port()}"))
+    with nobody() as url, pytest.raises(ServiceFaultError):
+        CALLS[call](stores_of(url))
 
 
 def test_what_a_put_carries() -> None:

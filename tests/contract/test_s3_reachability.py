@@ -18,7 +18,7 @@ from s3unzip.stores.ports import ObjectFacts
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.reachability import why_unreachable
 from s3unzip.stores.s3.stores import S3Stores
-from tests.servers import HOST, HttpServer, Reply, free_port
+from tests.servers import HOST, HttpServer, Reply, nobody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,10 +44,10 @@ def ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
 @pytest.mark.parametrize("by", ["obstore", "boto3"])
 def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
     """Host, cause and advice in one error that is not tried again."""
-    port = free_port()
-    refused = ask(f"http://{HOST}:{port}", by=by)
+    with nobody() as url:
+        refused = ask(url, by=by)
     assert type(refused) is StorageError
-    assert f"cannot reach http://{HOST}:{port}: connection refused; check --endp" in str(refused)
+    assert f"cannot reach {url}: connection refused; check --endp" in str(refused)
     unknown = ask("http://s3.eu-wset-1.invalid", by=by)
     assert type(unknown) is StorageError
     assert "s3.eu-wset-1.invalid: there is no host of this name; check --endp" in str(unknown)
@@ -56,7 +56,8 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
 @pytest.mark.parametrize("by", ["obstore", "boto3"])
 def test_later_it_is_a_fault_that_may_pass(by: str) -> None:
     """A worker of an active run retries; the message has the cause."""
-    found = ask(f"http://{HOST}:{free_port()}", by=by, beginning=False)
+    with nobody() as url:
+        found = ask(url, by=by, beginning=False)
     assert isinstance(found, ServiceFaultError)
     if by == "obstore":
         assert "Connection refused" in str(found)

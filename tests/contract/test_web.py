@@ -22,7 +22,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.web.access import WebAccess
 from s3unzip.stores.web.source import WebSource
 from s3unzip.zipformat.ranges import ByteRange
-from tests.servers import Asked, HttpServer, Reply, WebFiles, free_port
+from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,7 +175,8 @@ def test_nobody_there_and_silence() -> None:
     with serving(silent) as (where, _, source), pytest.raises(ServiceFaultError) as caught:
         source.tail(where, 10)
     assert "SECRET" not in str(caught.value)
-    gone = Location("http", f"127.0.0.1:{free_port()}", f"a.zip?{QUERY}")
-    with pytest.raises(ServiceFaultError) as caught:
-        WebSource(WebAccess(connect_seconds=1.0)).tail(gone, 10)
+    with nobody() as url:
+        gone = Location("http", url.removeprefix("http://"), f"a.zip?{QUERY}")
+        with pytest.raises(ServiceFaultError) as caught:
+            WebSource(WebAccess(connect_seconds=1.0)).tail(gone, 10)
     assert "SECRET" not in str(caught.value)

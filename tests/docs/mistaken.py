@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.docs.archives import PLAIN, make_archive
-from tests.servers import HttpServer, Reply, WebFiles, free_port, s3_error
+from tests.servers import HttpServer, Reply, WebFiles, nobody, s3_error
 from tests.split_zips import build_split
 from tests.zips import Entry, build
 
@@ -36,12 +36,16 @@ def mistaken_world(folder: Path) -> Iterator[dict[str, str]]:
     """Make the files in `folder` and start the servers; yield what the placeholders stand for."""
     _write_files(folder)
     files = WebFiles({"a.zip": make_archive("archive.zip")})
-    with HttpServer(lambda asked: _answer_web(asked, files)) as web, HttpServer(_answer_s3) as s3:
+    with (
+        HttpServer(lambda asked: _answer_web(asked, files)) as web,
+        HttpServer(_answer_s3) as s3,
+        nobody() as url,
+    ):
         yield {
             "{folder}": str(folder),
             "{web}": web.url,
             "{s3}": s3.url,
-            "{nobody}": f"http://127.0.0.1:{free_port()}",
+            "{nobody}": url,
         }
 
 

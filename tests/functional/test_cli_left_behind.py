@@ -13,7 +13,7 @@ import pytest
 from s3unzip.local.locking import LOCK, is_at_work, lock_run
 from tests.patience import HANG_SECONDS
 from tests.processes import Program
-from tests.servers import Asked, HttpServer, Reply, free_port
+from tests.servers import Asked, HttpServer, Reply, nobody
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def program(tmp_path: Path) -> Program:
 def refuse(program: Program) -> str:
     """Begin a run whose destination cannot be reached; return the id of the folder it leaves."""
     before = set(runs_of(program))
-    nobody = f"http://127.0.0.1:{free_port()}"
-    ended = program.run(
-        "run", "a.zip", f"s3://bucket/{len(before)}", "-w", "1", "--endpoint-url", nobody
-    )
+    with nobody() as url:
+        ended = program.run(
+            "run", "a.zip", f"s3://bucket/{len(before)}", "-w", "1", "--endpoint-url", url
+        )
     assert ended.code == 6, ended.err
     (left,) = set(runs_of(program)) - before
     return left
