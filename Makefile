@@ -49,7 +49,7 @@ check: .venv/ready  ## format, lint, types, layers, docs, and the figures of the
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) python -m docs.generate --check
-	$(RUN) python -m tools.structure
+	$(RUN) python -m tools.house
 
 format: .venv/ready
 	$(RUN) ruff format
@@ -85,7 +85,7 @@ fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary|placin
 corpus: .venv/ready  ## table of the corpus: expected and got
 	$(RUN) python -m tests.corpus.runner
 
-mutants: .venv/ready  ## ONLY=zipformat/local.py AGAIN=1 SECONDS=3600: which faults no test sees
+mutants: .venv/ready  ## ONLY=zip/local.py AGAIN=1 SECONDS=3600: which faults no test sees
 	$(RUN) python -m tools.mutants --seconds $(or $(SECONDS),3600) $(if $(AGAIN),--again) \
 		$(foreach module,$(ONLY),--only $(module))
 

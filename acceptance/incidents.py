@@ -13,7 +13,7 @@ from acceptance.checks import Case, Done, complete, expect, expect_equal, verdic
 from acceptance.listener import Listener
 from acceptance.places import list_versions, member_place
 from acceptance.site import Mismatch, NotApplicableError
-from s3unzip.aws_lambda.ending.recheck import Recheck
+from s3unzip.aws.ending.recheck import Recheck
 from s3unzip.cli.commands.reconcile import DAY
 from s3unzip.model import OnConflict, Verdict, run_id
 from s3unzip.planning.keys import parse_template

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from acceptance.site import Mismatch
-from s3unzip.aws_lambda.events import SOURCE
+from s3unzip.aws.events import SOURCE
 
 if TYPE_CHECKING:
     from typing import Self

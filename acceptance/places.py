@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from s3unzip.aws_lambda.admission.ledger import FOLDER as SHARES
-from s3unzip.aws_lambda.intake.claims import list_direct_runs
+from s3unzip.aws.admission.ledger import FOLDER as SHARES
+from s3unzip.aws.intake.claims import list_direct_runs
 from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.operate.runs import RUNNING
 from s3unzip.run_files import CLAIMS, REFUSALS

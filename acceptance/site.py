@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from acceptance.archives import upload
-from s3unzip.aws_lambda.environment import read_orders, read_scale
-from s3unzip.aws_lambda.secrets import SCHEME, read_secret
+from s3unzip.aws.environment import read_orders, read_scale
+from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
@@ -28,7 +28,7 @@ from s3unzip.settings import Variable
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.verification.verifying import Effort, verify_objects
-from s3unzip.zipformat import Policy
+from s3unzip.zip import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

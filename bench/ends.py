@@ -18,9 +18,9 @@ from s3unzip.extraction.task import run_task
 from s3unzip.forecast import Latency, make_forecast, make_workload
 from s3unzip.model import Location, PlanSummary, Request, Task, Verdict, decode
 from s3unzip.planning.plan_writer import make_plan
-from s3unzip.reporting.settle import settle
 from s3unzip.run_files import PLAN
 from s3unzip.settings import Tuning
+from s3unzip.settling.settle import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,16 +16,16 @@ from docs.sources import ROOT, check_described, finding_codes, host_variables, r
 from infra import environment
 from infra.sections import Section
 from s3unzip import errors, metric_names, model, settings
-from s3unzip.aws_lambda import events
+from s3unzip.aws import events
 from s3unzip.cli.main import INTERNAL_ERROR, app
 from s3unzip.cli.terminal.signals import STOPPING
 from s3unzip.cli.terminal.streams import OUTPUT_LOST
 from s3unzip.explanations import explain, other_codes
 from s3unzip.forecast import FIXTURES
-from s3unzip.reporting.settle import TASKS_FAILED
 from s3unzip.runs.stop import REASONS, STOPPED
-from s3unzip.zipformat import Limits
-from s3unzip.zipformat.checks import CHECKS, Action, Phase
+from s3unzip.settling.settle import TASKS_FAILED
+from s3unzip.zip import Limits
+from s3unzip.zip.checks import CHECKS, Action, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

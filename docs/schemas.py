@@ -9,8 +9,8 @@ import msgspec
 
 from docs.declarations import read_declarations
 from docs.meanings import EVENT_FIELDS
-from s3unzip.aws_lambda.environment import read_worker
-from s3unzip.aws_lambda.events import TITLES, event_detail
+from s3unzip.aws.environment import read_worker
+from s3unzip.aws.events import TITLES, event_detail
 from s3unzip.model import Location, Options, Pin, Report, Verdict
 from s3unzip.settings import Variable
 

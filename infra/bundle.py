@@ -48,7 +48,7 @@ UNUSED = (
 )
 # botocore has a folder of definitions for each of some 440 services, and a client needs that of its
 # own. Functions call those of `s3unzip.stores.s3.session` and of `open_client` in
-# `s3unzip.aws_lambda.environment`. The sampler of aws_xray_sdk makes a client of X-Ray.
+# `s3unzip.aws.environment`. The sampler of aws_xray_sdk makes a client of X-Ray.
 SERVICES = ("events", "s3", "secretsmanager", "sqs", "stepfunctions", "xray")
 
 

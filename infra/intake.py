@@ -48,7 +48,7 @@ class Intake(Construct):
             enforce_ssl=True,
             retention_period=cdk.Duration.days(4),
             # AWS recommends six times the function's timeout: docs.aws.amazon.com/lambda, with-sqs.
-            # It applies until the function has the message; see s3unzip.aws_lambda.lease.
+            # It applies until the function has the message; see s3unzip.aws.lease.
             visibility_timeout=cdk.Duration.seconds(6 * environment.functions.plan.timeout),
             dead_letter_queue=sqs.DeadLetterQueue(
                 queue=self.dead_letters, max_receive_count=environment.intake.attempts

@@ -9,7 +9,7 @@ import math
 
 from s3unzip.settings import MIB
 
-# `s3unzip.zipformat.Limits` gives the bound: bytes a member, the names, and twice
+# `s3unzip.zip.Limits` gives the bound: bytes a member, the names, and twice
 # `folder_memory`. 273 bytes a member, short names included, were measured with 5,000,000.
 MEMBER_BYTES = 300
 FOLDERS_MB = 64

@@ -42,7 +42,7 @@ def retry_worker(task: tasks.LambdaInvoke, timeout: int, no_worker: sfn.IChainab
     """Retry a task of an Express child; without a free worker end the child as `no_worker`.
 
     The waits for a worker and one full attempt of `timeout` seconds fit into the child's 300 s.
-    Later attempts see the remaining time (`s3unzip.aws_lambda.invocation.LambdaClock`). A worker
+    Later attempts see the remaining time (`s3unzip.aws.invocation.LambdaClock`). A worker
     that runs out of time is not retried in the same child.
     """
     _retry_work(task, timeout)

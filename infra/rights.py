@@ -29,7 +29,7 @@ class _Statements:
     def __init__(self, environment: Environment, storage: Storage, stack: cdk.Stack) -> None:
         archive = storage.ingest.arn_for_objects(f"{environment.ingest.prefix}*")
         runs = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*")
-        # The entries of `s3unzip.aws_lambda.admission.ledger`.
+        # The entries of `s3unzip.aws.admission.ledger`.
         entries = storage.work.arn_for_objects(f"{environment.work.prefix}runs/-shares/*")
         bus = stack.format_arn(
             service="events", resource="event-bus", resource_name=environment.event_bus

@@ -135,7 +135,7 @@ class OptionsSection(Section):
 
 
 class LimitsSection(Section):
-    """Limits of archives: `s3unzip.zipformat.Limits`; None keeps the default."""
+    """Limits of archives: `s3unzip.zip.Limits`; None keeps the default."""
 
     members: Annotated[int, Field(gt=0)] | None = None
     total_size: Annotated[int, Field(gt=0)] | None = None

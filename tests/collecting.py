@@ -35,7 +35,7 @@ FIRST = (
     "tools/test_mutants.py",
     "fuzz/",
     "contract/",
-    "unit/zipformat/",
+    "unit/zip/",
     "unit/local/",
     "unit/forecast/",
 )

@@ -37,7 +37,7 @@ NUMBER = struct.Struct("!i")  # on the pipe: the process id, then a return code 
 MAX_REQUEST = 1 << 18  # bytes
 STREAMS = 3
 # Of the package: what only functions on AWS use, and numpy, which most commands never import.
-LEFT_OUT = ("s3unzip.handlers", "s3unzip.aws_lambda", "s3unzip.deflate.boundary")
+LEFT_OUT = ("s3unzip.handlers", "s3unzip.aws", "s3unzip.deflate.boundary")
 # What is imported when it is first used, by the package or by boto3.
 LIBRARIES = (
     *("boto3.session", "boto3.s3.inject", "botocore.docs.docstring", "botocore.retries.standard"),

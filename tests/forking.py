@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 
 from tests.fork_parent import NUMBER
 from tests.patience import HANG_SECONDS
-from tools.structure import ROOT
+from tools.house import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

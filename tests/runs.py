@@ -11,7 +11,7 @@ from s3unzip.context import Context
 from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, Options, PlanSummary, Report, Request, Verdict
 from s3unzip.settings import Tuning
-from s3unzip.zipformat import Policy
+from s3unzip.zip import Policy
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 from tests.serial_pool import SerialPool
 

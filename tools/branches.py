@@ -4,7 +4,7 @@ FILE is what ``coverage json`` writes. Coverage's own limit is on statements and
 which would hide branches that no test takes. The limit holds for all product code together, and
 for each package of the control plane, whose tests need no embedded AWS.
 
-``--record`` keeps the total in ``tools/records/branches.json``, from where ``make check`` has it.
+``--record`` keeps the total in ``tools/records/branches.json``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tools.structure import RECORDS, ROOT
+from tools.house import RECORDS, ROOT
 
 MIN_SHARE = 0.9
 PACKAGE_DEPTH = 3  # functions/s3unzip/handlers
-CONTROL_PLANE = tuple(f"functions/s3unzip/{name}" for name in ("aws_lambda", "handlers", "operate"))
+CONTROL_PLANE = tuple(f"functions/s3unzip/{name}" for name in ("aws", "handlers", "operate"))
 RECORD = RECORDS / "branches.json"
 
 Counts = dict[str, tuple[int, int]]  # branches taken, and all, by package

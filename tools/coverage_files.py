@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from coverage import CoverageData
 
+from tools.house import ROOT
 from tools.measuring.sitecustomize import VARIABLE
-from tools.structure import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

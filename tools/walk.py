@@ -22,7 +22,7 @@ from s3unzip.context import Context
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, PlanSummary, Request, Task, decode
 from s3unzip.planning.plan_writer import make_plan
-from s3unzip.reporting.settle import settle
+from s3unzip.settling.settle import settle
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 

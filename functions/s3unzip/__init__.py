@@ -1,7 +1,7 @@
 """Extract ZIP archives of any size from S3 to S3, in parallel and verified.
 
 `open_archive` looks into an archive, `extract` extracts it on this machine, `verify` compares a
-destination with it. `zipformat` and `deflate` are the cores: they take bytes and return values, do
+destination with it. `zip` and `deflate` are the cores: they take bytes and return values, do
 no I/O, and can be used alone. The names below are public; docs/reference/api.md says what that
 promises. They are loaded when they are first used, so that importing this package is cheap.
 """
@@ -16,7 +16,7 @@ from s3unzip.version import __version__ as __version__
 if TYPE_CHECKING:
     from s3unzip import deflate as deflate
     from s3unzip import errors as errors
-    from s3unzip import zipformat as zipformat
+    from s3unzip import zip as zip  # noqa: A004 - the name of the format
     from s3unzip.api.extraction import Progress as Progress
     from s3unzip.api.extraction import extract as extract
     from s3unzip.api.members import Archive as Archive
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.web.access import WebAccess as WebAccess
     from s3unzip.verification.results import Comparison as Comparison
     from s3unzip.verification.results import Verification as Verification
-    from s3unzip.zipformat.policy import Limits as Limits
+    from s3unzip.zip.policy import Limits as Limits
 
 
 if not TYPE_CHECKING:
@@ -53,7 +53,7 @@ if not TYPE_CHECKING:
             "s3unzip.stores.factory": ("StoreConfig",),
             "s3unzip.stores.web.access": ("WebAccess",),
             "s3unzip.verification.results": ("Comparison", "Verification"),
-            "s3unzip.zipformat": ("",),
-            "s3unzip.zipformat.policy": ("Limits",),
+            "s3unzip.zip": ("",),
+            "s3unzip.zip.policy": ("Limits",),
         },
     )

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from s3unzip.model.connections import Connections
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
-from s3unzip.zipformat import Policy
+from s3unzip.zip import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@
     |  +- BudgetError               exit 2  the forecast is above what the caller allows
     |  +- NothingSelectedError      exit 7  no member is selected, or a name is no member's
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
-    |  +- ZipFormatError                    raised by the ZIP core (zipformat.errors)
+    |  +- ZipFormatError                    raised by the ZIP core (zip.errors)
     |  |  +- RejectedError          exit 3  the directory is broken or has two meanings
     |  |  +- MemberError            exit 1  one member is bad, the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
@@ -39,9 +39,9 @@ from s3unzip.deflate.errors import SegmentRecordError as SegmentRecordError
 from s3unzip.finding import ArchiveError as ArchiveError
 from s3unzip.finding import Finding as Finding
 from s3unzip.finding import S3UnzipError as S3UnzipError
-from s3unzip.zipformat.errors import MemberError as MemberError
-from s3unzip.zipformat.errors import RejectedError as RejectedError
-from s3unzip.zipformat.errors import ZipFormatError as ZipFormatError
+from s3unzip.zip.errors import MemberError as MemberError
+from s3unzip.zip.errors import RejectedError as RejectedError
+from s3unzip.zip.errors import ZipFormatError as ZipFormatError
 
 
 class UsageError(S3UnzipError):

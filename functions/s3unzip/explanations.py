@@ -1,7 +1,7 @@
 """Reason codes in plain words: what was found, and what to do about it.
 
 The command line, the report page and docs/reference/checks.md all take their words from here, and
-`reporting.next_step` takes the next command.
+`settling.next_step` takes the next command.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from s3unzip.zipformat.checks import CHECKS, Action, Phase
+from s3unzip.zip.checks import CHECKS, Action, Phase
 
 
 class Explanation(NamedTuple):

@@ -58,7 +58,7 @@ class Variable(StrEnum):
         "S3UNZIP_AFTER_SUCCESS"  # model.AfterSuccess as JSON, its target a prefix; empty
     )
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
-    LIMITS = "S3UNZIP_LIMITS"  # zipformat.Limits as a JSON object, likewise
+    LIMITS = "S3UNZIP_LIMITS"  # zip.Limits as a JSON object, likewise
     # ARN or ARN#field of the password of encrypted members; only where members are read.
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
     WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: forecasts price it

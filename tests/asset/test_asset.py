@@ -117,7 +117,7 @@ def read_imports(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 CLIENTS = """
 import typing
 from aws_xray_sdk.core.sampling.connector import ServiceConnector
-from s3unzip.aws_lambda import environment
+from s3unzip.aws import environment
 from s3unzip.clients.aws_session import AwsSession
 ServiceConnector()
 services = typing.get_args(typing.get_type_hints(environment.open_client)["service"])

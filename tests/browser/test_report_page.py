@@ -10,9 +10,9 @@ from selenium.webdriver import Keys
 
 from s3unzip.cli.terminal.figures import show_bytes, show_seconds
 from s3unzip.money import show_dollars
-from s3unzip.reporting.page import render_page
+from s3unzip.settling.page import render_page
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
-from tests.unit.reporting.page.samples import (
+from tests.unit.settling.page.samples import (
     SAMPLES,
     continuing,
     failing,
@@ -23,13 +23,13 @@ from tests.unit.reporting.page.samples import (
     split,
     stopped,
 )
-from tests.unit.reporting.page.samples import batches as make_batches
+from tests.unit.settling.page.samples import batches as make_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from s3unzip.reporting.page import PageData
+    from s3unzip.settling.page import PageData
 
 PATHS = find_chromium()
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws_lambda.environment import Trigger
+from s3unzip.aws.environment import Trigger
 from s3unzip.model import Location
 from s3unzip.operate.backlog.listing import Listing
 from s3unzip.operate.backlog.records import BacklogRecords, find_backlog

@@ -15,8 +15,8 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.reporting.retry import run_of
 from s3unzip.runs.watch import Items
+from s3unzip.settling.retry import run_of
 from s3unzip.stores.s3.access import S3Access
 from tests.servers import Asked, HttpServer, Reply
 

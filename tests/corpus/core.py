@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s3unzip.zipformat import (
+from s3unzip.zip import (
     ONE_DISK,
     CentralHeader,
     DirectoryReader,

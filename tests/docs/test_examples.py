@@ -21,7 +21,7 @@ MODULES = [
     "s3unzip.api.extraction",
     "s3unzip.api.verification",
     "s3unzip.deflate",
-    "s3unzip.zipformat",
+    "s3unzip.zip",
 ]
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from s3unzip.aws_lambda.admission.ledger import Entry
+from s3unzip.aws.admission.ledger import Entry
 from s3unzip.runs.shares import Bid
 from tests.patience import looks
 

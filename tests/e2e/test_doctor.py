@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.operate.doctor.diagnosis import CHECKS
 from tests.processes import run_command
-from tools.structure import ROOT
+from tools.house import ROOT
 
 if TYPE_CHECKING:
     import subprocess

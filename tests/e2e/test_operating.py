@@ -18,7 +18,7 @@ from s3unzip.stores.s3.access import S3Access
 from tests.e2e.functions import with_variables
 from tests.processes import run_command
 from tests.zips import Entry, build
-from tools.structure import ROOT
+from tools.house import ROOT
 
 if TYPE_CHECKING:
     import subprocess

@@ -16,7 +16,7 @@ from tests.e2e.functions import with_variables
 from tests.patience import HANG_SECONDS
 from tests.processes import run_command
 from tests.zips import Entry, build
-from tools.structure import ROOT
+from tools.house import ROOT
 
 if TYPE_CHECKING:
     import subprocess

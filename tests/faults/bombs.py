@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from s3unzip import rates
 from s3unzip.model import Verdict
 from s3unzip.settings import KIB, MIB
-from s3unzip.zipformat import Limits, Policy
+from s3unzip.zip import Limits, Policy
 from tests.faults.figures import Figure
 from tests.faults.stores import DESTINATION
 from tests.zips import (

@@ -14,8 +14,8 @@ from s3unzip.local.runner import work_off
 from s3unzip.local.worker import do_job
 from s3unzip.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
 from s3unzip.planning.plan_writer import make_plan
-from s3unzip.reporting.settle import settle
 from s3unzip.settings import Tuning
+from s3unzip.settling.settle import settle
 from s3unzip.stores.clock import LocalClock
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure

@@ -13,7 +13,7 @@ from s3unzip.context import Context
 from s3unzip.model import Location
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
-from s3unzip.zipformat import Policy
+from s3unzip.zip import Policy
 from tests.faults.proxy import claim_endpoint
 from tests.faults.versity import ACCESS, REGION, SECRET
 

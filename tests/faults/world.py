@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from s3unzip.local.runner import Pool
     from s3unzip.model import AfterSuccess, Report, Run
     from s3unzip.settings import Tuning
-    from s3unzip.zipformat import Policy
+    from s3unzip.zip import Policy
     from tests.faults.proxy import FaultProxy
     from tests.faults.versity import Versity
 

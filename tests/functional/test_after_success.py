@@ -24,7 +24,7 @@ from s3unzip.model import (
     encode,
     run_id,
 )
-from s3unzip.reporting.after_success import finish_source, pending_result
+from s3unzip.settling.after_success import finish_source, pending_result
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.ports import ObjectFacts
 from tests.processes import Program

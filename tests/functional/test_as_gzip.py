@@ -13,7 +13,7 @@ from s3unzip.model import GzipForm, Location, OnConflict, Options, Request, Verd
 from s3unzip.planning.plan_writer import make_plan
 from s3unzip.verification.results import Comparison
 from s3unzip.verification.verifying import Effort, verify_objects
-from s3unzip.zipformat import Policy
+from s3unzip.zip import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.runs import Bench
 from tests.zips import DEFLATE, METHODS, STORED, Entry, build, compress

@@ -223,7 +223,7 @@ def test_help_imports_nothing_heavy() -> None:
     """`s3unzip --help` imports no stores, codecs or displays."""
     code = (
         "import sys, s3unzip.cli.main; "
-        "heavy = {'boto3', 'obstore', 'numpy', 'rich', 's3unzip.zipformat.decode'}; "
+        "heavy = {'boto3', 'obstore', 'numpy', 'rich', 's3unzip.zip.decode'}; "
         "print(*heavy & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,8 +21,8 @@ from s3unzip.model import (
     decode,
 )
 from s3unzip.planning.plan_writer import make_plan
-from s3unzip.reporting.nested import nested_requests
-from s3unzip.zipformat import Policy
+from s3unzip.settling.nested import nested_requests
+from s3unzip.zip import Policy
 from tests.encrypting import seal_aes
 from tests.runs import Bench
 from tests.serial_pool import SerialPool

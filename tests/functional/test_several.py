@@ -23,7 +23,7 @@ from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.zipformat import Policy
+from s3unzip.zip import Policy
 from tests.patience import HANG_SECONDS
 from tests.processes import Program
 from tests.zips import DEFLATE, Entry, build

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import ArchiveError, RejectedError
-from s3unzip.zipformat import Limits, Member, MemberDecoder, Policy, decode_whole
+from s3unzip.zip import Limits, Member, MemberDecoder, Policy, decode_whole
 from tests.corpus.core import Cut, extract_member, read_index
 from tests.corpus.runner import CORPUS
 from tests.fuzz.answers import run_answers

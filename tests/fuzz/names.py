@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from s3unzip.errors import RejectedError, UsageError
 from s3unzip.model import Location, Options, Request
 from s3unzip.planning.keys import parse_template
-from s3unzip.zipformat import Policy, fold_key
+from s3unzip.zip import Policy, fold_key
 from tests.corpus.core import Cut, read_index
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
     from random import Random
 
-    from s3unzip.zipformat import Index
+    from s3unzip.zip import Index
 
 PIECES = (
     "a", "A", "b", "/", "/", "//", ".", "..", "\\", ":", "C:", "\0", "\x1f", "\x7f", " ",

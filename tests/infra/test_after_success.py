@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from infra.environment import Environment, load_environment
-from s3unzip.aws_lambda.environment import read_orders
+from s3unzip.aws.environment import read_orders
 from s3unzip.model import AfterSuccess, Location, SourceAction
 from s3unzip.settings import Variable
 

@@ -20,7 +20,7 @@ from infra.sections import LimitsSection, ObjectsSection, OptionsSection
 from s3unzip import rates
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.zipformat import Limits
+from s3unzip.zip import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path

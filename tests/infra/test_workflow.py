@@ -14,7 +14,7 @@ from infra.reasons import resources_of
 from infra.retries import WAIT_SECONDS
 from infra.workflow import RUN_DAYS
 from s3unzip import errors, rates
-from s3unzip.aws_lambda.executions import MAX_INPUT
+from s3unzip.aws.executions import MAX_INPUT
 from s3unzip.planning.lists import MAX_OVERLAP_SECONDS
 from s3unzip.runs.rounds import MAX_WAIT, next_round
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, Tuning

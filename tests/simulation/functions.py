@@ -12,7 +12,7 @@ from tests.simulation.faults import Fault
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
 from tests.simulation.world import Function
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         "uploads-never-dropped",
-        "reporting/settle.py",
+        "settling/settle.py",
         "        abort_leftovers(step)\n",
         "        pass\n",
     ),
@@ -128,25 +128,25 @@ MUTANTS = (
     ),
     Mutant(
         "lost-redo",
-        "reporting/settle.py",
+        "settling/settle.py",
         "records.write_redo(left)",
         "records.write_redo(left[1:])",
     ),
     Mutant(
         "premature-verdict",
-        "reporting/settle.py",
+        "settling/settle.py",
         "    missing = summary.failed + summary.selected - tally.members\n",
         "    missing = 0\n",
     ),
     Mutant(
         "partial-task-not-left",
-        "reporting/settle.py",
+        "settling/settle.py",
         "if found is None or not found.complete:",
         "if found is None:",
     ),
     Mutant(
         "failures-forgotten",
-        "reporting/settle.py",
+        "settling/settle.py",
         "    if failed:\n        return Verdict.COMPLETED_WITH_ERRORS",
         "    if not tally.counts:\n        return Verdict.COMPLETED_WITH_ERRORS",
     ),
@@ -176,7 +176,7 @@ MUTANTS = (
     ),
     Mutant(
         "event-counts-wrong",
-        "aws_lambda/events.py",
+        "aws/events.py",
         '        "extracted": report.extracted,\n',
         '        "extracted": report.members,\n',
     ),
@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         "faults-taken-for-gone",
-        "aws_lambda/intake/archive.py",
+        "aws/intake/archive.py",
         "    except NotFoundError:\n",
         "    except (NotFoundError, *ClaimedError.__bases__):\n",
     ),
@@ -243,7 +243,7 @@ MUTANTS = (
     ),
     Mutant(
         "stop-stays-after-a-failure",
-        "aws_lambda/ending/failures.py",
+        "aws/ending/failures.py",
         "    records.delete_stop()\n",
         "",
     ),
@@ -262,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         "replaced-archives-not-seen",
-        "aws_lambda/ending/recheck.py",
+        "aws/ending/recheck.py",
         "self.is_replaced = found.etag != run.pin.etag",
         "self.is_replaced = False",
     ),
@@ -274,19 +274,19 @@ MUTANTS = (
     ),
     Mutant(
         "nested-archives-not-queued-again",
-        "aws_lambda/intake/archive.py",
+        "aws/intake/archive.py",
         "publish(report, _requests_inside(intake, report, taken), config, intake.context)",
         "publish(report, [], config, intake.context)",
     ),
     Mutant(
         "nested-members-elsewhere",
-        "reporting/nested.py",
+        "settling/nested.py",
         '    return key[: -len(SUFFIX)] + "/"\n',
         '    return key + "/"\n',
     ),
     Mutant(
         "nested-archives-of-complete-runs-only",
-        "reporting/nested.py",
+        "settling/nested.py",
         "frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})",
         "frozenset({Verdict.COMPLETED})",
     ),
@@ -304,7 +304,7 @@ MUTANTS = (
     ),
     Mutant(
         "message-not-replaced",
-        "aws_lambda/intake/messages.py",
+        "aws/intake/messages.py",
         "    if message.is_copy or message.attempts == 1:\n",
         "    if message.attempts:\n",
     ),

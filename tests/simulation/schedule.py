@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from s3unzip.aws_lambda import environment, telemetry
+from s3unzip.aws import environment, telemetry
 from s3unzip.metric_names import SERVICE
 from s3unzip.model import Options, encode
 from s3unzip.settings import Tuning, Variable

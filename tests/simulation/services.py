@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from s3unzip.aws_lambda.events import RECHECK
+from s3unzip.aws.events import RECHECK
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
 from tests.simulation.machine import MACHINE, StateMachine

@@ -82,7 +82,7 @@ def test_slices_wait_beside_scans() -> None:
 @AGAIN
 def test_a_failure_says_its_seed_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where settling drops no uploads, a schedule fails, and says how to see it again."""
-    monkeypatch.setattr("s3unzip.reporting.settle.abort_leftovers", lambda *_: 0)
+    monkeypatch.setattr("s3unzip.settling.settle.abort_leftovers", lambda *_: 0)
     seed = next(seed for seed in range(300) if _fails(seed))
     shortest = shrink(seed)
     assert shortest is not None

@@ -19,7 +19,7 @@ from tools.coverage_files import (
     forget_processes,
     measure_processes,
 )
-from tools.structure import ROOT
+from tools.house import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +113,7 @@ os.wait()
 thread = threading.Thread(target=in_a_thread)
 thread.start()
 thread.join()
-subprocess.run([sys.executable, "-c", "import s3unzip.zipformat.policy"], check=True)
+subprocess.run([sys.executable, "-c", "import s3unzip.zip.policy"], check=True)
 """
 
 
@@ -159,7 +159,7 @@ def test_forks_threads_and_exits_are_measured(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", IN_MANY_PLACES], env=variables, check=True)
     assert collect(tmp_path) == 3
     assert [path.name.split(".")[:2] for path in tmp_path.iterdir()] == [["data", "started"]]
-    names = ("version.py", "finding.py", "lazy.py", "zipformat/policy.py")
+    names = ("version.py", "finding.py", "lazy.py", "zip/policy.py")
     assert {f"functions/s3unzip/{name}" for name in names} <= read_arcs(tmp_path).keys()
 
 

@@ -17,7 +17,7 @@ from tests.forking import FORK_PARENT, ForkParent
 from tests.processes import Program
 from tests.servers import HttpServer, Reply
 from tests.zips import Entry, build
-from tools.structure import ROOT
+from tools.house import ROOT
 
 if TYPE_CHECKING:
     from tests.servers import Asked

@@ -1,4 +1,4 @@
-"""The moto account of the tests of handlers, of `operate` and of `aws_lambda`."""
+"""The moto account of the tests of handlers, of `operate` and of `aws`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws_lambda.environment import open_client, open_worker
+from s3unzip.aws.environment import open_client, open_worker
 from tests.account import CREDENTIALS, Account, run_account
 
 if TYPE_CHECKING:

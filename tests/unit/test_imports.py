@@ -12,12 +12,12 @@ import pytest
 
 import s3unzip
 import s3unzip.deflate
-import s3unzip.zipformat
+import s3unzip.zip
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-PACKAGES = [s3unzip, s3unzip.deflate, s3unzip.zipformat]
+PACKAGES = [s3unzip, s3unzip.deflate, s3unzip.zip]
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -30,8 +30,8 @@ def loaded_by(statement: str) -> set[str]:
 def test_errors_load_neither_core() -> None:
     """The error tree takes the cores' error classes, and none of their codecs."""
     loaded = loaded_by("import s3unzip.errors")
-    assert "s3unzip.zipformat.errors" in loaded
-    assert not loaded & {"isal", "numpy", "s3unzip.zipformat.decode", "s3unzip.deflate.inflate"}
+    assert "s3unzip.zip.errors" in loaded
+    assert not loaded & {"isal", "numpy", "s3unzip.zip.decode", "s3unzip.deflate.inflate"}
 
 
 def typed_names(package: ModuleType) -> set[str]:
@@ -54,7 +54,7 @@ def test_lists_exactly_its_public_names(package: ModuleType) -> None:
 def test_unknown_name_is_an_attribute_error() -> None:
     """A name that a core does not have is refused as with any module."""
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
-        s3unzip.zipformat.no_such_name  # type: ignore[attr-defined]  # noqa: B018 - as said
+        s3unzip.zip.no_such_name  # type: ignore[attr-defined]  # noqa: B018 - as said
 
 
 def test_importing_the_package_loads_nothing() -> None:

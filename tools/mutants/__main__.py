@@ -3,7 +3,7 @@
 Recorded results are not tried again, so a second run is short. If only the tests of a module have
 changed, only its survivors are tried.
 
-* ``--only zipformat/local.py`` (or the beginning of a path) chooses modules;
+* ``--only zip/local.py`` (or the beginning of a path) chooses modules;
 * ``--again`` tries all of their mutants;
 * ``--seconds`` ends after so long with the modules that are done.
 

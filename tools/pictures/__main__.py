@@ -24,12 +24,12 @@ from infra.environment import load_environment
 from s3unzip.cli.commands.verify import print_verification
 from s3unzip.cli.terminal.output import print_report
 from s3unzip.cli.terminal.run_output import RunOutput
-from s3unzip.reporting.page import render_page
 from s3unzip.settings import make_tuning
+from s3unzip.settling.page import render_page
 from tests.browser.chromium import Screen, find_chromium
 from tests.infra.dashboards import read_dashboard
 from tests.infra.templates import Synthesized
-from tests.unit.reporting.page.samples import split
+from tests.unit.settling.page.samples import split
 from tests.zips import DEFLATE, Entry
 from tests.zips import build as build_zip
 from tools.pictures.dashboard import draw_dashboard

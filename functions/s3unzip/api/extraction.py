@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from s3unzip.planning.reading import Reading
     from s3unzip.settings import Tuning
     from s3unzip.stores.ports import ListedObject
-    from s3unzip.zipformat import Policy
+    from s3unzip.zip import Policy
 
 
 class Progress:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from s3unzip.errors import MemberError, NotFoundError
 from s3unzip.extraction.member import open_local
 from s3unzip.stores.readahead import read_ahead
-from s3unzip.zipformat import AFTER_LENGTH, ByteRange, Member, MemberDecoder, close_member
-from s3unzip.zipformat.coding import name_method
+from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, MemberDecoder, close_member
+from s3unzip.zip.coding import name_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from s3unzip.finding import Finding
     from s3unzip.model import Location
     from s3unzip.planning.reading import Reading
-    from s3unzip.zipformat import Failure
+    from s3unzip.zip import Failure
 
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Location
     from s3unzip.stores.ports import Source
     from s3unzip.stores.reader import BinaryReader
-    from s3unzip.zipformat import ByteRange, Limits
+    from s3unzip.zip import ByteRange, Limits
 
 
 def open_archive(

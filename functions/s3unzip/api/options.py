@@ -13,7 +13,7 @@ from s3unzip.planning.selection import check_selection
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.written import read_written
 from s3unzip.stores.home import runs_of_archive
-from s3unzip.zipformat import Limits, Policy
+from s3unzip.zip import Limits, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -179,7 +179,7 @@ def list_entries(runs: Runs, limit: int) -> Iterator[ListedRun]:
 
     A run of this machine is not listed if the destination was refused before there was a plan.
     """
-    from s3unzip.reporting.retry import run_of
+    from s3unzip.settling.retry import run_of
 
     listed: set[str] = set()
     for entry in runs.recent(limit):

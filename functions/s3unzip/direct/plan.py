@@ -23,7 +23,7 @@ from s3unzip.model import PlanSummary, Report, Requests, TaskKind
 from s3unzip.planning.plan_writer import make_plan
 from s3unzip.planning.reading import disks_of
 from s3unzip.runs.records import RunRecords
-from s3unzip.zipformat import drive, locate_directory
+from s3unzip.zip import drive, locate_directory
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Request, Task
     from s3unzip.settings import Tuning
     from s3unzip.stores.ports import Tail
-    from s3unzip.zipformat.ranges import ByteRange
+    from s3unzip.zip.ranges import ByteRange
 
 SEED = 1  # of the forecast: the same archive always goes the same way
 

@@ -25,8 +25,8 @@ from s3unzip.objects.existing import find_unchanged
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import decode_small, stored_size, with_crc
 from s3unzip.runs.stop import RUN_FAULTS
-from s3unzip.zipformat import NeedMoreBytes, close_member, open_member
-from s3unzip.zipformat.ranges import ByteRange
+from s3unzip.zip import NeedMoreBytes, close_member, open_member
+from s3unzip.zip.ranges import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

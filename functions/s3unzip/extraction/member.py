@@ -8,21 +8,21 @@ from msgspec import Struct
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.stores.readahead import stream_ahead
-from s3unzip.zipformat import (
+from s3unzip.zip import (
     AFTER_LENGTH,
     HEAD_LENGTH,
     NeedMoreBytes,
     close_member,
     open_member,
 )
-from s3unzip.zipformat.ranges import ByteRange
+from s3unzip.zip.ranges import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from s3unzip.model import PlannedMember
     from s3unzip.runs.step import Step
-    from s3unzip.zipformat import Member, OpenedMember, Policy
+    from s3unzip.zip import Member, OpenedMember, Policy
 
 
 # A local header is 30 bytes, a name and an extra field of at most 65,535 each (APPNOTE 4.3.7).

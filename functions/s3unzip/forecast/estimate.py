@@ -17,9 +17,9 @@ from s3unzip.errors import BudgetError, UsageError
 from s3unzip.forecast.bounds import Bound, list_bounds
 from s3unzip.forecast.cost import Cost, price
 from s3unzip.forecast.direct import simulate_run
-from s3unzip.forecast.steps import Step  # noqa: TC001 - msgspec reads it
+from s3unzip.forecast.steps import Step
 from s3unzip.forecast.workload import Bin, make_workload
-from s3unzip.model import Requests  # noqa: TC001 - likewise
+from s3unzip.model import Requests
 from s3unzip.money import show_dollars
 from s3unzip.platforms import bracket
 

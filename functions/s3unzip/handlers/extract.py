@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.aws_lambda.invocation import child_end, parse_field
-from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, record_scan, record_task
-from s3unzip.aws_lambda.warming import is_warm_up, warm_up
+from s3unzip.aws.environment import open_worker
+from s3unzip.aws.invocation import child_end, parse_field
+from s3unzip.aws.telemetry import bind_run, lambda_function, record_scan, record_task
+from s3unzip.aws.warming import is_warm_up, warm_up
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, ScanTask, Task

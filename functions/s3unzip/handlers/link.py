@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.aws_lambda.invocation import parse_field
-from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, logger, timed
+from s3unzip.aws.environment import open_worker
+from s3unzip.aws.invocation import parse_field
+from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.extraction.split.link import await_scans, link_members
 from s3unzip.model import Run
 from s3unzip.runs.records import RunRecords

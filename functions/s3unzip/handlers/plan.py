@@ -7,13 +7,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws_lambda.admission.opening import REMINDER, open_door
-from s3unzip.aws_lambda.environment import open_client, open_worker
-from s3unzip.aws_lambda.events import read_requests
-from s3unzip.aws_lambda.intake.archive import take_archive
-from s3unzip.aws_lambda.intake.messages import is_replaced, read_message
-from s3unzip.aws_lambda.lease import hold, retry_wait
-from s3unzip.aws_lambda.telemetry import lambda_function, logger
+from s3unzip.aws.admission.opening import REMINDER, open_door
+from s3unzip.aws.environment import open_client, open_worker
+from s3unzip.aws.events import read_requests
+from s3unzip.aws.intake.archive import take_archive
+from s3unzip.aws.intake.messages import is_replaced, read_message
+from s3unzip.aws.lease import hold, retry_wait
+from s3unzip.aws.telemetry import lambda_function, logger
 from s3unzip.clients import preload
 from s3unzip.errors import ClaimedError
 from s3unzip.platforms import one_function
@@ -22,7 +22,7 @@ from s3unzip.settings import Variable
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from s3unzip.aws_lambda.lease import Lease
+    from s3unzip.aws.lease import Lease
 
 preload()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.aws_lambda.intake.planner import plan_run
-from s3unzip.aws_lambda.invocation import parse_field
-from s3unzip.aws_lambda.telemetry import lambda_function
+from s3unzip.aws.environment import open_worker
+from s3unzip.aws.intake.planner import plan_run
+from s3unzip.aws.invocation import parse_field
+from s3unzip.aws.telemetry import lambda_function
 from s3unzip.model import Request
 
 if TYPE_CHECKING:

@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import asdict
 
-from s3unzip.aws_lambda.admission.opening import open_door
-from s3unzip.aws_lambda.ending.after_success import end_source
-from s3unzip.aws_lambda.ending.failures import (
+from s3unzip.aws.admission.opening import open_door
+from s3unzip.aws.ending.after_success import end_source
+from s3unzip.aws.ending.failures import (
     Ending,
     RedrivenError,
     note_failure,
     unplanned_report,
 )
-from s3unzip.aws_lambda.ending.recheck import ArchiveLook, Recheck
-from s3unzip.aws_lambda.environment import open_client, open_worker
-from s3unzip.aws_lambda.events import announce, queue_nested, queue_recheck
-from s3unzip.aws_lambda.invocation import parse_field
-from s3unzip.aws_lambda.refusals import is_refused
-from s3unzip.aws_lambda.telemetry import bind_run, lambda_function, logger, record_archive, timed
-from s3unzip.aws_lambda.warming import is_warm_up, warm_up
+from s3unzip.aws.ending.recheck import ArchiveLook, Recheck
+from s3unzip.aws.environment import open_client, open_worker
+from s3unzip.aws.events import announce, queue_nested, queue_recheck
+from s3unzip.aws.invocation import parse_field
+from s3unzip.aws.refusals import is_refused
+from s3unzip.aws.telemetry import bind_run, lambda_function, logger, record_archive, timed
+from s3unzip.aws.warming import is_warm_up, warm_up
 from s3unzip.clients import preload
 from s3unzip.errors import RunStoppedError, S3UnzipError
 from s3unzip.model import Run, Verdict
-from s3unzip.reporting.nested import nested_requests
-from s3unzip.reporting.page_writer import write_refusal
-from s3unzip.reporting.retry import run_of
-from s3unzip.reporting.settle import settle
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.rounds import Round, next_round
+from s3unzip.settling.nested import nested_requests
+from s3unzip.settling.page_writer import write_refusal
+from s3unzip.settling.retry import run_of
+from s3unzip.settling.settle import settle
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -140,7 +140,7 @@ def _nothing_left(verdict: str) -> dict[str, Any]:
 def _release(execution: str, ending: dict[str, Any], step: Context) -> None:
     """Give the workers of an execution to others; a fault is no reason not to report the run.
 
-    What stays in the ledger then is found later (`s3unzip.aws_lambda.admission.door`).
+    What stays in the ledger then is found later (`s3unzip.aws.admission.door`).
     """
     machine = ending.get("stateMachineArn") or ending.get("machine") or ""
     try:

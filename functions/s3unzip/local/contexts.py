@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.stores.spool.spooled_archive import SpooledArchive
-    from s3unzip.zipformat import Policy
+    from s3unzip.zip import Policy
 
 
 # Values of --allow.

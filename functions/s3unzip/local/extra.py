@@ -14,8 +14,8 @@ from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Location, Verdict
 from s3unzip.objects.pages import BEYOND, PAGE, list_pages
 from s3unzip.planning.keys import marker_key, parse_template
-from s3unzip.reporting.nested import every_outcome
 from s3unzip.runs.records import RunRecords
+from s3unzip.settling.nested import every_outcome
 from s3unzip.stores.home import known_runs
 
 if TYPE_CHECKING:

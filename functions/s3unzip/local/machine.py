@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Connections, Location, PlanSummary, Run
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
-    from s3unzip.zipformat import Policy
+    from s3unzip.zip import Policy
 
 LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store on the local network
 

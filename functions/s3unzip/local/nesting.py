@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from s3unzip.local.runner import run_archive
 from s3unzip.model import NestedRun
-from s3unzip.reporting.nested import (
+from s3unzip.runs.records import RunRecords
+from s3unzip.settling.nested import (
     find_nested,
     first_budget,
     has_nested,
@@ -15,7 +16,6 @@ from s3unzip.reporting.nested import (
     record_nested,
     spend,
 )
-from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,7 @@ from s3unzip.local.worker import (
     nothing_follows,
     serve,
 )
-from s3unzip.reporting.next_step import resume_command
+from s3unzip.settling.next_step import resume_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

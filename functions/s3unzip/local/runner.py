@@ -12,14 +12,14 @@ from s3unzip.model import Report, Stop, Verdict
 from s3unzip.objects.upload_registry import abort_run
 from s3unzip.planning.lists import divide_tasks, longest_first, mix
 from s3unzip.planning.plan_writer import make_plan
-from s3unzip.reporting.after_success import finish_source
-from s3unzip.reporting.next_step import resume_command
-from s3unzip.reporting.page_writer import write_refusal
-from s3unzip.reporting.retry import plan_retry
-from s3unzip.reporting.settle import TASKS_FAILED, settle
 from s3unzip.runs.done import summary_of, tell_done, tell_dropped
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.stop import STOPPED
+from s3unzip.settling.after_success import finish_source
+from s3unzip.settling.next_step import resume_command
+from s3unzip.settling.page_writer import write_refusal
+from s3unzip.settling.retry import plan_retry
+from s3unzip.settling.settle import TASKS_FAILED, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

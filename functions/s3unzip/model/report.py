@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.model.request import Location, Options, Pin, SourceResult  # noqa: TC001 - msgspec's
+from s3unzip.model.request import Location, Options, Pin, SourceResult
 from s3unzip.model.tasks import Requests, Verdict
 
 NOT_AN_ARCHIVE = "no-eocd"  # the reason for a file that has the name of an archive but is none

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from s3unzip.model.values import encode
-from s3unzip.object_properties import ObjectProperties  # noqa: TC001 - msgspec reads it
+from s3unzip.object_properties import ObjectProperties
 
 
 class Location(Struct, frozen=True):

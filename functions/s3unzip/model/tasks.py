@@ -7,8 +7,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from s3unzip.errors import Finding
-from s3unzip.model.request import Run  # noqa: TC001 - likewise
-from s3unzip.zipformat.member import Member  # noqa: TC001 - likewise
+from s3unzip.model.request import Run
+from s3unzip.zip.member import Member
 
 
 class Requests(Struct, frozen=True, omit_defaults=True):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from s3unzip.model import GzipForm
 from s3unzip.objects.globs import compile_glob
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.zipformat import declares_crc
+from s3unzip.zip import declares_crc
 
 if TYPE_CHECKING:
     import re
 
     from s3unzip.model import Run
     from s3unzip.object_properties import ObjectProperties
-    from s3unzip.zipformat import Member
+    from s3unzip.zip import Member
 
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
 MTIME_KEY = "mtime"  # Unix seconds

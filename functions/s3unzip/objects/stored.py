@@ -16,7 +16,7 @@ from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import GzipForm
 from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.stores.ports import StoredObject
-from s3unzip.zipformat import (
+from s3unzip.zip import (
     PIECE_LENGTH,
     GzipMember,
     MemberDecoder,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Options, PlannedMember, Request
     from s3unzip.object_properties import ObjectProperties
     from s3unzip.stores.ports import Buffer, Destination
-    from s3unzip.zipformat import Member, OpenedMember, Policy
+    from s3unzip.zip import Member, OpenedMember, Policy
 
 
 class Stored(NamedTuple):

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from s3unzip import run_files
-from s3unzip.aws_lambda.intake.claims import RUNNING, claim_name, list_direct_runs
+from s3unzip.aws.intake.claims import RUNNING, claim_name, list_direct_runs
 from s3unzip.direct.bundle import unpack
 from s3unzip.errors import NotFoundError
 from s3unzip.runs.records import RunRecords

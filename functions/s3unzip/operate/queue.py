@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from s3unzip.aws_lambda.aws_faults import asking
+from s3unzip.aws.aws_faults import asking
 from s3unzip.errors import ServiceFaultError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
-from s3unzip.aws_lambda.aws_faults import asking
-from s3unzip.aws_lambda.environment import read_orders
+from s3unzip.aws.aws_faults import asking
+from s3unzip.aws.environment import read_orders
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request, SourceState, Verdict, run_id
 from s3unzip.operate.bundled_store import is_claimed
@@ -23,18 +23,18 @@ from s3unzip.operate.queue import ArchiveEvent, send_events
 from s3unzip.operate.runs import RUNNING
 from s3unzip.operate.waiting import WAITING
 from s3unzip.planning.parts import read_whole_tail
-from s3unzip.reporting.after_success import is_left
 from s3unzip.settings import Tuning
+from s3unzip.settling.after_success import is_left
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
-from s3unzip.zipformat import TAIL_LENGTH, Limits
+from s3unzip.zip import TAIL_LENGTH, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
-    from s3unzip.aws_lambda.environment import RunDefaults
+    from s3unzip.aws.environment import RunDefaults
     from s3unzip.model import Pin, Report
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.stores.ports import Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip.operate.queue import ArchiveEvent, send_events
-from s3unzip.reporting.after_success import is_left
+from s3unzip.settling.after_success import is_left
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from s3unzip.aws_lambda.admission.ledger import FOLDER
-from s3unzip.aws_lambda.aws_faults import asking, read_fault
-from s3unzip.aws_lambda.executions import planned_input
-from s3unzip.aws_lambda.intake.claims import list_direct_runs
-from s3unzip.aws_lambda.refusals import list_refusals
-from s3unzip.aws_lambda.timeline import list_folders
+from s3unzip.aws.admission.ledger import FOLDER
+from s3unzip.aws.aws_faults import asking, read_fault
+from s3unzip.aws.executions import planned_input
+from s3unzip.aws.intake.claims import list_direct_runs
+from s3unzip.aws.refusals import list_refusals
+from s3unzip.aws.timeline import list_folders
 from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location, run_stem
@@ -28,10 +28,10 @@ from s3unzip.operate.bundled_store import BundledRunStore
 from s3unzip.operate.redriving import why_not_redriven
 from s3unzip.operate.stack import find_stack
 from s3unzip.operate.waiting import WAITING, WaitingRuns
-from s3unzip.reporting.next_step import in_environment
-from s3unzip.reporting.retry import plan_retry, run_of
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import Items, RunEntry, unique_runs
+from s3unzip.settling.next_step import in_environment
+from s3unzip.settling.retry import plan_retry, run_of
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.stores import S3Stores
 

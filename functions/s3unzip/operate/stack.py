@@ -9,7 +9,7 @@ from botocore.exceptions import (
     ClientError,
 )
 
-from s3unzip.aws_lambda.aws_faults import read_fault
+from s3unzip.aws.aws_faults import read_fault
 from s3unzip.errors import (
     NotFoundError,
 )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from s3unzip.aws_lambda.admission.ledger import WAITING as WAITING_NAMES
-from s3unzip.aws_lambda.admission.ledger import drop_run, read_ledger
+from s3unzip.aws.admission.ledger import WAITING as WAITING_NAMES
+from s3unzip.aws.admission.ledger import drop_run, read_ledger
 from s3unzip.runs.watch import RunEntry
 
 if TYPE_CHECKING:

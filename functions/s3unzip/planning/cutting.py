@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from s3unzip.settings import Tuning
-    from s3unzip.zipformat import Member
+    from s3unzip.zip import Member
 
 STORED, DEFLATED = 0, 8
 ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4

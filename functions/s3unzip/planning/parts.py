@@ -23,8 +23,8 @@ from s3unzip.stores.parts import (
     part_name,
 )
 from s3unzip.stores.ports import Tail
-from s3unzip.zipformat import ByteRange, count_disks, first_members
-from s3unzip.zipformat.directory.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
+from s3unzip.zip import ByteRange, count_disks, first_members
+from s3unzip.zip.directory.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Location, Pin
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Source
-    from s3unzip.zipformat import Disks, Member
+    from s3unzip.zip import Disks, Member
 
 THREADS = 16  # parts that are asked for at once
 SHIFTED = frozenset({"overlap", "member-out-of-bounds"})  # what a part of another size looks like

@@ -3,7 +3,7 @@
 `planning.reading` reads the directory. The plan writes the workers' input: ``members.jsonl``,
 ``plan.jsonl``, ``scan.jsonl`` and, last, ``summary.json``. If a member is split, ``whole.jsonl``
 and ``slices.jsonl`` have the same tasks as ``plan.jsonl``, divided. For a rejected archive it
-writes only ``run.json`` and returns the report, which `reporting.page_writer` writes.
+writes only ``run.json`` and returns the report, which `settling.page_writer` writes.
 """
 
 from __future__ import annotations

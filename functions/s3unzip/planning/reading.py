@@ -19,7 +19,7 @@ from s3unzip.planning.keys import parse_template
 from s3unzip.planning.parts import blaming_parts, check_parts, read_whole_tail
 from s3unzip.planning.selection import find_unmatched, selector
 from s3unzip.stores.readahead import read_ahead
-from s3unzip.zipformat import (
+from s3unzip.zip import (
     ONE_DISK,
     DirectoryReader,
     IndexBuilder,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from s3unzip.planning.selection import Unmatched
     from s3unzip.stores import ports
     from s3unzip.stores.calls import Calls
-    from s3unzip.zipformat import DirectoryLocation, Disks, Failures, Index, Members, Policy
-    from s3unzip.zipformat.ranges import ByteRange
+    from s3unzip.zip import DirectoryLocation, Disks, Failures, Index, Members, Policy
+    from s3unzip.zip.ranges import ByteRange
 
 
 class Reading(Struct, frozen=True):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from s3unzip.planning.cutting import TaskCutter
     from s3unzip.planning.reading import Reading
     from s3unzip.runs.written import WrittenObjects
-    from s3unzip.zipformat import Member
+    from s3unzip.zip import Member
 
 # Rows that are made at a time. From 700 new tuples on, Python's collector would visit them.
 ROWS_PIECE = 512

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from s3unzip.model import Location, Pin, Requests  # noqa: TC001  # msgspec reads
+from s3unzip.model import Location, Pin, Requests  # msgspec reads
 
 
 class Comparison(StrEnum):

@@ -14,10 +14,10 @@ from s3unzip.extraction.split.link import LinkReport, link_members
 from s3unzip.extraction.split.scan import _Reader, run_scan
 from s3unzip.model import OnConflict, Options, PlanSummary, Run, Verdict
 from s3unzip.planning.plan_writer import make_plan
-from s3unzip.reporting.settle import settle
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.stop import stop_for
 from s3unzip.settings import KIB
+from s3unzip.settling.settle import settle
 from tests import zips
 from tests.functional.large.encoders import log_lines
 from tests.functional.large.world import KEY, TUNING, World

@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws.environment import open_worker
 from s3unzip.handlers import extract, link, plan, planner, report
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:
     from s3unzip.stores.ports import RunStore
     from tests.account import Account
-    from tests.unit.aws_lambda.contexts import Invocation
+    from tests.unit.aws.contexts import Invocation
 
 MEMBERS = {f"d/f{n}.txt": b"%d" % n * 100 for n in range(20)}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws.environment import open_worker
 from s3unzip.model import Report, SourceState, Verdict, decode, encode
 from s3unzip.operate.reconcile import ACTION_SECONDS, reconcile, start
 from s3unzip.operate.redriving import redrive
@@ -20,7 +20,7 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
 from tests.processes import Program
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import DEFLATE, Entry, build
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip import run_files
-from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.aws_lambda.events import NESTED
-from s3unzip.aws_lambda.intake.archive import take_archive
-from s3unzip.aws_lambda.intake.claims import take_claim
-from s3unzip.aws_lambda.intake.messages import KEPT_ID, Message
+from s3unzip.aws.environment import open_worker
+from s3unzip.aws.events import NESTED
+from s3unzip.aws.intake.archive import take_archive
+from s3unzip.aws.intake.claims import take_claim
+from s3unzip.aws.intake.messages import KEPT_ID, Message
 from s3unzip.cli.runs import list_entries
 from s3unzip.direct.bundle import Claim, Event, pack, unpack
 from s3unzip.errors import ClaimedError
@@ -25,7 +25,7 @@ from s3unzip.platforms import one_function
 from s3unzip.run_files import CLAIMS
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import MEMBERS, Functions, archive, object_created
 from tests.zips import DEFLATE, Entry
 

@@ -17,7 +17,7 @@ from s3unzip.model import Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
 from tests.patience import HANG_SECONDS
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import MEMBERS, Functions, object_created
 from tests.zips import DEFLATE, Entry, build
 
@@ -34,7 +34,7 @@ POINTS = 6
 ENVIRONMENTS = f"""
 import json, os, signal, sys, time
 from s3unzip.handlers import plan
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 
 for line in sys.stdin:
     event, seconds = json.loads(line)

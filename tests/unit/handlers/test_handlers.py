@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws_lambda.environment import open_worker
-from s3unzip.aws_lambda.events import NESTED
+from s3unzip.aws.environment import open_worker
+from s3unzip.aws.events import NESTED
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.handlers import extract, link, report
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import EXPRESS_SECONDS, MIB, Variable
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import MEMBERS, Functions, archive, object_created
 from tests.zips import DEFLATE, Entry, build
 

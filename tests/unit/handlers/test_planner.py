@@ -165,7 +165,7 @@ def test_a_failure_that_comes_after_the_redrive(
     """It writes and sends nothing: the redriven execution reports its own end."""
     (run,) = account.executions()
     heard = account.listen()
-    states = "s3unzip.aws_lambda.admission.opening.open_client"
+    states = "s3unzip.aws.admission.opening.open_client"
     monkeypatch.setattr(states, lambda _: Redriven(redrives))
     detail = redrivable(started, account, "FAILED")
     answer = report.handler({"detail": detail}, started.invocation)
@@ -184,7 +184,7 @@ def test_a_redrive_while_the_failure_is_reported(
         started.plan_run(run)
     heard = account.listen()
     states = RedrivenMeanwhile()
-    monkeypatch.setattr("s3unzip.aws_lambda.admission.opening.open_client", lambda _: states)
+    monkeypatch.setattr("s3unzip.aws.admission.opening.open_client", lambda _: states)
     detail = redrivable(started, account, "ABORTED")
     answer = report.handler({"detail": detail}, started.invocation)
     assert (answer["verdict"], answer["left"]) == ("ABORTED", 0)
@@ -213,7 +213,7 @@ def test_a_redrive_before_the_event_of_a_failure(
     for after, sent in ((last, 1), (last - 1, 0)):
         states = RedrivenMeanwhile(after)
         monkeypatch.setattr(
-            "s3unzip.aws_lambda.admission.opening.open_client", lambda _, found=states: found
+            "s3unzip.aws.admission.opening.open_client", lambda _, found=states: found
         )
         report.handler({"detail": detail}, started.invocation)
         assert states.asked == last

@@ -9,7 +9,7 @@ import pytest
 
 from s3unzip.settings import Variable
 from tests.split_zips import build_split, part_names
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import DEFLATE, Entry
 

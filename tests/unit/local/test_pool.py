@@ -25,7 +25,7 @@ from s3unzip.settings import make_tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.zipformat import Policy
+from s3unzip.zip import Policy
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:

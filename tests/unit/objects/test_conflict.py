@@ -10,7 +10,7 @@ from s3unzip.model import Location, OnConflict, Options, Pin, PlannedMember, Run
 from s3unzip.objects.conflict import explain_refusal, must_be_absent, resolve_conflict
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.zipformat import Member
+from s3unzip.zip import Member
 from tests.runs import Bench
 
 BODY, OTHER = b"content", b"another"

@@ -21,7 +21,7 @@ from s3unzip.objects.existing import (
 from s3unzip.objects.stored import read_stored
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
-from s3unzip.zipformat import Member
+from s3unzip.zip import Member
 from tests.memory import ManualClock, MemoryBucket
 
 if TYPE_CHECKING:

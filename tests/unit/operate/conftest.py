@@ -8,7 +8,7 @@ import pytest
 
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.s3.access import S3Access
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from s3unzip.planning.cutting import (
     small_seconds,
 )
 from s3unzip.settings import MIB, Tuning
-from s3unzip.zipformat import Member
+from s3unzip.zip import Member
 
 SMALL = replace(
     Tuning(),

@@ -13,7 +13,7 @@ from s3unzip.planning.parts import read_whole_tail
 from s3unzip.planning.plan_writer import make_plan
 from s3unzip.planning.reading import read_archive
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.zipformat import ByteRange, Limits, Policy
+from s3unzip.zip import ByteRange, Limits, Policy
 from tests.runs import DESTINATION, Bench
 from tests.split_zips import build_split, cut_pieces, part_names
 from tests.zips import DEFLATE, Entry, build

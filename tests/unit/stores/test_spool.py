@@ -22,7 +22,7 @@ from s3unzip.stores.spool import file as spool_file
 from s3unzip.stores.spool.file import Spool
 from s3unzip.stores.web.access import WebAccess
 from s3unzip.stores.web.source import WebSource
-from s3unzip.zipformat import ByteRange
+from s3unzip.zip import ByteRange
 from tests.servers import HttpServer, Reply, WebFiles
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import PlanSummary, Verdict
-from s3unzip.reporting.next_step import resume_command
+from s3unzip.settling.next_step import resume_command
 from s3unzip.stores.locations import STANDARD_INPUT
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def recall_options(
 
 def is_completed(run: str, runs: Runs, *, json: bool) -> bool:
     """Say whether nothing is left of a run, and tell it."""
-    from s3unzip.reporting.after_success import is_left
+    from s3unzip.settling.after_success import is_left
 
     report = runs.records(run).find_report()
     if report is None or report.verdict is not Verdict.COMPLETED or is_left(report):

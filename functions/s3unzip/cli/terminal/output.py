@@ -14,7 +14,7 @@ from s3unzip.cli.terminal.figures import (
 )
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.model import Verdict
-from s3unzip.reporting.next_step import in_environment, next_command
+from s3unzip.settling.next_step import in_environment, next_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from s3unzip.api.several import SUFFIX
-from s3unzip.aws_lambda.aws_faults import asking
+from s3unzip.aws.aws_faults import asking
 from s3unzip.errors import ServiceFaultError, StorageError, UsageError
 from s3unzip.objects.globs import compile_glob
 

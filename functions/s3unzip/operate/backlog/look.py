@@ -12,10 +12,10 @@ from s3unzip.planning.parts import read_whole_tail
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
-from s3unzip.zipformat import TAIL_LENGTH, Limits, count_entries
+from s3unzip.zip import TAIL_LENGTH, Limits, count_entries
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import RunDefaults
+    from s3unzip.aws.environment import RunDefaults
     from s3unzip.model import Report
     from s3unzip.operate.runs import DeployedRuns
 

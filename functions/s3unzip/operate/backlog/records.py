@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from s3unzip import run_files
-from s3unzip.aws_lambda.timeline import list_folders
+from s3unzip.aws.timeline import list_folders
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import decode_lines
 from s3unzip.operate.backlog.values import Backlog, BacklogArchive, Ends, Queued

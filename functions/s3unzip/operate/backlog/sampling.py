@@ -14,10 +14,10 @@ from s3unzip.forecast.backlog import SampledArchive, busy_seconds
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan_writer import preview_plan
 from s3unzip.stores.clock import LocalClock
-from s3unzip.zipformat import Policy
+from s3unzip.zip import Policy
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import Capacity, RunDefaults
+    from s3unzip.aws.environment import Capacity, RunDefaults
     from s3unzip.operate.backlog.look import LookedAt
     from s3unzip.stores.ports import Stores
 

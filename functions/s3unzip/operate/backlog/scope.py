@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.api.several import GLOB, names_several
-from s3unzip.aws_lambda.environment import tenant_of
+from s3unzip.aws.environment import tenant_of
 from s3unzip.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s3unzip.aws_lambda.environment import Trigger
+    from s3unzip.aws.environment import Trigger
 
 MANIFEST = "manifest.json"
 

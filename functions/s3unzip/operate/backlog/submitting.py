@@ -16,8 +16,8 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from s3unzip import rates, run_files
-from s3unzip.aws_lambda.aws_faults import asking
-from s3unzip.aws_lambda.environment import read_orders, read_scale, read_tenants
+from s3unzip.aws.aws_faults import asking
+from s3unzip.aws.environment import read_orders, read_scale, read_tenants
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.forecast.backlog import QueueCapacity, forecast_backlog
 from s3unzip.forecast.census import Census
@@ -34,7 +34,7 @@ from s3unzip.operate.queue import MAX_BATCH, ArchiveEvent, send_events
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from s3unzip.aws_lambda.environment import Capacity, RunDefaults
+    from s3unzip.aws.environment import Capacity, RunDefaults
     from s3unzip.forecast.backlog import BacklogForecast
     from s3unzip.operate.backlog.look import LookedAt
     from s3unzip.operate.runs import DeployedRuns

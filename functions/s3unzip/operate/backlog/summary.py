@@ -10,8 +10,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.aws_lambda.admission.ledger import FOLDER, read_ledger
-from s3unzip.aws_lambda.aws_faults import asking
+from s3unzip.aws.admission.ledger import FOLDER, read_ledger
+from s3unzip.aws.aws_faults import asking
 from s3unzip.errors import AccessDeniedError
 from s3unzip.model import Location, Verdict
 from s3unzip.operate.backlog.look import Looker

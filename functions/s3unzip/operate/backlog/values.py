@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from s3unzip.forecast.backlog import BacklogForecast  # noqa: TC001 - msgspec reads it
+from s3unzip.forecast.backlog import BacklogForecast
 
 
 class BacklogArchive(Struct, frozen=True, array_like=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from s3unzip.aws_lambda.aws_faults import read_fault
+from s3unzip.aws.aws_faults import read_fault
 from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.operate.doctor.results import Answer
 

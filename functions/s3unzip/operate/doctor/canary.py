@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from s3unzip.aws_lambda.timeline import recent_prefixes
+from s3unzip.aws.timeline import recent_prefixes
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin, Request, Status, Verdict, run_id
 from s3unzip.operate.bundled_store import is_claimed

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from s3unzip.aws_lambda.environment import read_orders, read_scale
+from s3unzip.aws.environment import read_orders, read_scale
 from s3unzip.operate.doctor.asking import ask
 
 if TYPE_CHECKING:
-    from s3unzip.aws_lambda.environment import Capacity, RunDefaults
+    from s3unzip.aws.environment import Capacity, RunDefaults
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.operate.stack import Stack
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.aws_lambda.secrets import SCHEME, read_secret
+from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.operate.doctor.results import Answer
 from s3unzip.settings import Variable

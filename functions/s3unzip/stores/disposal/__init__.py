@@ -1,4 +1,4 @@
 """Deletes, moves and tags archives that are extracted.
 
-`stores.factory` opens these adapters; `reporting.after_success` uses them by `disposal_port`.
+`stores.factory` opens these adapters; `settling.after_success` uses them by `disposal_port`.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.settings import Variable
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions
 from tests.unit.operate.backlog.environment import Site
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws_lambda.environment import Trigger
+from s3unzip.aws.environment import Trigger
 from s3unzip.errors import StorageError, UsageError
 from s3unzip.operate.backlog import listing
 from s3unzip.operate.backlog.listing import Listing

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws_lambda.environment import open_worker
+from s3unzip.aws.environment import open_worker
 from s3unzip.errors import AccessDeniedError
 from s3unzip.operate.doctor.canary import Canary, try_canary
 from s3unzip.operate.doctor.deployment import Deployment
@@ -18,7 +18,7 @@ from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
-from tests.unit.aws_lambda.contexts import Invocation
+from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.unit.operate.doctor.scripted import answering, deny
 from tests.unit.operate.test_runs import end

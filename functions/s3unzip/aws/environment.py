@@ -1,0 +1,283 @@
+"""The environment variables of a function (`Variable`), read once per cold start.
+
+Wrong settings stop the function at its first call with one line that names the variable. `infra`
+checks the settings at synthesis.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from s3unzip.aws.invocation import LambdaClock
+from s3unzip.aws.secrets import SCHEME, read_secret
+from s3unzip.clients import AwsSession
+from s3unzip.context import Context
+from s3unzip.errors import ScopeError, UsageError
+from s3unzip.model import AfterSuccess, Location, Options, Request, decode
+from s3unzip.platforms import aws
+from s3unzip.rates import LAMBDA_VCPU_MB
+from s3unzip.settings import Variable, make_tuning, spellings
+from s3unzip.stores.locations import parse_destination
+from s3unzip.stores.s3.access import S3Access, Writing
+from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.zip import Limits, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from s3unzip.forecast import Platform
+    from s3unzip.settings import Tuning
+
+
+class Trigger(Struct, frozen=True):
+    """Which keys of which bucket start runs."""
+
+    bucket: str
+    prefix: str
+    suffix: str
+
+    def covers(self, bucket: str, key: str) -> bool:
+        """Return whether an object with this key starts a run."""
+        in_scope = key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
+        return bucket == self.bucket and in_scope
+
+    def check(self, destination: Location) -> None:
+        """Refuse a destination whose members could start runs.
+
+        Raises:
+            ScopeError: keys below both prefixes can be the same.
+        """
+        ours, theirs = self.prefix, destination.key
+        if destination.bucket == self.bucket and (
+            ours.startswith(theirs) or theirs.startswith(ours)
+        ):
+            raise ScopeError(
+                f"the destination {destination} is inside the trigger's scope "
+                f"(s3://{self.bucket}/{ours}*{self.suffix}), so its members could start runs: "
+                "deploy with another bucket or prefix"
+            )
+
+
+class RunDefaults(NamedTuple):
+    """The common values of all runs of an environment, which are part of a run's id."""
+
+    trigger: Trigger
+    destination: Location
+    options: Options
+    after_success: AfterSuccess | None = None  # its target is a prefix
+
+
+class Capacity(NamedTuple):
+    """How an environment cuts the work, on which platform, and what a run may cost."""
+
+    tuning: Tuning
+    platform: Platform
+    max_cost: float | None  # dollars
+    workers: int  # of all runs together
+
+
+class LambdaConfig(Struct, frozen=True):
+    """The configuration of a function for its whole life."""
+
+    environment: str
+    stores: S3Stores
+    work: Location  # the prefix of all runs
+    destination: Location
+    trigger: Trigger
+    options: Options
+    tuning: Tuning
+    policy: Policy
+    state_machine: str  # ARN; only the plan function has one
+    event_bus: str
+    queue: str  # URL; the plan and report functions have one
+    platform: Platform
+    max_cost: float | None  # dollars a run
+    after_success: AfterSuccess | None = None  # its target is a prefix
+
+    def request(self, key: str) -> Request:
+        """Return the request for the archive `key` of the trigger's bucket."""
+        rule, trigger = self.after_success, self.trigger
+        return Request(
+            source=Location("s3", trigger.bucket, key),
+            destination=self.destination,
+            options=self.options,
+            after_success=rule and rule.below(key.removeprefix(trigger.prefix)),
+        )
+
+    workers: int = 1  # that all runs share
+    tenants: tuple[str, ...] = ()  # prefixes of archives, each that of a tenant
+
+    def tenant_of(self, key: str) -> str:
+        """Return the prefix of the tenant whose archive has this key; empty: of none."""
+        return tenant_of(self.tenants, key)
+
+    def context(self, invocation: LambdaContext, end: float = math.inf) -> Context:
+        """Return the context of one invocation that ends at `end`."""
+        return Context(
+            stores=self.stores,
+            clock=LambdaClock(invocation, end),
+            policy=self.policy,
+            tuning=self.tuning,
+            platform=self.platform,
+            environment=self.environment,
+        )
+
+
+_CREATING = threading.Lock()  # a session can create only one client at a time
+
+
+@cache
+def _session() -> AwsSession:
+    return AwsSession()
+
+
+@cache
+def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctions"]) -> Any:
+    """Return the process's client of `service`, which retries; thread-safe."""
+    retries = {"total_max_attempts": 6, "mode": "standard"}
+    with _CREATING:
+        return _session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
+
+
+@cache
+def open_worker() -> LambdaConfig:
+    """Return the configuration from the process's environment; the same object each time.
+
+    Raises:
+        UsageError: a variable is missing or wrong.
+    """
+    return read_worker(os.environ)
+
+
+def read_orders(variables: Mapping[str, str]) -> RunDefaults:
+    """Return the defaults of every run from `variables`; reads no secret.
+
+    Raises:
+        UsageError: a variable is missing or wrong.
+    """
+    options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
+    secret = variables.get(Variable.PASSWORD_SECRET)
+    if secret:
+        options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
+    trigger = Trigger(
+        _needed(variables, Variable.TRIGGER_BUCKET),
+        variables.get(Variable.TRIGGER_PREFIX, ""),
+        variables.get(Variable.TRIGGER_SUFFIX, ""),
+    )
+    destination = parse_destination(_needed(variables, Variable.DESTINATION))
+    text = variables.get(Variable.AFTER_SUCCESS)
+    rule = decode(text, AfterSuccess) if text else None
+    return RunDefaults(trigger, destination, options, rule)
+
+
+def read_tenants(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the prefixes of archives that name a tenant each; empty: there are no tenants."""
+    return decode(variables.get(Variable.TENANTS) or "[]", tuple[str, ...])
+
+
+def tenant_of(tenants: Iterable[str], key: str) -> str:
+    """Return which of `tenants` an archive with this key belongs to; empty: none."""
+    return max((one for one in tenants if key.startswith(one)), key=len, default="")
+
+
+def read_scale(variables: Mapping[str, str]) -> Capacity:
+    """Return the capacity from `variables`.
+
+    Raises:
+        UsageError: a variable is wrong.
+    """
+    tuning = make_tuning(_table(variables, Variable.TUNING))
+    memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
+    platform = aws(workers=tuning.max_workers, memory_mb=memory)
+    workers = int(_number(variables, Variable.WORKERS) or tuning.max_workers)
+    return Capacity(tuning, platform, _number(variables, Variable.MAX_COST), workers)
+
+
+def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
+    """Return the configuration from `variables`.
+
+    Raises:
+        UsageError: a variable is missing or wrong.
+        ScopeError: members at the destination would start runs.
+    """
+    orders = read_orders(variables)
+    orders.trigger.check(orders.destination)
+    work = Location(
+        "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
+    )
+    options = orders.options
+    secret = variables.get(Variable.PASSWORD_SECRET)
+    password = read_secret(SCHEME + secret, open_client("secretsmanager")) if secret else None
+    return LambdaConfig(
+        environment=variables.get(Variable.ENVIRONMENT, ""),
+        stores=_stores(work, variables),
+        work=work,
+        policy=Policy(
+            lenient=options.lenient,
+            encoding=options.encoding,
+            limits=_limits(variables),
+            password=password,
+        ),
+        state_machine=variables.get(Variable.STATE_MACHINE, ""),
+        event_bus=variables.get(Variable.EVENT_BUS) or "default",
+        queue=variables.get(Variable.QUEUE, ""),
+        tenants=read_tenants(variables),
+        **orders._asdict(),
+        **read_scale(variables)._asdict(),
+    )
+
+
+def _stores(work: Location, variables: Mapping[str, str]) -> S3Stores:
+    pays = bool(variables.get(Variable.REQUEST_PAYER))
+    writing = Writing(
+        owner=variables.get(Variable.DESTINATION_OWNER) or None,
+        kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
+        copies_pay=pays,
+    )
+    reading = S3Access(request_payer=True) if pays else None
+    return S3Stores(work, writing=writing, reading=reading)
+
+
+def _needed(variables: Mapping[str, str], name: Variable) -> str:
+    value = variables.get(name, "")
+    if not value:
+        raise UsageError(f"the environment variable {name} is not set: deploy with the stack")
+    return value
+
+
+def _number(variables: Mapping[str, str], name: Variable) -> float | None:
+    value = variables.get(name)
+    if not value:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"the environment variable {name} is no number: {value!r}") from None
+
+
+def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
+    try:
+        value = json.loads(variables.get(name) or "{}")
+    except ValueError as error:
+        raise UsageError(f"the environment variable {name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"the environment variable {name} must be a JSON object, not {value!r}")
+    return value
+
+
+def _limits(variables: Mapping[str, str]) -> Limits:
+    changes = _table(variables, Variable.LIMITS)
+    try:
+        return Limits(**changes)
+    except TypeError as error:
+        raise UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error

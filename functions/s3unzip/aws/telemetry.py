@@ -1,0 +1,198 @@
+"""Logs and metrics with Powertools, and the keys by which a run's lines and traces are found.
+
+Metrics have the dimensions service and environment. The archive and the run are metadata of a line:
+they can be searched but are no dimensions. Names and units are those of `s3unzip.metric_names`, as
+in the dashboard and the alarms of `infra`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
+
+from aws_lambda_powertools import Logger, Metrics
+
+from s3unzip.aws.tracing import annotate, trace
+from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
+from s3unzip.model import Report, SourceState, Verdict
+from s3unzip.settings import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from s3unzip.model import (
+        PlanSummary,
+        Request,
+        Requests,
+        Run,
+        ScanReport,
+        SourceResult,
+        TaskReport,
+    )
+
+E = TypeVar("E")  # event
+C = TypeVar("C")  # context
+R = TypeVar("R")  # answer
+
+ENDS = {  # metric of a run by its verdict
+    Verdict.COMPLETED: "ArchivesCompleted",
+    Verdict.COMPLETED_WITH_ERRORS: "ArchivesWithErrors",
+    Verdict.REJECTED: "ArchivesRejected",
+    Verdict.SOURCE_CHANGED: "ArchivesChanged",
+    Verdict.FAILED: "ArchivesFailed",
+}
+
+# The loggers of the client libraries. The runtime client gives the root logger the application
+# log level of the function: at INFO botocore writes two lines for each client, at DEBUG whole
+# answers, those of Secrets Manager too.
+# docs.aws.amazon.com/lambda/latest/dg/python-logging.html
+CLIENT_LIBRARIES = ("boto3", "botocore", "urllib3")
+for _name in CLIENT_LIBRARIES:
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
+metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
+metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
+
+
+def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
+    """Log, trace and measure each invocation of a Lambda function."""
+    logged: Callable[[E, C], R] = logger.inject_lambda_context(clear_state=True)(
+        trace(publish(handler))
+    )
+    return logged
+
+
+def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
+    """Write the metrics of an invocation, even if it fails.
+
+    Unlike Powertools' ``log_metrics`` it prints no warning for an invocation without metrics, such
+    as one for a known run or a report with unfinished tasks.
+    """
+
+    @wraps(handler)
+    def measured(event: E, context: C) -> R:
+        try:
+            return handler(event, context)
+        finally:
+            if metrics.metric_set:
+                metrics.flush_metrics()
+            else:
+                metrics.clear_metrics()  # the next invocation must not inherit the run's id
+
+    return measured
+
+
+def bind_run(run: Run) -> None:
+    """Add the run's id to all further log lines and traces of this invocation."""
+    logger.set_correlation_id(run.id)
+    annotate("run", run.id)
+    metrics.add_metadata("run", run.id)
+    metrics.add_metadata("archive", str(run.source))
+
+
+@contextmanager
+def timed(name: str) -> Iterator[None]:
+    """Measure the duration of a successful step as the metric `name`."""
+    started = time.perf_counter()
+    yield
+    _add(name, time.perf_counter() - started)
+
+
+def record_plan(plan: PlanSummary | Report, request: Request) -> None:
+    """Measure one plan, accepted or rejected."""
+    _add("PlanDuration", plan.plan_seconds)
+    _add("BytesRead", plan.bytes_in if isinstance(plan, Report) else plan.bytes_read)
+    _add("MembersFailed", plan.failed)
+    _add_requests(plan.requests)
+    if request.event_time is not None:
+        _add("QueueDelay", max(0.0, plan.started - request.event_time))
+
+
+def record_scan(report: ScanReport) -> None:
+    """Measure one scan."""
+    _add("ScanDuration", report.seconds)
+    _add("BytesRead", report.bytes_read)
+    _add_requests(report.requests)
+
+
+def record_task(report: TaskReport) -> None:
+    """Measure one task."""
+    _add("TaskDuration", report.seconds)
+    _add("MembersExtracted", report.extracted)
+    _add("MembersFailed", report.failed)
+    _add("MembersUnchanged", report.unchanged)
+    _add("BytesRead", report.bytes_read)
+    _add("BytesWritten", report.bytes_written)
+    _add_requests(report.requests)
+    puts = report.requests.put + report.requests.part + report.requests.copy
+    if puts:
+        _add("PutLatency", report.put_seconds / puts * 1_000)
+    logger.info(
+        "task",
+        task=report.task,
+        extracted=report.extracted,
+        unchanged=report.unchanged,
+        failed=report.failed,
+        unfinished=report.unfinished,
+        seconds=report.seconds,
+    )
+
+
+def record_handover() -> None:
+    """Count a direct run that the state machine must finish."""
+    _add("DirectHandovers", 1)
+
+
+def record_waiting(runs: int, seconds: float) -> None:
+    """Measure how many runs wait for workers, and how long the first of them has waited."""
+    _add("RunsWaiting", runs)
+    _add("WaitingAge", seconds)
+
+
+def record_archive(report: Report, *, first: bool = True) -> None:
+    """Measure one finished run, and count its failures by reason in the log.
+
+    The verdict is counted at each end of the run. Durations are measured at its
+    `first` end only: a run that is redriven or retried days later is not slow.
+    """
+    for verdict, name in ENDS.items():  # zeros too, so that a headline shows 0, not a missing value
+        _add(name, float(verdict is report.verdict))
+    if first:
+        _add("RunDuration", max(0.0, report.finished - report.started))
+    if first and report.event_time is not None:
+        _add("ArchiveDuration", max(0.0, report.finished - report.event_time))
+    logger.info(
+        "archive",
+        verdict=report.verdict.value,
+        reason=report.reason,
+        source=str(report.source),
+        extracted=report.extracted,
+        unchanged=report.unchanged,
+        failed=report.failed,
+        missing=report.missing,
+    )
+    for reason, members in report.reasons.items():
+        logger.info("failures", reason=reason, members=members)
+
+
+def record_source(result: SourceResult) -> None:
+    """Count what became of an archive after its run."""
+    _add("SourcesFinished", float(result.state is SourceState.DONE))
+    _add("SourcesNotFinished", float(result.state is not SourceState.DONE))
+    log = logger.info if result.state is SourceState.DONE else logger.warning
+    log("source", action=result.action.value, state=result.state.value, reason=result.message)
+
+
+def _add_requests(requests: Requests) -> None:
+    _add("ReadRequests", requests.reads)
+    _add("WriteRequests", requests.writes)
+    _add("S3Throttles", requests.throttled)
+
+
+def _add(name: str, value: float) -> None:
+    metrics.add_metric(name=name, unit=METRICS[name].value, value=value)

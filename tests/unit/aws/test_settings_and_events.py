@@ -1,0 +1,313 @@
+"""Environment variables, events in, events out: values only, no AWS."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from msgspec.structs import replace
+
+from s3unzip.aws.environment import Trigger, read_worker
+from s3unzip.aws.events import (
+    MESSAGE_CHARACTERS,
+    TITLES,
+    announce,
+    event_detail,
+    read_requests,
+)
+from s3unzip.aws.executions import MAX_INPUT, planned_input
+from s3unzip.aws.invocation import parse_field
+from s3unzip.errors import ScopeError, UsageError
+from s3unzip.model import (
+    Location,
+    OnConflict,
+    Options,
+    Pin,
+    PlanSummary,
+    Report,
+    Run,
+    ScanTask,
+    Task,
+    TaskKind,
+    Verdict,
+    encode,
+)
+from s3unzip.planning.lists import WorkList
+from s3unzip.settings import Variable, make_tuning
+from tests.servers import HttpServer, Reply
+
+VARIABLES: dict[str, str] = {
+    Variable.ENVIRONMENT: "test",
+    Variable.WORK_BUCKET: "work",
+    Variable.WORK_PREFIX: "s3unzip/",
+    Variable.DESTINATION: "s3://out/members/",
+    Variable.TRIGGER_BUCKET: "arrivals",
+    Variable.TRIGGER_PREFIX: "zips/",
+    Variable.TRIGGER_SUFFIX: ".zip",
+    Variable.STATE_MACHINE: "arn:aws:states:us-east-1:000000000000:stateMachine:runs",
+    Variable.OPTIONS: '{"on_conflict": "never"}',
+    Variable.TUNING: '{"max_workers": 7}',
+    Variable.LIMITS: '{"members": 9}',
+}
+RUN = Run(
+    id="a-0",
+    source=Location("s3", "arrivals", "zips/a.zip"),
+    pin=Pin(1),
+    destination=Location("s3", "out", "members/"),
+    options=Options(),
+    key_prefix="members/a/",
+    created=1.0,
+)
+
+
+def test_worker_is_what_the_variables_say() -> None:
+    """Each variable ends where it belongs."""
+    worker = read_worker(VARIABLES)
+    assert worker.work == Location("s3", "work", "s3unzip/")
+    assert worker.destination == Location("s3", "out", "members/")
+    assert worker.options.on_conflict is OnConflict.NEVER
+    assert worker.tuning.max_workers == 7
+    assert worker.policy.limits.members == 9
+    assert worker.max_cost is None
+
+
+@pytest.mark.parametrize(("setting", "told"), [("requester", "requester"), ("", None)])
+def test_only_reading_the_archive_is_paid(
+    setting: str, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests for the archive say who pays; those of the destination do not."""
+    with HttpServer(lambda _: Reply(200, b"", {"ETag": '"e"'})) as server:
+        for name, value in {
+            "AWS_ENDPOINT_URL": server.url,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+        }.items():
+            monkeypatch.setenv(name, value)
+        worker = read_worker({**VARIABLES, Variable.REQUEST_PAYER: setting})
+        archive = Location("s3", "arrivals", "zips/a.zip")
+        worker.stores.source(archive).head(archive)
+        worker.stores.destination(worker.destination).head("members/a")
+    payers = [asked.headers.get("x-amz-request-payer") for asked in server.asked]
+    assert payers == [told, None]
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        "s3://arrivals/",
+        "s3://arrivals/zips/",
+        "s3://arrivals/zips/out/",
+        "s3://arrivals/z/../zips/",
+    ],
+)
+def test_destination_in_the_scope_is_refused(destination: str) -> None:
+    """Members that could start runs are refused before the first plan."""
+    with pytest.raises(UsageError):
+        read_worker({**VARIABLES, Variable.DESTINATION: destination})
+
+
+def test_scope_error_names_both_places() -> None:
+    """The line says where members would go and what starts runs."""
+    with pytest.raises(
+        ScopeError, match=r"s3://arrivals/zips/out/ .* \(s3://arrivals/zips/\*\.zip\)"
+    ):
+        read_worker({**VARIABLES, Variable.DESTINATION: "s3://arrivals/zips/out/"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        (Variable.WORK_BUCKET, "", "S3UNZIP_WORK_BUCKET is not set"),
+        (Variable.TUNING, "[1]", "S3UNZIP_TUNING must be a JSON object"),
+        (Variable.TUNING, "{", "S3UNZIP_TUNING is not JSON"),
+        (Variable.TUNING, '{"speed": 1}', "'speed' is unknown"),
+        (Variable.LIMITS, '{"speed": 1}', "S3UNZIP_LIMITS"),
+        (Variable.OPTIONS, '{"on_conflict": "maybe"}', "maybe"),
+        (Variable.MAX_COST, "cheap", "S3UNZIP_MAX_COST is no number"),
+    ],
+)
+def test_wrong_variable_is_one_line(name: Variable, value: str, line: str) -> None:
+    """What is wrong is named."""
+    with pytest.raises(UsageError, match=line):
+        read_worker({**VARIABLES, name: value})
+
+
+def event_of(key: str, bucket: str = "arrivals") -> dict[str, Any]:
+    """Return EventBridge's event of an object."""
+    return {
+        "detail-type": "Object Created",
+        "time": "2026-01-01T00:00:01Z",
+        "detail": {"bucket": {"name": bucket}, "object": {"key": key}},
+    }
+
+
+def record_of(key: str) -> dict[str, Any]:
+    """Return a record of S3's own notification."""
+    return {
+        "eventTime": "2026-01-01T00:00:01.000Z",
+        "s3": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "keys"),
+    [
+        (event_of("zips/a b+c%20ü.zip"), ["zips/a b+c%20ü.zip"]),
+        ({"Records": [record_of("zips/a+b%2Bc%C3%BC.zip")]}, ["zips/a b+cü.zip"]),
+        ({"Records": [record_of("zips/1"), record_of("zips/2.zip")]}, ["zips/2.zip"]),
+        ({"Event": "s3:TestEvent", "Bucket": "in"}, []),
+        (event_of("zips/a.txt"), []),
+        (event_of("elsewhere/a.zip"), []),
+        (event_of("zips/a.zip", "another"), []),
+    ],
+)
+def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
+    """Keys are decoded as their event requires; a key out of scope gives no request."""
+    worker = read_worker(VARIABLES)
+    requests = list(read_requests(json.dumps(event), worker, 5.0))
+    assert [request.source.key for request in requests] == keys
+    for request in requests:
+        assert request.event_time == 1767225601.0
+        assert request.destination == worker.destination
+
+
+@pytest.mark.parametrize("body", ["no JSON", "{}", '{"Hello": 1}'])
+def test_unknown_messages_are_refused(body: str) -> None:
+    """A message that is no S3 event is an error, so that it ends among the dead letters."""
+    with pytest.raises(UsageError):
+        list(read_requests(body, read_worker(VARIABLES), 0.0))
+
+
+def test_input_of_the_execution_is_small() -> None:
+    """Even the longest keys stay far below the bound."""
+    long = Location("s3", "b" * 63, "k" * 1_024)
+    run = Run("r" * 80, long, Pin(1, "e" * 40, "v" * 1_024), long, Options(), "k" * 1_024, 1.0)
+    plan = PlanSummary(run=run, members=10**7, tasks=20_000, scans=5, concurrency=0)
+    work = read_worker(VARIABLES).work
+    given = planned_input(work, plan, {})
+    assert len(encode(given)) < MAX_INPUT
+    assert given["concurrency"] == 1
+    assert given["work"]["whole"] == f"s3unzip/runs/{run.id}/plan.jsonl"
+    assert given["inline"] == {"slices": []}
+    divided = planned_input(work, replace(plan, slices=4), {})
+    assert divided["work"]["whole"] == f"s3unzip/runs/{run.id}/whole.jsonl"
+    assert divided["work"]["slices"] == f"s3unzip/runs/{run.id}/slices.jsonl"
+
+
+def test_inline_maps_have_a_limit() -> None:
+    """More items than 80, each tried often, would not fit into the history of an execution."""
+    assert make_tuning({"max_inline_tasks": 80}).max_inline_tasks == 80
+    assert make_tuning({"max_inline_tasks": 0}).max_inline_tasks == 0
+    with pytest.raises(UsageError, match="must be at most 80, not 81"):
+        make_tuning({"max_inline_tasks": 81})
+
+
+def test_lists_that_make_the_input_too_large_stay_in_objects() -> None:
+    """Then a Distributed Map reads them; a list that is empty has no object."""
+    work = read_worker(VARIABLES).work
+    tasks = [Task("t" * 400, TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0) for _ in range(80)]
+    plan = PlanSummary(run=RUN, members=80, tasks=80)
+    given = planned_input(work, plan, {WorkList.WHOLE: tasks[:9]})
+    assert [one["id"] for one in given["inline"].pop("whole")] == ["t" * 400] * 9
+    assert given["inline"] == {"scan": [], "slices": []}
+    given = planned_input(work, plan, {WorkList.WHOLE: tasks})
+    assert given["inline"] == {"scan": [], "slices": []}
+    assert len(encode(given)) < MAX_INPUT
+
+
+def test_slices_overlap_the_scans_of_distributed_maps() -> None:
+    """Not those of an inline Map, nor those of a run with too few workers for all at once."""
+    work = read_worker(VARIABLES).work
+    plan = PlanSummary(
+        run=RUN, members=1, tasks=5, scans=5, slices=5, split_members=1, split_at_once=5
+    )
+    given = planned_input(work, plan, {})
+    assert given["overlap"] is True
+    assert given["work"]["linked"] == f"s3unzip/runs/{RUN.id}/link.json"
+    scans = [ScanTask(f"scan-{n}", (0, 1), 0, n, 5, 1) for n in range(5)]
+    assert planned_input(work, plan, {WorkList.SCAN: scans})["overlap"] is False
+    assert planned_input(work, replace(plan, split_at_once=4), {})["overlap"] is False
+    assert planned_input(work, PlanSummary(run=RUN, members=1, tasks=1), {})["overlap"] is False
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_event_of_a_run(verdict: Verdict) -> None:
+    """Every verdict has a title, and the size of the event is bounded for every archive."""
+    report = Report(
+        run=RUN.id,
+        verdict=verdict,
+        source=RUN.source,
+        pin=None,
+        destination=RUN.destination,
+        options=RUN.options,
+        message="x" * 10**6,
+    )
+    detail = event_detail(read_worker(VARIABLES), report)
+    assert TITLES[verdict].startswith("Archive ")
+    assert len(detail["message"]) == MESSAGE_CHARACTERS
+    assert detail["report"] == "s3://work/s3unzip/runs/a-0/report.json"
+
+
+def test_task_of_an_event() -> None:
+    """The item of the Map is validated when it is parsed."""
+    task = {
+        "id": "batch-0",
+        "kind": "batch",
+        "rows": [0, 1],
+        "members": 1,
+        "span": [0, 1],
+        "size": 1,
+        "seconds": 0.1,
+    }
+    assert parse_field({"task": task}, "task", Task).rows == (0, 1)
+    with pytest.raises(UsageError, match="no 'task'"):
+        parse_field({}, "task", Task)
+    with pytest.raises(UsageError, match="not a Task"):
+        parse_field({"task": {**task, "kind": "dance"}}, "task", Task)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.ZIP", "a.Zip", "b/a.zip"])
+def test_the_suffix_is_accepted_in_several_spellings(name: str) -> None:
+    """A trigger covers what the rule's patterns match: as written, upper case, capitalised."""
+    assert Trigger("in", "zips/", ".zip").covers("in", f"zips/{name}")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "key"), [("in", "zips/a.zIp"), ("in", "a.zip"), ("other", "zips/a.zip")]
+)
+def test_other_keys_are_not_covered(bucket: str, key: str) -> None:
+    """What the rule does not match starts nothing, also by reconcile."""
+    assert not Trigger("in", "zips/", ".zip").covers(bucket, key)
+
+
+@pytest.mark.parametrize(
+    ("region", "arn"),
+    [("eu-west-1", "arn:aws:s3:::in/a.zip"), ("cn-north-1", "arn:aws-cn:s3:::in/a.zip")],
+)
+def test_an_event_names_the_archive_in_its_partition(
+    monkeypatch: pytest.MonkeyPatch, region: str, arn: str
+) -> None:
+    """Rules of users match the ARN, which in China is another."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    report = Report(
+        run=RUN.id,
+        verdict=Verdict.COMPLETED,
+        source=Location("s3", "in", "a.zip"),
+        pin=None,
+        destination=RUN.destination,
+        options=RUN.options,
+    )
+    client = boto3.client("events", region_name=region)
+    sent: list[Any] = []
+    with Stubber(client) as stub:
+        stub.add_response("put_events", {"FailedEntryCount": 0, "Entries": [{}]})
+        client.meta.events.register(
+            "provide-client-params.events.PutEvents", lambda params, **_: sent.append(params)
+        )
+        announce(client, read_worker(VARIABLES), report)
+    assert sent[0]["Entries"][0]["Resources"] == [arn]

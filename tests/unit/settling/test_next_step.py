@@ -1,0 +1,135 @@
+"""The command that is offered after a run."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from s3unzip.explanations import Help, explain, find_help, other_codes
+from s3unzip.model import Connections, GzipForm, Location, OnConflict, Options, Report, Verdict
+from s3unzip.object_properties import ObjectProperties
+from s3unzip.settling.next_step import MAX_COMMAND, next_command, repeat_command
+from s3unzip.zip.checks import CHECKS
+
+SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
+PIPE = Location("stdin", "", "stdin")
+REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",), max_spool="5")
+RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
+CODES = sorted(CHECKS.keys() | other_codes())
+COMMANDS = {
+    Help.RETRY: "s3unzip retry RUN",
+    Help.RETRY_WITH_PASSWORD: "s3unzip retry RUN with --password-file",
+    Help.RUN_WITH_PASSWORD: "s3unzip run",
+}
+
+
+def failed(*codes: str, source: Location = SOURCE, options: Options | None = None) -> Report:
+    """Return the report of a run with members that failed."""
+    return Report(
+        run="run-1",
+        verdict=Verdict.COMPLETED_WITH_ERRORS,
+        source=source,
+        pin=None,
+        destination=TARGET,
+        options=options or Options(),
+        reasons=dict.fromkeys(codes, 1),
+    )
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_advice_and_next_command_agree(code: str) -> None:
+    """Of every code: what the advice names is what is offered, and nothing else is."""
+    offered, advice = next_command(failed(code)), explain(code).advice
+    assert offered is not None
+    found = find_help(code)
+    if found in COMMANDS:
+        assert COMMANDS[found] in advice
+        assert offered.startswith(COMMANDS[found].partition(" RUN")[0])
+    else:
+        assert offered == "s3unzip show run-1 --failures"
+
+
+def test_a_run_that_continues_is_watched() -> None:
+    """Its report is not the last one, so there is nothing to redrive yet."""
+    report = msgspec.structs.replace(failed(), verdict=Verdict.FAILED, continues=True)
+    assert next_command(report, "dev") == "s3unzip watch run-1 --env dev"
+
+
+@pytest.mark.parametrize(
+    ("codes", "here", "there"),
+    [
+        (("crc-mismatch",), "show run-1 --failures", "show run-1 --failures --env dev"),
+        (("store-refused", "crc-mismatch"), "retry run-1", "retry run-1 --env dev"),
+        (("wrong-password",), "retry run-1 --password-file FILE", "retry run-1 --env dev"),
+        (
+            ("encrypted",),
+            f"{RUN_AGAIN} --password-file FILE",
+            "show run-1 --failures --env dev",
+        ),
+    ],
+)
+def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> None:
+    """On this machine and in an environment, whose password is in a secret."""
+    assert next_command(failed(*codes)) == f"s3unzip {here}"
+    assert next_command(failed(*codes), "dev") == f"s3unzip {there}"
+
+
+def test_how_the_stores_are_reached() -> None:
+    """A new run needs the options again, a run that is continued only its environment does."""
+    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download --max-spool 5"
+    assert next_command(failed("encrypted"), None, REACHED) == (
+        f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
+    )
+    assert next_command(failed("store-refused"), None, REACHED) == "s3unzip retry run-1"
+    assert next_command(failed("store-refused"), "dev", REACHED) == (
+        f"s3unzip retry run-1 --env dev {options}"
+    )
+    changed = msgspec.structs.replace(failed(), verdict=Verdict.SOURCE_CHANGED)
+    assert next_command(changed, None, REACHED) == f"s3unzip {RUN_AGAIN} {options}"
+
+
+def test_a_password_that_was_given() -> None:
+    """The members are encrypted in a way that no password helps against."""
+    report = failed("encrypted", options=Options(password_ref="prompt"))
+    assert next_command(report) == "s3unzip show run-1 --failures"
+
+
+@pytest.mark.parametrize("code", ["encrypted", "wrong-password", "store-refused"])
+def test_an_archive_from_a_pipe(code: str) -> None:
+    """It is gone, so it has to be piped again."""
+    offered = str(next_command(failed(code, source=PIPE)))
+    assert offered.startswith("COMMAND | s3unzip run - s3://out/to/ --on-conflict skip-unchanged")
+    assert offered.endswith(" --password-file FILE") is (code != "store-refused")
+
+
+def test_all_options_are_repeated() -> None:
+    """Values with spaces are quoted; objects that are there are left alone."""
+    options = Options(
+        key_template="a b/{member}",
+        on_conflict=OnConflict.NEVER,
+        include=("*.csv", "x"),
+        exclude=("y",),
+        names=("n",),
+        limit=3,
+        strip_components=1,
+        lenient=True,
+        encoding="cp437",
+        as_gzip=GzipForm.SUFFIX,
+        trust_crc=True,
+        nested_depth=2,
+        marker=True,
+        objects=ObjectProperties("GLACIER_IR", "no-store", {"*": "a/b"}, {"m": "1"}, {"t": "2"}),
+    )
+    assert repeat_command(failed(options=options)) == (
+        "s3unzip run 's3://in/my archive.zip' s3://out/to/ --on-conflict never "
+        "--key-template 'a b/{member}' --include '*.csv' --include x --exclude y --member n "
+        "--strip-components 1 --limit 3 --encoding cp437 --as-gzip suffix --nested 2 "
+        "--lenient --trust-crc --marker --storage-class GLACIER_IR --cache-control no-store "
+        "--content-type '*=a/b' --metadata m=1 --tag t=2"
+    )
+
+
+def test_a_command_that_nobody_would_type() -> None:
+    """A thousand members by name: the failures are shown instead."""
+    report = failed("encrypted", options=Options(names=("n" * 9,) * MAX_COMMAND))
+    assert next_command(report) == "s3unzip show run-1 --failures"

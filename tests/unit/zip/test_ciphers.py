@@ -1,0 +1,242 @@
+"""Encrypted members: both ciphers in any cuts, every way to be wrong, and others' archives."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s3unzip.zip import Member, Policy, declares_crc, with_known_crc
+from s3unzip.zip.ciphers import open_cipher
+from s3unzip.zip.coding import AesCoding, aes_coding, compression_of
+from s3unzip.zip.errors import MemberError
+from tests.corpus.core import Cut, extract
+from tests.corpus.runner import CORPUS, Result
+from tests.encrypting import seal_aes, seal_zipcrypto
+from tests.zips import DEFLATE, METHODS, STORED, Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECRET = b"p\xc3\xa4ss word\x00\xff"
+OPENING = Policy(password=SECRET)
+TEXT = b"The quick brown fox. " * 40
+CUTS = (Cut(), Cut(7), Cut(1))
+
+
+def seal_ae1(entry: Entry, password: bytes) -> Entry:
+    """Encrypt as AE-1 with a key of 128 bits."""
+    return seal_aes(entry, password, version=1, strength=1)
+
+
+SEALS = (seal_zipcrypto, seal_aes, seal_ae1)
+sealed_each_way = pytest.mark.parametrize("seal", SEALS, ids=lambda seal: seal.__name__)
+
+
+def codes_of(raw: bytes, policy: Policy) -> set[str | None]:
+    """Return the codes of the one member of `raw`, in any cuts."""
+    results = [extract(raw, policy, cut) for cut in CUTS]
+    assert all(len(result.members) == 1 for result in results)
+    return {result.members[0].code for result in results}
+
+
+def is_extracted(result: Result, content: bytes) -> bool:
+    """Say whether the one member came out as `content`."""
+    digest = hashlib.sha256(content).hexdigest()
+    return result.members[0].code is None and result.members[0].sha256 == digest
+
+
+@sealed_each_way
+@pytest.mark.parametrize("descriptor", [None, "signed32", "bare64"])
+@pytest.mark.parametrize("method", METHODS)
+def test_opens(seal: Callable[[Entry, bytes], Entry], method: int, descriptor: str | None) -> None:
+    """Every method comes out of every encryption, whole and one byte at a time."""
+    raw = build(seal(Entry("a", TEXT, method, descriptor=descriptor), SECRET))
+    for cut in CUTS:
+        assert is_extracted(extract(raw, OPENING, cut), TEXT)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    content=st.binary(max_size=200),
+    password=st.binary(min_size=1, max_size=80),
+    seal=st.sampled_from(SEALS),
+    method=st.sampled_from([STORED, DEFLATE]),
+    step=st.integers(1, 60),
+)
+def test_round_trip(
+    content: bytes, password: bytes, seal: Callable[[Entry, bytes], Entry], method: int, step: int
+) -> None:
+    """Any content comes back with any password, cut anywhere."""
+    raw = build(seal(Entry("a", content, method), password))
+    assert is_extracted(extract(raw, Policy(password=password), Cut(step)), content)
+
+
+@pytest.mark.parametrize("strength", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2])
+def test_strengths(version: int, strength: int) -> None:
+    """Keys of 128, 192 and 256 bits are read in both versions of the format."""
+    raw = build(seal_aes(Entry("a", TEXT, DEFLATE), SECRET, version, strength))
+    assert is_extracted(extract(raw, OPENING), TEXT)
+
+
+@sealed_each_way
+def test_without_password(seal: Callable[[Entry, bytes], Entry]) -> None:
+    """Without a password the member fails as encrypted and the others go on."""
+    raw = build(seal(Entry("a", TEXT, DEFLATE), SECRET), Entry("b", TEXT))
+    result = extract(raw)
+    assert (result.members[0].code, result.members[1].code) == ("encrypted", None)
+
+
+@sealed_each_way
+@pytest.mark.parametrize("descriptor", [None, "signed32"])
+def test_wrong_password(seal: Callable[[Entry, bytes], Entry], descriptor: str | None) -> None:
+    """A wrong password is called that, also where the check byte is of the time."""
+    raw = build(seal(Entry("a", TEXT, DEFLATE, descriptor=descriptor), SECRET))
+    assert codes_of(raw, Policy(password=b"wrong")) == {"wrong-password"}
+
+
+def test_wrong_password_that_passes_the_check_byte() -> None:
+    """One wrong password of 256 passes ZipCrypto's check: then the data tells."""
+    raw = build(seal_zipcrypto(Entry("a", TEXT, DEFLATE), SECRET))
+    guesses = (Policy(password=b"guess %d" % number) for number in range(700))
+    codes = {extract(raw, policy).members[0].code for policy in guesses}
+    assert "wrong-password" in codes
+    assert codes > {"wrong-password"}
+    assert None not in codes
+
+
+def test_ae2_needs_no_crc() -> None:
+    """AE-2 declares CRC 0: the authentication code is what proves the bytes."""
+    sealed = seal_aes(Entry("a", TEXT, STORED), SECRET)
+    assert is_extracted(extract(build(sealed), OPENING), TEXT)
+    data = bytearray(sealed.stored_data)
+    data[30] ^= 1
+    assert codes_of(build(replace(sealed, data=bytes(data))), OPENING) == {"aes-mac-mismatch"}
+
+
+def test_every_flipped_byte_is_noticed() -> None:
+    """A stored AES member with any one byte altered fails, by salt, verifier, data or code."""
+    sealed = seal_aes(Entry("a", b"0123456789", STORED), SECRET)
+    for at in range(len(sealed.stored_data)):
+        data = bytearray(sealed.stored_data)
+        data[at] ^= 0x40
+        code = extract(build(replace(sealed, data=bytes(data))), OPENING).members[0].code
+        assert code == ("wrong-password" if at < 18 else "aes-mac-mismatch")
+
+
+@sealed_each_way
+def test_truncated(seal: Callable[[Entry, bytes], Entry]) -> None:
+    """A member cut short anywhere fails, whatever was cut off."""
+    sealed = seal(Entry("a", TEXT, DEFLATE), SECRET)
+    for length in range(len(sealed.stored_data)):
+        raw = build(replace(sealed, data=sealed.stored_data[:length]))
+        assert extract(raw, OPENING).members[0].code is not None
+
+
+def test_ae1_compares_the_crc() -> None:
+    """AE-1 declares a CRC-32, which is held against the content."""
+    sealed = seal_aes(Entry("a", TEXT, STORED), SECRET, version=1)
+    sealed = replace(sealed, local={"crc32": 1}, central={"crc32": 1})
+    assert codes_of(build(sealed), OPENING) == {"crc-mismatch"}
+
+
+@sealed_each_way
+def test_empty(seal: Callable[[Entry, bytes], Entry]) -> None:
+    """An empty member has only the encryption's own bytes."""
+    raw = build(seal(Entry("a"), SECRET))
+    for cut in CUTS:
+        assert is_extracted(extract(raw, OPENING, cut), b"")
+
+
+def test_unread_method_below_aes() -> None:
+    """A method that is not read is named, although 99 stands in its place."""
+    sealed = seal_aes(Entry("a", TEXT, STORED), SECRET)
+    raw = build(replace(sealed, extra=sealed.extra[:-2] + b"\x62\x00"))
+    assert codes_of(raw, OPENING) == {"unsupported-method"}
+
+
+ENCRYPTED = Member(0, "a", None, 0, 100, 12, 0, 0, STORED, 1, None, None)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        ENCRYPTED._replace(flags=1 | 1 << 6),  # strong encryption (APPNOTE 7)
+        ENCRYPTED._replace(flags=1 << 13),  # a masked header, of an encrypted directory
+        ENCRYPTED._replace(method=99),  # AES without its field
+        ENCRYPTED._replace(compressed_size=11),  # less than the encryption header alone
+        ENCRYPTED._replace(method=AesCoding(2, 3, STORED).pack(), compressed_size=27),
+    ],
+)
+def test_encryption_that_is_not_read_is_told(member: Member) -> None:
+    """Where no check of the directory has refused it, opening does."""
+    assert open_cipher(ENCRYPTED, OPENING, None) is not None
+    with pytest.raises(MemberError, match="this encryption is not read"):
+        open_cipher(member, OPENING, None)
+
+
+def test_what_is_not_encrypted_has_no_cipher() -> None:
+    """With a password or without."""
+    assert open_cipher(ENCRYPTED._replace(flags=0), OPENING, None) is None
+    assert open_cipher(ENCRYPTED._replace(flags=0), Policy(), None) is None
+
+
+def test_password_is_in_no_representation() -> None:
+    """What is logged of a policy does not hold its password."""
+    assert "sesame" not in repr(Policy(password=b"open sesame"))
+
+
+@given(
+    st.builds(
+        AesCoding, st.integers(1, 2), st.integers(1, 3), st.sampled_from([0, 8, 9, 12, 14, 93, 95])
+    )
+)
+def test_coding_in_a_number(coding: AesCoding) -> None:
+    """A coding goes through its number, which no method of the format is."""
+    number = coding.pack()
+    assert aes_coding(number) == coding
+    assert 1 << 15 <= number < 1 << 16
+    assert compression_of(number) == coding.method
+    assert declares_crc(number) is (coding.version == 1)
+    assert declares_crc(with_known_crc(number))
+    assert aes_coding(coding.method) is None
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of labelled archives is not here")
+@pytest.mark.parametrize(
+    ("path", "password"),
+    [
+        ("cpython/inline-DecryptionTests.zip", b"python"),
+        ("libarchive/test_read_format_zip_winzip_aes128.zip", b"password"),
+        ("libarchive/test_read_format_zip_winzip_aes256.zip", b"password"),
+        ("libarchive/test_read_format_zip_winzip_aes256_large.zip", b"password"),
+        ("libarchive/test_read_format_zip_winzip_aes256_large_zstd.zip", b"password"),
+        ("libarchive/test_read_format_zip_winzip_aes256_stored.zip", b"password"),
+        ("libzip/encrypt.zip", b"foo"),
+        ("libzip/encrypt_plus_extra.zip", b"foo"),
+        ("libzip/encrypt-aes128.zip", b"foofoofoo"),
+        ("libzip/encrypt-aes192.zip", b"foofoofoo"),
+        ("libzip/encrypt-aes256.zip", b"foofoofoo"),
+        ("rubyzip/zip-aes-128.zip", b"password"),
+        ("rubyzip/zip-aes-256.zip", b"password"),
+        ("sharpcompress/TestArchives_SharpCompress.Encrypted.zip", b"test"),
+        ("sharpcompress/Zip.lzma.WinzipAES.zip", b"test"),
+        ("stream-unzip/7za_17_4_aes.zip", b"password"),
+        ("zip2/aes_archive.zip", b"helloworld"),
+        ("node-unzipper/compressed-encrypted_archive.zip", b"abc123"),
+        ("jszip/encrypted.zip", b"test"),
+    ],
+)
+def test_archives_of_others(path: str, password: bytes) -> None:
+    """Archives that other programs encrypted open with their passwords."""
+    raw = (CORPUS / "archives" / path).read_bytes()
+    for cut in (Cut(), Cut(997)):
+        result = extract(raw, Policy(password=password), cut)
+        assert {member.code for member in result.members.values()} == {None}
+    wrong = extract(raw, Policy(password=password + b"?"))
+    assert {member.code for member in wrong.members.values()} - {None}

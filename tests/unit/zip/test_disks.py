@@ -1,0 +1,225 @@
+"""Split archives in the core: every cut that the format allows, and numbers that contradict."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3unzip.zip import (
+    ONE_DISK,
+    Disks,
+    Policy,
+    RejectedError,
+    count_disks,
+    count_entries,
+    first_members,
+    join_disks,
+)
+from tests.corpus.core import Cut, extract, read_index
+from tests.split_zips import MARKER, build_split
+from tests.zips import BZIP2, DEFLATE, Entry, Shape, build, extra
+
+if TYPE_CHECKING:
+    from tests.corpus.runner import Result
+
+ENTRIES = (
+    Entry("a.txt", b"stored text, long enough to be cut into several parts"),
+    Entry("folder/"),
+    Entry("b.txt", b"deflated " * 30, DEFLATE),
+    Entry("caf\u00e9.txt", b"with a descriptor " * 4, DEFLATE, descriptor="signed32"),
+    Entry("c.bin", bytes(range(256)), BZIP2, comment=b"a comment", extra=b"zz\x02\0ab"),
+    Entry("empty"),
+)
+WHOLE = extract(build(*ENTRIES))
+ZIP64 = Shape(zip64=True)
+
+
+def read_parts(parts: list[bytes], cut: Cut | None = None) -> Result:
+    """Extract the parts through the core."""
+    return extract(b"".join(parts), Policy(), cut, join_disks([len(part) for part in parts]))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 400), max_size=40),
+    zip64=st.booleans(),
+    marker=st.sampled_from([MARKER, b""]),
+    step=st.sampled_from([None, 1, 47, 300]),
+)
+def test_every_allowed_cut_gives_the_same_members(
+    sizes: list[int], step: int | None, marker: bytes, *, zip64: bool
+) -> None:
+    """Wherever the parts begin, members and warnings are those of the archive in one file."""
+    parts = build_split(*ENTRIES, sizes=sizes, shape=Shape(zip64=zip64), marker=marker)
+    result = read_parts(parts, Cut(step))
+    assert result.code is None
+    assert result.members == WHOLE.members
+    assert result.warnings == WHOLE.warnings
+    assert count_disks(parts[-1]) == len(parts)
+
+
+@given(sizes=st.lists(st.integers(1, 300), max_size=30))
+def test_the_first_member_of_each_disk(sizes: list[int]) -> None:
+    """Each disk on which a member begins is told once, with its first member."""
+    parts = build_split(*ENTRIES, sizes=sizes)
+    disks = join_disks([len(part) for part in parts])
+    index = read_index(b"".join(parts), Policy(), Cut(), disks)
+    begun: dict[int, str] = {}
+    for member in index.members:
+        begun.setdefault(disks.disk_of(member.offset), member.path)
+    found = list(first_members(index.members, disks))
+    assert [(disk, member.path) for disk, member in found] == list(begun.items())
+
+
+def test_places() -> None:
+    """A place is a disk and an offset on it; only bytes that exist have one."""
+    disks = join_disks([10, 20, 5])
+    assert disks == Disks((0, 10, 30), 35)
+    assert (disks.last, disks.is_split) == (2, True)
+    known = ((0, 0), (0, 9), (1, 0), (2, 4))
+    assert [disks.place(*place) for place in known] == [0, 9, 10, 34]
+    assert [disks.find_lack(*place) for place in known] == [None] * 4
+    assert disks.find_lack(0, 10) == "disk 0 at byte 10, which has only 10"
+    assert disks.find_lack(2, 5) == "disk 2 at byte 5, which has only 5"
+    assert disks.find_lack(3, 0) == "disk 3"
+    assert [disks.disk_of(offset) for offset in (0, 9, 10, 29, 30, 34)] == [0, 0, 1, 1, 2, 2]
+    assert not ONE_DISK.is_split
+    assert ONE_DISK.place(0, 1 << 60) == 1 << 60
+    assert ONE_DISK.find_lack(0, 1 << 60) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"eocd": {"disk": 1}}, "disk 1, directory on disk"),
+        ({"eocd": {"disk": 9}}, "disk 9, directory on disk"),
+        ({"eocd": {"directory_disk": 3}}, "directory on disk 3"),
+        ({"eocd": {"disk_entries": 7}}, "7 of 6 members on this disk"),
+        ({"eocd": {"disk_entries": 0}}, "0 headers declared on the last disk, "),
+        ({"eocd": {"directory_offset": 100_000}}, "at byte 100,000, which has only"),
+    ],
+)
+def test_end_records_that_contradict_the_parts(
+    changes: dict[str, dict[str, int]], reason: str
+) -> None:
+    """The numbers of disks, the place of the directory and the counts must fit the parts."""
+    shape = Shape(eocd=changes["eocd"])
+    parts = build_split(*ENTRIES, sizes=[300, 600], shape=shape)
+    assert len(parts) == 3
+    disks = join_disks([len(part) for part in parts])
+    check_refusal(b"".join(parts), disks, "multi-disk", reason)
+
+
+def check_refusal(raw: bytes, disks: Disks, code: str, reason: str) -> None:
+    """Check why the core refuses an archive."""
+    with pytest.raises(RejectedError, match=reason) as refusal:
+        read_index(raw, Policy(), Cut(), disks)
+    assert refusal.value.finding.code == code
+
+
+@pytest.mark.parametrize(
+    ("shape", "code"),
+    [
+        (replace(ZIP64, locator={"disks": 9}), "multi-disk"),
+        (replace(ZIP64, locator={"disks": 1}), "multi-disk"),
+        (replace(ZIP64, locator={"record_disk": 7}), "multi-disk"),
+        (replace(ZIP64, zip64_eocd={"disk": 0}), "multi-disk"),
+        (replace(ZIP64, zip64_eocd={"directory_disk": 9}), "zip64-eocd-mismatch"),
+    ],
+)
+def test_zip64_records_that_contradict_the_parts(shape: Shape, code: str) -> None:
+    """The ZIP64 record and its locator count the same disks."""
+    parts = build_split(*ENTRIES, sizes=[300, 600], shape=shape)
+    assert read_parts(parts).code == code
+
+
+@pytest.mark.parametrize(("count", "code"), [(0, None), (1, "zip64-eocd-mismatch")])
+def test_a_last_disk_without_headers_counts_none(count: int, code: str | None) -> None:
+    """Where the ZIP64 record is on the disk before, the last disk has no header to count."""
+    (whole,) = build_split(*ENTRIES, sizes=[], shape=ZIP64)
+    shape = replace(ZIP64, eocd={"disk_entries": count})
+    parts = build_split(*ENTRIES, sizes=[len(whole) - 22], shape=shape)
+    assert [len(part) for part in parts] == [len(whole) - 22, 22]
+    assert read_parts(parts).code == code
+
+
+@pytest.mark.parametrize("central", [{"disk": 3}, {"disk": 0, "offset": 300}, {"offset": 99_999}])
+def test_members_that_begin_on_no_disk(central: dict[str, int]) -> None:
+    """A member's disk exists and has its first byte."""
+    entries = (ENTRIES[0], replace(ENTRIES[2], central=central))
+    parts = build_split(*entries, sizes=[150, 100])
+    assert len(parts) == 3
+    assert read_parts(parts).code == "multi-disk"
+
+
+def test_members_that_begin_where_a_disk_ends() -> None:
+    """The first byte after a disk is on the next one, whose number the header must have."""
+    parts = build_split(ENTRIES[0], ENTRIES[2], sizes=[150])
+    moved = replace(ENTRIES[0], central={"offset": len(parts[0])})
+    assert read_parts(build_split(moved, ENTRIES[2], sizes=[150])).code == "multi-disk"
+
+
+def test_a_disk_number_in_the_zip64_field() -> None:
+    """The number of the disk may be in the ZIP64 field, after its sentinel."""
+    field = extra(0x0001, struct.pack("<I", 1))
+    moved = Entry("b", b"x" * 500, extra=field, local_extra=b"", central={"disk": 0xFFFF})
+    parts = build_split(ENTRIES[0], moved, sizes=[100])
+    assert [len(part) for part in parts[:1]] == [92]
+    assert read_parts(parts).code is None
+    lost = replace(moved, extra=extra(0x0001, struct.pack("<I", 9)))
+    assert read_parts(build_split(ENTRIES[0], lost, sizes=[100])).code == "multi-disk"
+
+
+def test_stub_before_a_split_archive() -> None:
+    """Bytes that the offsets of a split archive do not count are refused, for all would move."""
+    parts = build_split(*ENTRIES, sizes=[300, 500])
+    grown = [*parts[:-1], b"stub" + parts[-1]]
+    assert read_parts(grown).code == "gap-before-eocd"
+
+
+def test_one_part_that_was_to_be_split() -> None:
+    """The signature of an archive that needed no second part is no strange prefix."""
+    for marker in (MARKER, b"PK00"):
+        (only,) = build_split(*ENTRIES, sizes=[], marker=marker)
+        assert extract(only).warnings == WHOLE.warnings
+    (other,) = build_split(*ENTRIES, sizes=[], marker=b"stub")
+    assert extract(other).warnings == WHOLE.warnings | {"prefix-adjusted"}
+
+
+def test_pieces_are_one_disk() -> None:
+    """A file that was cut anywhere is read as the file that it was."""
+    raw = build(*ENTRIES)
+    assert extract(raw, disks=join_disks([100, len(raw) - 100])) == WHOLE
+
+
+def test_count_of_disks() -> None:
+    """The count is in the end record, or in the locator where that has only a sentinel."""
+    assert count_disks(build(*ENTRIES)) == 1
+    assert count_disks(b"no end record") == 1
+    assert count_disks(build(*ENTRIES, shape=Shape(eocd={"disk": 4}, comment=b"text"))) == 5
+    assert count_disks(build(*ENTRIES, shape=Shape(eocd={"disk": 4}, trailing=b"text"))) == 5
+    wide = {"disk": 0xFFFF}
+    assert count_disks(build(*ENTRIES, shape=Shape(eocd=wide))) == 1
+    assert count_disks(build(shape=Shape(eocd=wide))[-22:]) == 1
+    assert (
+        count_disks(build(*ENTRIES, shape=replace(ZIP64, eocd=wide, locator={"disks": 70}))) == 70
+    )
+
+
+def test_count_of_entries() -> None:
+    """The count is in the end record, or in the ZIP64 record where that is in the bytes."""
+    whole = build(*ENTRIES)
+    assert count_entries(whole) == count_entries(whole[-22:]) == len(ENTRIES)
+    assert count_entries(build()) == 0
+    assert count_entries(b"no end record") is None
+    assert count_entries(build(*ENTRIES, shape=Shape(comment=b"text"))) == len(ENTRIES)
+    wide = build(*ENTRIES, shape=ZIP64)
+    assert count_entries(wide) == count_entries(wide[-98:]) == len(ENTRIES)
+    assert count_entries(wide[-97:]) is None
+    assert count_entries(build(shape=Shape(eocd={"entries": 0xFFFF}))) is None
+    huge = replace(ZIP64, zip64_eocd={"entries": 2**64 - 1})
+    assert count_entries(build(*ENTRIES, shape=huge)) == 2**64 - 1

@@ -1,0 +1,137 @@
+"""Local headers, descriptors and gaps."""
+
+from __future__ import annotations
+
+import pytest
+
+from s3unzip.errors import MemberError
+from s3unzip.zip import (
+    AFTER_LENGTH,
+    HEAD_LENGTH,
+    Member,
+    NeedMoreBytes,
+    OpenedMember,
+    Policy,
+    close_member,
+    open_member,
+)
+from tests.corpus.core import Cut, read_index
+from tests.zips import DESCRIPTORS, Entry, build, extra, unicode_path, zip64_extra
+
+
+def first_of(raw: bytes) -> Member:
+    """Return an archive's first member."""
+    return read_index(raw, Policy(), Cut()).members[0]
+
+
+def test_asks_for_what_it_needs() -> None:
+    """A short head is answered with the number of bytes wanted, never more than there are."""
+    raw = build(Entry("a" * 500, b"data", local_extra=extra(0x9999, bytes(60_000))))
+    member = first_of(raw)
+    assert open_member(member, raw[:29], Policy()) == NeedMoreBytes(HEAD_LENGTH)
+    need = open_member(member, raw[:1024], Policy())
+    assert need == NeedMoreBytes(30 + 500 + 60_004)
+    opened = open_member(member, raw[: need.length], Policy())
+    assert opened == OpenedMember(30 + 500 + 60_004, has_descriptor=False)
+
+
+def test_short_member_asks_for_no_more_than_its_bounds() -> None:
+    """The wanted length never passes the member's bound."""
+    raw = build(Entry("a", b"x"))
+    assert open_member(first_of(raw), b"", Policy()) == NeedMoreBytes(32)
+
+
+def test_no_room_for_a_header() -> None:
+    """A member whose bound leaves no room for a local header fails."""
+    raw = build(Entry("a", b"x"))
+    with pytest.raises(MemberError, match="lfh-truncated"):
+        open_member(first_of(raw)._replace(stop=20), raw[:20], Policy())
+
+
+def test_takes_views() -> None:
+    """A memoryview is as good as bytes."""
+    raw = build(Entry("a", b"x", descriptor="signed32"))
+    member, view = first_of(raw), memoryview(raw)
+    opened = open_member(member, view[: member.stop], Policy())
+    assert isinstance(opened, OpenedMember)
+    assert opened.data_start == 31
+    assert close_member(member, opened, view[32 : member.stop], Policy()) == []
+
+
+@pytest.mark.parametrize("form", DESCRIPTORS)
+@pytest.mark.parametrize(
+    "local", [{}, {"crc32": 0xFFFFFFFF}, {"size": 1, "compressed_size": 1}, {"size": 0xFFFFFFFF}]
+)
+def test_descriptor_forms(form: str, local: dict[str, int | bytes]) -> None:
+    """With a descriptor, header values may be zero, a sentinel, or the right ones."""
+    raw = build(Entry("a", b"x", descriptor=form, local=local))
+    member = first_of(raw)
+    opened = open_member(member, raw, Policy())
+    assert isinstance(opened, OpenedMember)
+    codes = [f.code for f in close_member(member, opened, raw[32 : member.stop], Policy())]
+    assert codes == ([] if form.startswith("signed") else ["dd-missing-signature"])
+
+
+def test_descriptor_of_a_signature_like_crc() -> None:
+    """A bare descriptor whose CRC-32 looks like the signature is no puzzle."""
+    content = bytes.fromhex("7a0c9a01") + b"x"
+    raw = build(Entry("a", content, descriptor="bare32"))
+    member = first_of(raw)
+    opened = OpenedMember(31, has_descriptor=True)
+    forged = member._replace(crc32=int.from_bytes(b"PK\x07\x08", "little"))
+    after = b"PK\x07\x08" + (5).to_bytes(4, "little") * 2
+    assert [f.code for f in close_member(forged, opened, after, Policy())] == [
+        "dd-missing-signature"
+    ]
+
+
+def test_missing_descriptor() -> None:
+    """Nothing where the descriptor should be is a mismatch."""
+    raw = build(Entry("a", b"x", descriptor="signed32"))
+    member, opened = first_of(raw), OpenedMember(31, has_descriptor=True)
+    with pytest.raises(MemberError, match=r"dd-mismatch.*nothing"):
+        close_member(member, opened, b"", Policy())
+
+
+def test_zip64_local_sizes() -> None:
+    """Sentinels in the local header are resolved by its own ZIP64 field."""
+    local: dict[str, int | bytes] = {"size": 0xFFFFFFFF, "compressed_size": 0xFFFFFFFF}
+    for sizes, agrees in (((4, 4), True), ((4, 5), False)):
+        raw = build(Entry("a", b"four", local=local, local_extra=zip64_extra(*sizes)))
+        member = first_of(raw)
+        if agrees:
+            assert isinstance(open_member(member, raw, Policy()), OpenedMember)
+        else:
+            with pytest.raises(MemberError, match="lfh-size-crc-mismatch"):
+                open_member(member, raw, Policy())
+
+
+def test_stale_local_unicode_path() -> None:
+    """A local Unicode path field that no longer fits cannot name what the index took from it."""
+    raw = build(
+        Entry(b"x", b"1", extra=unicode_path(b"x", "\u20ac"), local_extra=unicode_path(b"y", "z"))
+    )
+    with pytest.raises(MemberError, match="lfh-unicode-path-mismatch"):
+        open_member(first_of(raw), raw, Policy())
+
+
+def test_finding_says_where() -> None:
+    """A finding names the check, the member and the byte."""
+    raw = build(Entry("first", b"1"), Entry("second", b"2", local={"method": 8}))
+    member = read_index(raw, Policy(), Cut()).members[1]
+    with pytest.raises(MemberError) as caught:
+        open_member(member, raw[member.offset :], Policy())
+    finding = caught.value.finding
+    assert (finding.code, finding.member, finding.offset) == ("lfh-method-mismatch", "second", 36)
+
+
+def test_a_promise_of_bytes_after_a_member() -> None:
+    """What hides within 64 KiB after a member is found, and no more is looked at."""
+    for gap, hides in ((0, True), (AFTER_LENGTH - 4, True), (AFTER_LENGTH, False)):
+        raw = build(Entry("a", b"x", after=bytes(gap) + b"PK\3\4 hidden"), Entry("b"))
+        member = first_of(raw)
+        opened = open_member(member, raw[: member.stop], Policy())
+        assert isinstance(opened, OpenedMember)
+        stop = opened.data_start + member.compressed_size
+        codes = [f.code for f in close_member(member, opened, raw[stop : member.stop], Policy())]
+        assert codes == ["hidden-local-header"] * hides
