@@ -69,9 +69,7 @@ def measure_commands(tool: Path) -> dict[str, float]:
     options = re.findall(r"^\s+(?:-\w, )?--[a-z][\w-]+", ask("run", "--help"), re.MULTILINE)
     return {
         "commands": len(re.findall(r"^  [a-z][a-z-]+ {2,}\S", commands, re.MULTILINE)),
-        "options of run": len(
-            re.findall(r"^\s+(?:-\w, )?--[a-z][\w-]+", ask("run", "--help"), re.MULTILINE)
-        ),
+        "options of run": len(options),
     }
 
 
