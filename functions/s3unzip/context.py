@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
-from s3unzip.model.connections import Connections
+from s3unzip.model import Connections
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
 from s3unzip.zip import Policy

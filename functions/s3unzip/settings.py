@@ -23,8 +23,6 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
 
-EXPRESS_SECONDS = 300  # the life of an Express child workflow (quotas of Step Functions)
-EXPRESS_END = 10  # of them, kept for the end of the worker and of the child
 
 # Variables that libraries read when a function's process starts.
 PROCESS_VARIABLES = {
@@ -54,21 +52,17 @@ class Variable(StrEnum):
     QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake
     EVENT_BUS = "S3UNZIP_EVENT_BUS"
     OPTIONS = "S3UNZIP_OPTIONS"  # model.Options as JSON
-    AFTER_SUCCESS = (
-        "S3UNZIP_AFTER_SUCCESS"  # model.AfterSuccess as JSON, its target a prefix; empty
-    )
+    AFTER_SUCCESS = "S3UNZIP_AFTER_SUCCESS"  # model.AfterSuccess as JSON, or empty
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
     LIMITS = "S3UNZIP_LIMITS"  # zip.Limits as a JSON object, likewise
     # ARN or ARN#field of the password of encrypted members; only where members are read.
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
     WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: forecasts price it
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
-    WORKERS = "S3UNZIP_WORKERS"  # that all runs share; without it, tuning.max_workers
-    TENANTS = "S3UNZIP_TENANTS"  # JSON array of the prefixes of archives that name a tenant each
 
 
 MAY_BE_ZERO = frozenset(
-    {"max_direct_members", "max_inline_tasks"}
+    {"max_direct_members", "max_few_tasks"}
 )  # settings that zero switches off
 
 
@@ -98,12 +92,10 @@ class Tuning(Struct, frozen=True):
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
     rate_headroom: float = 2.5  # ask for so many times the rate: partitions grow, calls pace
     max_workers: int = 1_000  # tasks of one run at once
-    max_inline_tasks: int = 80  # with more tasks and scans a run needs a Distributed Map; 0: always
+    max_few_tasks: int = 40  # a run with more tasks needs a Distributed Map; 0: always one
     # direct runs: what the function that takes the event may do itself
     max_direct_members: int = 2_500  # 0: every archive is done by the state machine
     max_direct_bytes: int = 256 * MIB  # read, and likewise written
-    max_direct_member_bytes: int = 32 * MIB  # of one member, read or written
-    max_direct_seconds: float = 20.0  # forecast
     # extract
     puts_in_flight: int = 32
     bytes_in_flight: int = 64 * MIB  # of members waiting for their PUT
@@ -124,8 +116,8 @@ class Tuning(Struct, frozen=True):
 
 # S3 takes no smaller part but the last: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 MIN_VALUES = {"part_bytes": 5 * MIB, "copy_part_bytes": 5 * MIB, "tail_bytes": 22}
-# More tasks, each tried as often as it may be, would fill the 25,000 events of an execution.
-MAX_VALUES = {"max_inline_tasks": 80}
+# An inline Map does at most 40 items at once, and its items fill the execution's history.
+MAX_VALUES = {"max_few_tasks": 40}
 
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:

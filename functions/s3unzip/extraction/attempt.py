@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-from s3unzip.model import Outcome, Status, TaskReport
+from s3unzip.context import Context
+from s3unzip.errors import Finding, UsageError
+from s3unzip.model import (
+    Outcome,
+    Part,
+    PlannedMember,
+    Run,
+    Slice,
+    Status,
+    Task,
+    TaskReport,
+)
+from s3unzip.runs.records import TaskOutcomes
 from s3unzip.runs.step import Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from s3unzip.context import Context
-    from s3unzip.errors import Finding
-    from s3unzip.model import Part, PlannedMember, Requests, Run, Task
-    from s3unzip.runs.task_records import TaskOutcomes
 
 MAX_FAILURES = 50  # told of one update; the report counts them all
 PROGRESS_SECONDS = 0.2  # between two updates of the progress display
@@ -30,11 +34,9 @@ class TaskAttempt(Step):
         self.put_seconds: list[float] = []
         self.first_object: float | None = None  # Unix seconds
         self.uploaded: tuple[Part, ...] = ()  # of a slice of a split member
-        self.upload_id: str | None = None
-        self.slice_done = False  # a slice has no outcome: settling gives the member one
+        self.has_no_outcome = False  # a scan or a slice that is done: settling gives the outcome
+        self.fault: str | None = None  # what ends this attempt too early
         self._earlier: TaskReport | None = None  # of the attempts before this one
-        self._resumed = 0  # outcomes of these attempts
-        self._late = 0
         self._shown = 0  # outcomes that the progress display knows
         self.bytes_copied = 0  # of the archive, inside the store
         # `PlannedMember.work` of the members with an outcome: threads may append at once to a list,
@@ -43,6 +45,13 @@ class TaskAttempt(Step):
         self._passed = 0  # bytes of the one large member that is being done
         self._shown_bytes: Counter[str] = Counter()
         self._next_update = 0.0
+
+    @property
+    def slice(self) -> Slice:
+        """The slice of a task that has one."""
+        if self.task.slice is None:
+            raise UsageError(f"{self.task.id}: the task has no slice")
+        return self.task.slice
 
     def extracted(
         self, row: PlannedMember, seconds: float, size: int | None = None, etag: str | None = None
@@ -63,7 +72,7 @@ class TaskAttempt(Step):
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
         """Note what became of a member."""
         self.outcomes.append(outcome)
-        if self.task.parts == 1:  # a slice is as much of its member as it passed
+        if self.task.is_whole:  # a slice is as much of its member as it passed
             self._works.append(row.work)
             self._passed = 0
 
@@ -74,7 +83,7 @@ class TaskAttempt(Step):
     def resume(self, earlier: TaskOutcomes) -> None:
         """Take over what an earlier attempt of the task finished, and what it cost."""
         self.outcomes.extend(earlier.outcomes)
-        self._shown = self._resumed = len(self.outcomes)
+        self._shown = len(self.outcomes)
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
@@ -110,7 +119,7 @@ class TaskAttempt(Step):
         self._next_update = time + PROGRESS_SECONDS
         new = self.outcomes[self._shown :]
         self._shown += len(new)
-        if self.task.parts > 1:
+        if not self.task.is_whole:
             new = []  # settling gives the member its outcome
         counts: Counter[str] = Counter(outcome.status.value for outcome in new)
         counts["bytes_written"] = sum(o.size for o in new if o.status is Status.EXTRACTED)
@@ -127,12 +136,8 @@ class TaskAttempt(Step):
         if failed:
             progress.failed(failed[:MAX_FAILURES])
 
-    def report(self, requests: Requests) -> TaskReport:
-        """Return the task's report as of now, what earlier attempts cost included.
-
-        Args:
-            requests: of this attempt.
-        """
+    def report(self) -> TaskReport:
+        """Return the task's report as of now, what earlier attempts cost included."""
         task = self.task
         before = self._earlier or TaskReport(task.id, task.kind, 0, started=self.started)
         seconds = self.context.clock.now() - self.started
@@ -147,32 +152,25 @@ class TaskAttempt(Step):
             bytes_read=before.bytes_read + self.bytes_read,
             bytes_done=before.bytes_done + sum(self._works) + self._passed,
             bytes_written=self._written(),
-            requests=before.requests + requests,
+            requests=before.requests + self.calls.requests,
             started=before.started,
             seconds=round(before.seconds + seconds, 6),
             first_object=self.first_object,
             put_seconds=round(before.put_seconds + sum(self.put_seconds), 6),
-            part=task.part,
-            parts=task.parts,
             uploaded=self.uploaded,
-            upload_id=self.upload_id,
             warnings=dict(self.warnings),
-            unfinished=0 if self.slice_done else task.members - len(self.outcomes),
-            late=self._late,
+            unfinished=0 if self.has_no_outcome else task.members - len(self.outcomes),
+            fault=self.fault,
         )
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
-        if not self.slice_done:
+        if not self.has_no_outcome:
             self.begin_again()
         self.show_progress(now=True)
-        return self.records.write_outcomes(self.report, self.outcomes)
-
-    def write_late(self) -> TaskReport:
-        """Do `write` at the worker's time limit; count the attempts in a row without progress."""
-        before = 0 if self._earlier is None else self._earlier.late
-        self._late = 0 if len(self.outcomes) > self._resumed else before + 1
-        return self.write()
+        report = self.report()
+        self.records.write_outcomes(report, self.outcomes)
+        return report
 
     def _written(self) -> int:
         if self.uploaded:

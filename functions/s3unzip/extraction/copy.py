@@ -11,33 +11,24 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from isal.isal_zlib import crc32
 
 from s3unzip.errors import MemberError, NotFoundError, StorageError
-from s3unzip.extraction.member import open_data
-from s3unzip.extraction.split.slices import find_slice
-from s3unzip.extraction.stream import stream_whole
-from s3unzip.extraction.upload import MemberUpload
-from s3unzip.model import Part
-from s3unzip.objects.part_writer import (
+from s3unzip.extraction.attempt import TaskAttempt
+from s3unzip.extraction.multipart import (
+    MemberUpload,
     PartPlace,
     UploadGoneError,
     check_whole,
     combine_parts,
     upload_gone,
 )
-from s3unzip.runs.stop import RUN_FAULTS
-from s3unzip.stores.ports import CopiesParts, Upload
+from s3unzip.extraction.stream import MemberData, open_data, stream_whole
+from s3unzip.model import Part, PlannedMember
+from s3unzip.runs.step import RUN_FAULTS
+from s3unzip.stores.ports import CopiesParts, PartLimits, Upload
 from s3unzip.zip.ranges import ByteRange
-
-if TYPE_CHECKING:
-    from s3unzip.extraction.attempt import TaskAttempt
-    from s3unzip.extraction.member import MemberData
-    from s3unzip.model import PlannedMember
-    from s3unzip.stores.ports import PartLimits
-
 
 CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
 
@@ -55,11 +46,11 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """
     for row in rows:
         target = MemberUpload(attempt, row)
-        if attempt.task.parts > 1:
+        if attempt.task.slice is not None:
             _copy_slice(attempt, row)
-            attempt.slice_done = True
+            attempt.has_no_outcome = True
             attempt.bytes_copied += sum(part.size for part in attempt.uploaded)
-        elif not target.resume() and target.wanted():
+        elif target.wanted():
             _copy_whole(target)
             attempt.bytes_copied += row.member.size
 
@@ -115,20 +106,16 @@ def _complete_or_stream(target: MemberUpload, upload: Upload, parts: tuple[Part,
 
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one slice of a member over several tasks; settling completes the member."""
-    link, piece = find_slice(attempt, row)
-    if link.upload_id is None or piece is None:
-        return
+    piece, size = attempt.slice, attempt.task.size
     data = open_data(attempt, row)
-    limits = attempt.destination.part_limits
-    sizes = copy_sizes(piece.size, math.ceil(piece.size / piece.count), limits)
-    upload, first = Upload(row.key, link.upload_id), PartPlace(piece.first_number, piece.offset)
+    sizes = copy_sizes(size, math.ceil(size / piece.parts), attempt.destination.part_limits)
+    upload, first = Upload(row.key, piece.upload_id), PartPlace(piece.first_number, piece.offset)
     try:
         parts = _copy_parts(MemberUpload(attempt, row), upload, data, sizes=sizes, first=first)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
         attempt.failed(row, row.finding("slice-refused", str(refusal)))
         return
     attempt.uploaded = _with_crcs(parts, data, piece.offset)
-    attempt.upload_id = link.upload_id
 
 
 def _copy_parts(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
+from s3unzip.context import Context
 from s3unzip.errors import (
     DeadlineError,
     S3UnzipError,
@@ -16,48 +17,29 @@ from s3unzip.errors import (
 from s3unzip.extraction.attempt import TaskAttempt
 from s3unzip.extraction.batch import extract_batch
 from s3unzip.extraction.copy import copy_member
-from s3unzip.extraction.split.slices import extract_segment
+from s3unzip.extraction.slices import extract_slice, scan_segment
 from s3unzip.extraction.stream import stream_member
-from s3unzip.model import TaskKind
-from s3unzip.runs.stop import RUN_FAULTS, stops_run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from s3unzip.context import Context
-    from s3unzip.model import PlannedMember, Run, Task, TaskReport
+from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
+from s3unzip.runs.step import RUN_FAULTS, stops_run
 
 WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.BATCH: extract_batch,
     TaskKind.STREAM: stream_member,
     TaskKind.COPY: copy_member,
-    TaskKind.SEGMENT: extract_segment,
+    TaskKind.SCAN: scan_segment,
+    TaskKind.SLICE: extract_slice,
 }
 # What ends an attempt; its outcomes are written first.
 ATTEMPT_FAULTS: tuple[type[S3UnzipError], ...] = (*RUN_FAULTS, ServiceFaultError)
 
-MAX_LATE = 3  # a member may need the whole time of a worker, so the next one may be quicker
 
-
-def run_task(run: Run, task: Task, context: Context, *, in_rounds: bool = False) -> TaskReport:
+def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     """Do one task and write its outcomes; members that an earlier attempt finished are skipped.
 
-    An archive that changed is a verdict: it is written down and returned. What
-    stops the whole run is written down and raised.
-
-    Args:
-        run: the run.
-        task: of its plan.
-        context: of the worker.
-        in_rounds: whether what is left is done in a later round. Then an attempt that ends at the
-            worker's time limit is no failure, but the one after `MAX_LATE` without progress is.
-
-    Raises:
-        DeadlineError: the worker's time is nearly over; what is done is on record.
-        ServiceFaultError: the task may work later; what is done is on record.
-        RunStoppedError: another task met what stops the run.
-        AccessDeniedError, NotFoundError, StoreFullError: this task met it.
-        StoreRefusesError: the destination refuses whatever it is given.
+    An archive that changed is a verdict: it is written down and returned. What stops the whole run
+    is written down and raised. Near the worker's time limit the attempt ends normally; what is
+    left is in the next round. `ServiceFaultError`: the task may work later. `RunStoppedError`:
+    another task met what stops the run.
     """
     attempt = TaskAttempt(run, task, context)
     with ThreadPoolExecutor(3, thread_name_prefix="task") as pool:
@@ -72,14 +54,10 @@ def run_task(run: Run, task: Task, context: Context, *, in_rounds: bool = False)
     try:
         with stops_run(attempt.records, task.id, stop.result):
             _do(attempt, rows.result())
-    except SourceChangedError:
-        pass  # it is on record
-    except DeadlineError:
-        report = attempt.write_late()
-        if in_rounds and report.late <= MAX_LATE:
-            return report
-        raise
-    except ATTEMPT_FAULTS:
+    except (SourceChangedError, DeadlineError):
+        pass  # the change is on record; what the time did not suffice for is in the next round
+    except ATTEMPT_FAULTS as fault:
+        attempt.fault = str(fault)
         attempt.write()
         raise
     return attempt.write()
@@ -109,4 +87,4 @@ def _refuse(attempt: TaskAttempt, rows: list[PlannedMember], refusal: StorageErr
     for row in rows:
         if row.member.index not in known:
             attempt.failed(row, row.finding("store-refused", str(refusal)))
-    attempt.slice_done = attempt.task.parts > 1
+    attempt.has_no_outcome = not attempt.task.is_whole

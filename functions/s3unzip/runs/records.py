@@ -1,142 +1,401 @@
-"""The records of one run: every object of its run store, read and written as values.
+"""The records of one run: every object below ``runs/<run id>/``, read and written as values.
 
-docs/run-files.md says what each record holds. `read_*` methods raise `NotFoundError` where the
-record is missing, `find_*` methods return None. All raise `ServiceFaultError` where the store does
-not answer, and `UsageError` where another version wrote the record.
+=================  ===========================================================
+run.json           `PlanSummary`; written last of the plan, so a plan is whole where it exists
+members.jsonl      `PlannedMember`, one a line
+folders.jsonl      the archive's folders, a key a line; only for a folder as destination
+rounds/NN.jsonl    `Task`, one a line: what one Map does
+outcomes/<task>    `TaskReport`, then an `Outcome` a line; of a split member ``member-<index>``
+split/             segments of split members: scanned, and linked with their windows
+stop.json          `Stop`: why no further task may begin
+nested.jsonl       `NestedRun`, one a line
+report.json        `Report`; report.html is its page
+=================  ===========================================================
+
+`read_*` methods raise `NotFoundError` where the record is missing, `find_*` methods return None.
+All raise `ServiceFaultError` where the store does not answer, and `UsageError` where another
+version wrote the record.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
-from s3unzip import run_files
-from s3unzip.model import Connections, Report, Stop, Task
-from s3unzip.runs.object_records import join_lines
-from s3unzip.runs.plan_records import PlanRecords
-from s3unzip.runs.task_records import TaskRecords
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip.errors import ConflictError, NotFoundError, SegmentRecordError, UsageError
+from s3unzip.model import (
+    RECORDS_FORMAT,
+    NestedRun,
+    Outcome,
+    PlannedMember,
+    PlanSummary,
+    Report,
+    Stop,
+    Task,
+    TaskReport,
+    decode,
+    decode_lines,
+    encode,
+)
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import RunStore, Stores
+from s3unzip.stores.readahead import map_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from s3unzip.deflate import LinkedSegment, ScannedSegment
 
-    from s3unzip.model import NestedRun, Requests
-    from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Stores
+T = TypeVar("T")
+
+RUNS = "runs/"  # below the work prefix; an id begins with the day of its archive
+RUN = "run.json"
+MEMBERS = "members.jsonl"
+FOLDERS = "folders.jsonl"
+ROUNDS = "rounds/"
+OUTCOMES = "outcomes/"
+SPLIT = "split/"
+STOP = "stop.json"
+NESTED = "nested.jsonl"
+REPORT = "report.json"
+PAGE = "report.html"
+
+MEMBER = "member-"  # begins the ids of the outcomes of split members
+PLAN_TASK = "plan"  # the id of the outcomes of members that the plan refuses
+# All but the file by which one machine locks a run. The plan's end comes first: without it there
+# is no plan.
+LEFT = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
+PIECE = 1024 * 1024  # bytes of lines that are gathered before they are written
+READERS = 32  # records that are read at once
+_ROUND = re.compile(r"rounds/\d\d+\.jsonl")
 
 
-class RunRecords(PlanRecords, TaskRecords):
+class TaskOutcomes(Struct, frozen=True):
+    """What is on record of one task."""
+
+    report: TaskReport
+    outcomes: list[Outcome]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the task left nothing to do."""
+        return self.report.unfinished == 0
+
+
+class RunRecords:
     """The typed records of one run over its run store; threads may share it."""
+
+    def __init__(self, store: RunStore, run: str = "") -> None:
+        self.store = store
+        self.run = run
 
     @classmethod
     def open(cls, stores: Stores, run: str, calls: Calls | None = None) -> RunRecords:
         """Return the records of `run`; `calls` retries and counts their requests."""
-        return cls(stores.run_store(run, calls), calls)
+        return cls(stores.run_store(run, calls), run)
+
+    # The plan
+
+    def read_plan(self) -> PlanSummary:
+        """Return what the plan found."""
+        data = self.store.read(RUN)
+        try:
+            plan = decode(data, PlanSummary)
+        except UsageError as error:
+            raise UsageError(self._other_form()) from error
+        if plan.format != RECORDS_FORMAT:
+            raise UsageError(self._other_form())
+        return plan
+
+    def _other_form(self) -> str:
+        return (
+            f"{self.run}: its records are of another version of s3unzip; start the run again, or "
+            "use the version that began it"
+        )
+
+    def find_plan(self) -> PlanSummary | None:
+        """Return what the plan found, None while there is no whole plan."""
+        try:
+            return self.read_plan()
+        except NotFoundError:
+            return None
+
+    def write_plan(self, plan: PlanSummary) -> None:
+        """Write what the plan found, last of the plan."""
+        self._write(RUN, plan)
+
+    def read_rows(self, span: tuple[int, int], key_prefix: str) -> list[PlannedMember]:
+        """Return the rows in bytes [start, stop) of the member list.
+
+        Args:
+            span: as a task has it.
+            key_prefix: the run's, with which a key is made that the file leaves out.
+        """
+        rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
+        return [
+            row if row.key else PlannedMember(row.member, key_prefix + row.member.path)
+            for row in rows
+        ]
+
+    def write_rows(self, pieces: Iterable[bytes]) -> None:
+        """Write the member list; its lines come encoded, for there may be millions."""
+        self.store.write(MEMBERS, pieces)
+
+    def folders(self) -> Iterator[str]:
+        """Yield the keys of the archive's folders; none if the destination has no folders."""
+        try:
+            yield from read_lines(self.store.stream(FOLDERS), str)
+        except NotFoundError:
+            return
+
+    def write_folders(self, keys: Iterable[str]) -> None:
+        """Write the keys of the archive's folders."""
+        self.store.write(FOLDERS, join_lines(keys))
+
+    # Rounds
+
+    def list_rounds(self) -> list[int]:
+        """Return the numbers of the rounds so far."""
+        names = [name for name in self.store.names(ROUNDS) if _ROUND.fullmatch(name)]
+        return sorted(int(name[len(ROUNDS) : -len(".jsonl")]) for name in names)
+
+    def write_round(self, number: int, tasks: Iterable[Task]) -> None:
+        """Write the tasks of one round."""
+        self.store.write(round_name(number), join_lines(tasks))
+
+    def read_round(self, number: int) -> Iterator[Task]:
+        """Yield the tasks of one round."""
+        return read_lines(self.store.stream(round_name(number)), Task)
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield each task of all rounds once, as the last round has it."""
+        known: set[str] = set()
+        for number in reversed(self.list_rounds()):
+            for task in self.read_round(number):
+                if task.id not in known:
+                    known.add(task.id)
+                    yield task
+
+    # Outcomes
+
+    def find_outcomes(self, task: str) -> TaskOutcomes | None:
+        """Return what is on record of `task`, None: nothing yet."""
+        data = self._find_bytes(outcomes_name(task))
+        return None if data is None else _parse_outcomes(data)
+
+    def plan_outcomes(self) -> Iterator[Outcome]:
+        """Yield the outcomes of the members that the plan refuses; maybe one for every member."""
+        lines = split_lines(self.store.stream(outcomes_name(PLAN_TASK)))
+        next(lines, None)  # the task's report
+        yield from (decode(line, Outcome) for line in lines)
+
+    def write_outcomes(self, report: TaskReport, outcomes: Iterable[Outcome]) -> None:
+        """Write a task's report and the outcomes of its members, as one object."""
+
+        def values() -> Iterator[object]:
+            yield report
+            yield from outcomes
+
+        self.store.write(outcomes_name(report.task), join_lines(values()))
+
+    def delete_outcomes(self, task: str) -> None:
+        """Delete what is on record of `task`."""
+        self.store.delete([outcomes_name(task)])
+
+    def list_outcomes(self) -> list[str]:
+        """Return the ids of all tasks with outcomes."""
+        names = self.store.names(OUTCOMES)
+        return [name.removeprefix(OUTCOMES).removesuffix(".jsonl") for name in names]
+
+    def read_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
+        """Yield ids of tasks with what is on record of each, several read at once."""
+
+        def find(task: str) -> tuple[str, bytes | None]:
+            return task, self._find_bytes(outcomes_name(task))
+
+        # As bytes: the outcomes of tasks that wait for their turn need less memory so.
+        for task, data in map_ahead(find, tasks, READERS):
+            yield task, None if data is None else _parse_outcomes(data)
+
+    def outcome_lines(self, kind: type[T], *, heads: bool = False) -> Iterator[T]:
+        """Yield the outcome lines of all tasks as a `kind`.
+
+        Args:
+            kind: what a line is read as.
+            heads: whether to yield the lines of the tasks' own reports, too.
+        """
+        names = list(self.store.names(OUTCOMES))
+        for data in map_ahead(self.store.read, names, READERS):
+            lines = data.splitlines()
+            yield from (decode(line, kind) for line in (lines if heads else lines[1:]) if line)
+
+    def find_task_report(self, task: str) -> TaskReport | None:
+        """Return a task's report without its outcomes, None where it is being written again."""
+        head = b""
+        try:
+            for piece in self.store.stream(outcomes_name(task)):
+                head += piece
+                if b"\n" in head:
+                    break
+        except NotFoundError:
+            return None
+        line, end, _ = head.partition(b"\n")
+        return decode(line, TaskReport) if end else None
+
+    # Members that are split over several tasks
+
+    def find_scanned(self, member: int, part: int) -> ScannedSegment | None:
+        """Return the segment that a scan found, None where it joins the one before it."""
+        from s3unzip.deflate import ScannedSegment  # noqa: PLC0415 - few runs have one
+
+        data = self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-scanned.bin")
+        return None if data is None else _parse_segment(ScannedSegment.from_bytes, data)
+
+    def write_scanned(self, member: int, part: int, segment: ScannedSegment) -> None:
+        """Write the segment that a scan found."""
+        self.store.write(f"{SPLIT}{member:08d}-{part:04d}-scanned.bin", [segment.to_bytes()])
+
+    def read_linked(self, member: int, part: int) -> LinkedSegment:
+        """Return a linked segment, its window included."""
+        from s3unzip.deflate import LinkedSegment  # noqa: PLC0415 - likewise
+
+        data = self.store.read(f"{SPLIT}{member:08d}-{part:04d}-linked.bin")
+        return _parse_segment(LinkedSegment.from_bytes, data)
+
+    def write_linked(self, member: int, part: int, segment: LinkedSegment) -> None:
+        """Write a linked segment, its window included."""
+        self.store.write(f"{SPLIT}{member:08d}-{part:04d}-linked.bin", [segment.to_bytes()])
+
+    # Stop and report
 
     def find_stop(self) -> Stop | None:
         """Return why the run must end, None if it need not."""
-        return self._find(run_files.STOP, Stop)
+        return self._find(STOP, Stop)
 
     def write_stop(self, stop: Stop) -> None:
         """Let no further task of the run begin."""
-        self._write(run_files.STOP, stop)
+        self._write(STOP, stop)
 
     def delete_stop(self) -> None:
         """Let tasks begin again."""
-        self._store.delete([run_files.STOP])
-
-    def find_connections(self) -> Connections:
-        """Return how the run's stores were reached; without a record, as the options say."""
-        return self._find(run_files.CONNECTIONS, Connections) or Connections()
-
-    def write_connections(self, connections: Connections) -> None:
-        """Keep how the run's stores are reached, instead of what an earlier process kept."""
-        if connections == Connections():
-            self._store.delete([run_files.CONNECTIONS])
-        else:
-            self._write(run_files.CONNECTIONS, connections)
-
-    def redo(self) -> Iterator[Task]:
-        """Yield the tasks that the last report found unfinished."""
-        return self._lines(run_files.REDO, Task)
-
-    def write_redo(self, tasks: Iterable[Task]) -> None:
-        """List the tasks that are left."""
-        self._store.write(run_files.REDO, join_lines(tasks))
-
-    def list_retries(self) -> list[str]:
-        """Return the names of the retries so far, the first one first."""
-        return [name.removesuffix(".jsonl") for name in self._store.names(run_files.RETRIES)]
-
-    def retry_tasks(self, retry: str) -> Iterator[Task]:
-        """Yield the tasks of one retry."""
-        return self._lines(run_files.retry_tasks(retry), Task)
-
-    def write_retry(self, retry: str, tasks: Iterable[Task]) -> None:
-        """Write the tasks of one retry."""
-        self._store.write(run_files.retry_tasks(retry), join_lines(tasks))
+        self.store.delete([STOP])
 
     def find_report(self) -> Report | None:
-        """Return the report of a run that ended; None if it has none yet, or if it continues."""
-        report = self.find_latest_report()
-        return None if report is None or report.continues else report
+        """Return the report of a run that ended; None if it has none yet."""
+        return self._find(REPORT, Report)
 
-    def find_latest_report(self) -> Report | None:
-        """Return the same, or the report between two rounds of a run that continues."""
-        return self._find(run_files.REPORT, Report)
+    def write_report(self, report: Report, page: bytes) -> None:
+        """Write the run's page and, last, its report."""
+        self.store.write(PAGE, [page])
+        self._write(REPORT, report)
 
-    def write_report(self, report: Report) -> None:
-        """Write the run's report, which has its page already."""
-        self._write(run_files.REPORT, report)
+    def create_report(self, report: Report, page: bytes) -> bool:
+        """Write page and report of a run that has no report yet; say whether it had none."""
+        try:
+            self.store.create(REPORT, encode(report))
+        except ConflictError:
+            return False
+        self.store.write(PAGE, [page])
+        return True
 
-    def write_page_and_report(
-        self, make: Callable[[Requests], Report], page: Callable[[Report], bytes]
-    ) -> Report:
-        """Write the run's page and, last, its report; return the report.
-
-        Args:
-            make: gives the report by the requests of the step that writes it.
-            page: gives the HTML page of a report.
-        """
-
-        def write(report: Report) -> None:
-            self._store.write(run_files.PAGE, [page(report)])
-            self._write(run_files.REPORT, report)
-
-        return self._write_counted(make, write, puts=2)
-
-    def rewrite_report(self, make: Callable[[Requests], Report], *, remote: bool) -> Report:
-        """Write the run's report again, without its page; return it.
-
-        Args:
-            make: gives the report by the requests of the step that writes it.
-            remote: whether a write is a request.
-        """
-        self._is_remote = remote
-        return self._write_counted(make, self.write_report)
+    def amend_report(self, report: Report) -> None:
+        """Write the run's report again, without its page."""
+        self._write(REPORT, report)
 
     def read_page(self) -> bytes:
         """Return the HTML page of the report."""
-        return self._store.read(run_files.PAGE)
+        return self.store.read(PAGE)
+
+    def nested(self) -> list[NestedRun]:
+        """Return what became of the nested archives of the run."""
+        data = self._find_bytes(NESTED)
+        return [] if data is None else decode_lines(data, NestedRun)
 
     def write_nested(self, nested: Iterable[NestedRun]) -> None:
         """Write what became of the nested archives of the run."""
-        self._store.write(run_files.NESTED, join_lines(nested))
-
-    def find_failure(self) -> dict[str, Any] | None:
-        """Return how the last execution of the run ended that did not end well; None: none did."""
-        return self._find(run_files.FAILED, dict[str, Any])
-
-    def write_failure(self, failure: Mapping[str, Any]) -> None:
-        """Write how an execution of the run ended that did not end well."""
-        self._write(run_files.FAILED, failure)
+        self.store.write(NESTED, join_lines(nested))
 
     def exists(self) -> bool:
         """Say whether anything is on record of the run."""
-        return any(True for _ in self._store.names(""))
+        return any(True for _ in self.store.names(""))
 
     def forget(self) -> None:
-        """Delete what an earlier run of the same archive and options left besides the plan."""
-        keep = run_files.outcomes(run_files.INDEX_TASK)
-        names = [name for prefix in run_files.LEAVINGS for name in self._store.names(prefix)]
-        names = [name for name in names if name != keep]
+        """Delete all that is on record of an earlier run of the same archive and options."""
+        names = [name for prefix in LEFT for name in self.store.names(prefix)]
         if names:
-            self._store.delete(names)
+            self.store.delete(names)
+
+    def _find(self, name: str, kind: type[T]) -> T | None:
+        data = self._find_bytes(name)
+        return None if data is None else decode(data, kind)
+
+    def _find_bytes(self, name: str) -> bytes | None:
+        try:
+            return self.store.read(name)
+        except NotFoundError:
+            return None
+
+    def _write(self, name: str, value: object) -> None:
+        self.store.write(name, [encode(value)])
+
+
+def round_name(number: int) -> str:
+    """Return the name of the task list of one round."""
+    return f"{ROUNDS}{number:02d}.jsonl"
+
+
+def outcomes_name(task: str) -> str:
+    """Return the name of a task's report and outcomes."""
+    return f"{OUTCOMES}{task}.jsonl"
+
+
+def public_plan(plan: PlanSummary) -> PlanSummary:
+    """Return a plan to show: without the query and the password of its archive's URL."""
+    return replace(plan, run=replace(plan.run, source=plan.run.source.public))
+
+
+def join_lines(values: Iterable[object]) -> Iterator[bytes]:
+    """Yield `values` as JSON lines, in pieces that are worth a write."""
+    gathered: list[bytes] = []
+    pending = 0
+    for value in values:
+        line = encode(value)
+        gathered.append(line)
+        pending += len(line) + 1
+        if pending >= PIECE:
+            yield b"\n".join(gathered) + b"\n"
+            gathered.clear()
+            pending = 0
+    if gathered:
+        yield b"\n".join(gathered) + b"\n"
+
+
+def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut a stream of pieces into its lines, empty ones left out; memory: a piece and a line."""
+    rest = b""
+    for piece in pieces:
+        lines = (rest + piece).split(b"\n")
+        rest = lines.pop()
+        yield from filter(None, lines)
+    if rest:
+        yield rest
+
+
+def read_lines(pieces: Iterable[bytes], kind: type[T]) -> Iterator[T]:
+    """Yield the value of each line; `UsageError` where a line is not a `kind`."""
+    for line in split_lines(pieces):
+        yield decode(line, kind)
+
+
+def _parse_outcomes(data: bytes) -> TaskOutcomes:
+    head, *lines = data.splitlines()
+    return TaskOutcomes(decode(head, TaskReport), [decode(line, Outcome) for line in lines if line])
+
+
+def _parse_segment(parse: Callable[[bytes], T], data: bytes) -> T:
+    try:
+        return parse(data)
+    except SegmentRecordError as error:
+        raise UsageError(f"a segment on record: {error}") from error

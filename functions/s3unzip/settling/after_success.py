@@ -1,27 +1,28 @@
-"""After success: delete, move or tag the archive of a run that is COMPLETED.
+"""After success: delete or tag the archive of a run that is COMPLETED.
 
 It begins when ``report.json`` is written, with the state "pending" in it. Then the report is
-written once more, with what came of it and the requests that it took. A failure changes no
-verdict; a redrive, a retry or a repeated event does it again, and finds what is done.
+written once more, with what came of it. A failure changes no verdict; a resumed run or a repeated
+event does it again, and finds what is done.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
-from s3unzip.errors import S3UnzipError, ServiceFaultError, SourceChangedError
-from s3unzip.model import SourceAction, SourceResult, SourceState, Verdict
+from s3unzip.context import Context
+from s3unzip.errors import S3UnzipError, SourceChangedError
+from s3unzip.model import (
+    AfterSuccess,
+    Report,
+    Run,
+    SourceAction,
+    SourceResult,
+    SourceState,
+    Verdict,
+)
 from s3unzip.runs.records import RunRecords
+from s3unzip.stores.calls import Calls
 
-if TYPE_CHECKING:
-    from s3unzip.context import Context
-    from s3unzip.model import AfterSuccess, Report, Run
-    from s3unzip.stores.calls import Calls
-
-MOVE_RATE = 20_000_000  # bytes a second that a copy within S3 is sure to reach
-MOVE_SPARE = 10.0  # seconds
 WORTH_DOING = frozenset({SourceState.PENDING, SourceState.FAILED})
 
 
@@ -44,7 +45,7 @@ def pending_result(run: Run, report: Report) -> SourceResult | None:
     if run.pin.parts:
         why = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
     state = SourceState.KEPT if why else SourceState.PENDING
-    return SourceResult(rule.action, state, rule.target, why)
+    return SourceResult(rule.action, state, message=why)
 
 
 def is_left(report: Report) -> bool:
@@ -52,73 +53,40 @@ def is_left(report: Report) -> bool:
     return report.after_success is not None and report.after_success.state in WORTH_DOING
 
 
-def finish_source(run: Run, report: Report, context: Context) -> Report:
-    """Do what is to be done to the archive, and return the report that says what came of it.
-
-    Args:
-        run: with the rule.
-        report: of the run, as it is written.
-        context: of this worker.
-
-    Raises:
-        StorageError, ServiceFaultError: the report cannot be written again.
-    """
-    rule = run.after_success
-    if rule is None or not is_left(report):
+def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
+    """Do what is to be done to the archive; return the report that says what came of it."""
+    if rule is None or report.pin is None or not is_left(report):
         return report
     calls = context.calls()
-    result = _try(rule, run, context, calls)
-    records = RunRecords.open(context.stores, run.id, calls)
-    finished = replace(report, after_success=result)
-    # The report of a direct run was made in memory, so it does not count its own writing.
-    remote = report.settling.put > 0 or report.records is not None
-    return records.rewrite_report(finished.counting, remote=remote)
+    finished = replace(report, after_success=_try(rule, report, context, calls))
+    RunRecords.open(context.stores, report.run, calls).amend_report(finished)
+    return finished
 
 
-def _try(rule: AfterSuccess, run: Run, context: Context, calls: Calls) -> SourceResult:
+def _try(rule: AfterSuccess, report: Report, context: Context, calls: Calls) -> SourceResult:
     """Do the action; what goes wrong is in the result."""
-
-    def end(state: SourceState, message: str | None = None) -> SourceResult:
-        return SourceResult(rule.action, state, rule.target, message)
-
     try:
-        _do(rule, run, context, calls)
+        _do(rule, report, context, calls)
     except SourceChangedError as error:
-        return end(SourceState.KEPT, str(error))
+        return SourceResult(rule.action, SourceState.KEPT, message=str(error))
     except S3UnzipError as error:
-        return end(SourceState.FAILED, str(error))
-    return end(SourceState.DONE)
+        return SourceResult(rule.action, SourceState.FAILED, message=str(error))
+    return SourceResult(rule.action, SourceState.DONE)
 
 
-def _do(rule: AfterSuccess, run: Run, context: Context, calls: Calls) -> None:
-    disposal = context.stores.disposal(run.source)
+def _do(rule: AfterSuccess, report: Report, context: Context, calls: Calls) -> None:
+    source, pin = report.source, report.pin
+    disposal = context.stores.disposal(source)
 
     def act() -> None:
+        if pin is None:
+            return
         if rule.action is SourceAction.DELETE:
-            disposal.delete(run.source, run.pin)
-        elif rule.action is SourceAction.TAG:
-            disposal.tag(run.source, run.pin, rule.tags)
-        elif rule.target is not None:
-            disposal.move(run.source, run.pin, rule.target, run.id)
+            disposal.delete(source, pin)
+        else:
+            disposal.tag(source, pin, rule.tags)
 
-    if rule.action is SourceAction.MOVE:
-        _check_time(run, context)
-    if run.source.scheme == "file":
+    if source.scheme == "file":
         act()  # no request
     else:
         calls.run("head", act)
-
-
-def _check_time(run: Run, context: Context) -> None:
-    """Refuse to begin a copy that the function's end could cut off.
-
-    Raises:
-        ServiceFaultError: the time that is left may be too short.
-    """
-    needed = MOVE_SPARE + run.pin.size / MOVE_RATE
-    left = context.clock.remaining()
-    if left < needed:
-        raise ServiceFaultError(
-            f"{run.source}: a copy of {run.pin.size:,} bytes may take {needed:.0f} s, and the "
-            f"function has {left:.0f} s left: raise its timeout, then redrive the run"
-        )

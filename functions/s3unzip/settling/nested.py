@@ -9,20 +9,26 @@ runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from s3unzip.model import Budget, Location, NestedRun, Options, Request, Status, Verdict
-from s3unzip.objects.existing import is_same_object
+from s3unzip.context import Context
+from s3unzip.extraction.conflicts import is_same_object
+from s3unzip.model import (
+    Budget,
+    Location,
+    NestedRun,
+    Options,
+    Outcome,
+    Report,
+    Request,
+    Run,
+    Status,
+    Verdict,
+)
 from s3unzip.runs.records import RunRecords
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from s3unzip.context import Context
-    from s3unzip.model import Outcome, Report, Run
-    from s3unzip.settings import Tuning
+from s3unzip.settings import Tuning
 
 SUFFIX = ".zip"
 EXTRACTED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
@@ -38,15 +44,12 @@ def first_budget(tuning: Tuning) -> Budget:
     return Budget(tuning.nested_archives, tuning.nested_members, tuning.nested_bytes)
 
 
-def spend(budget: Budget, report: Report, context: Context) -> Budget:
-    """Return the rest of `budget` after a nested run, which counts by its plan."""
-    summary = RunRecords.open(context.stores, report.run).find_summary()
-    members = summary.selected if summary is not None else 0  # a rejected archive has none
-    size = summary.bytes_out if summary is not None else 0
+def spend(budget: Budget, report: Report) -> Budget:
+    """Return the rest of `budget` after a nested run."""
     return Budget(
         max(0, budget.archives - 1),
-        max(0, budget.members - members),
-        max(0, budget.size - size),
+        max(0, budget.members - report.extracted - report.unchanged - report.failed),
+        max(0, budget.size - report.bytes_out),
     )
 
 
@@ -56,27 +59,41 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     `limit` is the maximum number of archives to consider; it bounds the memory.
     """
     records = RunRecords.open(context.stores, run.id)
-    found: dict[str, Outcome] = {}
+    found: dict[str, list[Outcome]] = {}
     refused: list[NestedRun] = []
-    for outcome in _archives(records, run.key_prefix):
-        if len(found) < limit:
-            found[nested_prefix(outcome.key)] = outcome
-            continue
-        message = f"the budget of {limit} nested archives is spent"
-        refused.append(NestedRun(outcome.key, reason="nested-budget", message=message))
-        break
-    for prefix in _taken(records, run.key_prefix, found):
-        key = found.pop(prefix).key
-        message = f"members of the outer archive are below {prefix}"
-        refused.append(NestedRun(key, reason="nested-prefix-taken", message=message))
-    destination = context.stores.destination(run.destination)
-    calls = context.calls()
-    for prefix, outcome in list(found.items()):
-        if not is_same_object(outcome, destination, calls):
-            del found[prefix]
+    count = 0
+    for outcome in _archives(records):
+        stem = outcome.key.rpartition("/")[2][: -len(SUFFIX)]
+        if not stem.strip("."):
+            message = "its members have no place: nothing is left of its name without .zip"
+            refused.append(NestedRun(outcome.key, reason="nested-no-stem", message=message))
+        elif count < limit:
+            found.setdefault(nested_prefix(outcome.key), []).append(outcome)
+            count += 1
+        else:
+            message = f"the budget of {limit} nested archives is spent"
+            refused.append(NestedRun(outcome.key, reason="nested-budget", message=message))
+            break
+    taken = _find_taken(records, found)
+    calls, destination = context.calls(), context.stores.destination(run.destination)
+    chosen: list[Outcome] = []
+    for prefix, outcomes in found.items():
+        outcome = outcomes[0]
+        if len(outcomes) > 1 or prefix in taken:
+            reason = "nested-prefix-taken"
+            message = f"members of the outer archive are below {prefix}"
+            if len(outcomes) > 1:
+                message = f"{len(outcomes)} archives would be extracted to {prefix}"
+            elif taken[prefix]:
+                message = f"a member of the outer archive is called {prefix.rstrip('/')}"
+        elif not is_same_object(outcome, destination, calls):
+            reason = "nested-changed"
             message = "the object was replaced after it was extracted"
-            refused.append(NestedRun(outcome.key, reason="nested-changed", message=message))
-    return list(found.values()), refused
+        else:
+            chosen.append(outcome)
+            continue
+        refused += [NestedRun(one.key, reason=reason, message=message) for one in outcomes]
+    return chosen, refused
 
 
 def nested_prefix(key: str) -> str:
@@ -120,7 +137,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     budget = first_budget(context.tuning)
     if run.options.nested_budget is not None:  # a nested run; its parent counted it
         budget = replace(
-            spend(run.options.nested_budget, report, context),
+            spend(run.options.nested_budget, report),
             archives=run.options.nested_budget.archives,
         )
     found, refused = find_nested(run, context, budget.archives)
@@ -141,32 +158,25 @@ def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> No
         RunRecords.open(context.stores, run.id).write_nested(known)
 
 
-def _archives(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
-    """Yield the outcomes of members that have the name of an archive and may exist."""
-    for outcome in every_outcome(records, key_prefix):
+def _archives(records: RunRecords) -> Iterator[Outcome]:
+    """Yield the outcomes of members that have the name of an archive and exist."""
+    for outcome in records.outcome_lines(Outcome):
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX):
             yield outcome
 
 
-def every_outcome(records: RunRecords, key_prefix: str) -> Iterator[Outcome]:
-    """Yield the outcome of every member; of a split member as if it were complete."""
-    for _, outcome in records.each_outcome():
-        yield outcome
-    for task in records.split_tasks():
-        yield records.read_rows(task.rows, key_prefix)[0].outcome(Status.EXTRACTED)
-
-
-def _taken(records: RunRecords, key_prefix: str, prefixes: Iterable[str]) -> set[str]:
-    """Return the `prefixes` that other members of the run are below, in one pass."""
-    wanted = set(prefixes)
-    taken: set[str] = set()
-    if not wanted:
+def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, bool]:
+    """Return the `prefixes` that other members need, and whether a member is called so itself."""
+    taken: dict[str, bool] = {}
+    if not prefixes:
         return taken
-    for outcome in every_outcome(records, key_prefix):
-        at = outcome.key.find("/")
+    for outcome in records.outcome_lines(Outcome):
+        key = outcome.key
+        if key + "/" in prefixes:
+            taken[key + "/"] = True
+        at = key.find("/")
         while at >= 0:
-            folder = outcome.key[: at + 1]
-            if folder in wanted:
-                taken.add(folder)
-            at = outcome.key.find("/", at + 1)
+            if key[: at + 1] in prefixes:
+                taken.setdefault(key[: at + 1], False)
+            at = key.find("/", at + 1)
     return taken

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from s3unzip.errors import AccessDeniedError
 from s3unzip.model import Location, run_stem
 from s3unzip.stores.folder.os_errors import HOME_ADVICE, translate_error
 from s3unzip.stores.locations import whole_path
+
+DAY = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
 
 
 def runs_home() -> Location:
@@ -23,23 +26,25 @@ def runs_home() -> Location:
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, the latest first.
+    """Return the ids of the runs below `home`, the latest first: by the times of their folders.
 
-    Raises:
-        AccessDeniedError: this user may not read the folder.
+    `AccessDeniedError`: this user may not read the folder.
     """
     folder = Path(home.key) / "runs"
     try:
-        found = [entry for entry in os.scandir(folder) if entry.is_dir()]
+        days = [day for day in os.scandir(folder) if DAY.fullmatch(day.name)]
+        found = [entry for day in days for entry in os.scandir(day) if entry.is_dir()]
     except FileNotFoundError:
         return []
     except PermissionError as error:
-        denied = translate_error(error, str(folder))
+        denied = translate_error(error, str(error.filename or folder))
         raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from error
-    return [entry.name for entry in sorted(found, key=lambda e: e.stat().st_mtime, reverse=True)]
+    found.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    return [os.path.relpath(entry.path, folder) for entry in found]
 
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:
     """Return the ids of the runs below `home` that may be of `source`, the earliest first."""
-    begin = f"{run_stem(source)}-"
-    return [run for run in reversed(known_runs(home)) if run.startswith(begin)]
+    stem = re.escape(run_stem(source))
+    of_it = re.compile(rf"[-0-9]+/[0-9]+-{stem}-[0-9a-f]{{8}}")
+    return [run for run in reversed(known_runs(home)) if of_it.match(run)]

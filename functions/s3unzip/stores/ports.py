@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.disposal_port import Disposal
     from s3unzip.zip.ranges import ByteRange
 
-    Buffer = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview
 
 
 class Tail(NamedTuple):
@@ -226,6 +226,14 @@ class RunStore(Protocol):
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
+        ...
+
+    def create(self, name: str, body: bytes) -> None:
+        """Write a small object; of all who try at once, one succeeds.
+
+        Raises:
+            ConflictError: it exists.
+        """
         ...
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.objects.stored import read_stored
+from s3unzip.extraction.objects import read_stored
 from s3unzip.stores.ports import AsksMany
 from s3unzip.verification.findings import Equal
 from s3unzip.verification.listing import size_difference

@@ -9,7 +9,7 @@ from operator import attrgetter, eq
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.objects.pages import BEYOND, list_pages
+from s3unzip.extraction.conflicts import BEYOND, list_pages
 from s3unzip.verification.results import Difference, Kind, Witness
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.objects.stored import stored_as
+from s3unzip.extraction.objects import stored_as
 from s3unzip.planning.keys import parse_template
-from s3unzip.planning.reading import read_archive
+from s3unzip.planning.read import read_archive
 from s3unzip.runs.written import WrittenObjects
 from s3unzip.stores.calls import Calls
 from s3unzip.verification.contents import ByteLooker, HeadLooker, compare_contents
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Context
     from s3unzip.model import Request
-    from s3unzip.planning.reading import Reading
+    from s3unzip.planning.read import Reading
     from s3unzip.verification.contents import Looker
 
 

@@ -9,6 +9,7 @@ from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.stores.folder.destination import FolderDestination
 from s3unzip.stores.folder.os_errors import HOME_ADVICE, translate_error
 from s3unzip.stores.folder.placing import Folder, write_file
+from s3unzip.stores.ports import ObjectFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,6 +37,14 @@ class FolderRunStore:
             return write_file(self._folder, self._folder.place(self._key(name)), pieces)
         except AccessDeniedError as denied:
             raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from denied
+
+    def create(self, name: str, body: bytes) -> None:
+        """Write a small file, unless it exists.
+
+        Raises:
+            ConflictError: it exists.
+        """
+        self._store.put(self._key(name), body, ObjectFacts("application/json", {}), if_absent=True)
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the file, or bytes [start, stop) of it.

@@ -10,19 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from s3unzip import rates
-from s3unzip.model import ScanTask, Task, TaskKind
-from s3unzip.settings import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from s3unzip.settings import Tuning
-    from s3unzip.zip import Member
+from s3unzip.model import Task, TaskKind
+from s3unzip.settings import MIB, Tuning
+from s3unzip.zip import Member
 
 STORED, DEFLATED = 0, 8
 ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
@@ -30,6 +24,7 @@ MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for t
 FEW_SEGMENTS = 16  # scans and slices of so many fit into inline Maps, beside 40 other tasks
 MIN_SEGMENT = 16 * MIB  # of a short list: below, the search for boundaries takes the longest
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
+MAP_SECONDS = 7.0  # start and end of a Distributed Map; an assumption
 INLINE_SPARE = 1.05  # batches end at whole members, so some stay below the share
 
 
@@ -51,18 +46,6 @@ def small_seconds(members: int, bytes_in: int, bytes_out: int, tuning: Tuning) -
     )
 
 
-def _inline_share(seconds: float, tuning: Tuning) -> float:
-    """Return the seconds of a batch by which an inline Map does all batches at once.
-
-    0 if there are fewer workers, or if a Distributed Map would do smaller batches sooner.
-    """
-    at_once = rates.MAP_INLINE_AT_ONCE
-    share = INLINE_SPARE * seconds / at_once
-    around = rates.MAP_START_SECONDS + rates.MAP_END_SECONDS
-    fits = at_once <= min(tuning.max_inline_tasks, tuning.max_workers)
-    return share if fits and share <= tuning.batch_min_seconds + around else 0.0
-
-
 def _segment_length(work: Totals, tuning: Tuning) -> int:
     """Return the compressed bytes of a segment; it is shorter if the archive has few of them.
 
@@ -82,20 +65,6 @@ def slice_id(kind: TaskKind, member: int, part: int) -> str:
     return f"{kind}-{member:08d}-{part:04d}"
 
 
-def first_workers(members: int, size: int, tuning: Tuning) -> int:
-    """Return with about how many workers a run begins; at most those of an inline Map.
-
-    Little is known of the archive: the number of its members and its size. So all members count
-    as small and stored, and the run has at least so many workers. Without members it has none.
-    """
-    if not members:
-        return 0
-    seconds = small_seconds(members, size, size, tuning)
-    allowed = tuning.prefix_put_rate * tuning.rate_headroom * seconds / members
-    wanted = math.ceil(min(allowed, seconds / tuning.batch_min_seconds))
-    return max(1, min(wanted, tuning.max_workers, rates.MAP_INLINE_AT_ONCE))
-
-
 class TaskCutter:
     """Cuts members, in archive order, into tasks.
 
@@ -113,7 +82,10 @@ class TaskCutter:
         self._copies = copies
         self._inflates = inflates
         whole = small_seconds(work.members, work.bytes_in, work.bytes_out, tuning)
-        share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
+        # A run of at most `max_few_tasks` tasks needs no Distributed Map, which takes seconds.
+        few = whole / min(tuning.max_few_tasks, tuning.max_workers)
+        inline = few if few <= tuning.batch_min_seconds + MAP_SECONDS else 0.0
+        share = max(whole / (4 * tuning.max_workers), INLINE_SPARE * inline)
         self._segment = _segment_length(work, tuning)
         self._seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
         # One member adds to each of the four sums; each sum has its own bound.
@@ -129,9 +101,8 @@ class TaskCutter:
         self._max_in = min(tuning.batch_bytes, moved)
         self._max_out = min(tuning.batch_output, moved)
         self.tasks: list[Task] = []
-        self.scans: list[ScanTask] = []
+        self.copies: list[Task] = []  # slices of stored members that are copied over several tasks
         self.members_by_kind: Counter[TaskKind] = Counter()
-        self.split_members = 0
         self._batches = 0
         self._row_start = 0
         self._members = 0
@@ -200,26 +171,21 @@ class TaskCutter:
         index, compressed, size = member.index, member.compressed_size, member.size
         kind, slices = self._way(compressed, size, member.method, member.flags)
         self.members_by_kind[kind] += 1
-        if len(slices) > 1:
-            self.split_members += 1
         for part, (start, stop) in enumerate(slices):
             share = size * (stop - start) // max(1, compressed)
-            self.tasks.append(
-                Task(
-                    id=slice_id(kind, index, part) if len(slices) > 1 else f"{kind}-{index:08d}",
-                    kind=kind,
-                    rows=rows,
-                    members=1,
-                    span=(start, stop),
-                    size=share,
-                    seconds=round(self._forecast(kind, stop - start, share), 3),
-                    part=part,
-                    parts=len(slices),
-                )
+            task = Task(
+                id=slice_id(kind, index, part) if len(slices) > 1 else f"{kind}-{index:08d}",
+                kind=kind,
+                rows=rows,
+                members=1,
+                span=(start, stop),
+                size=share,
+                seconds=round(self._estimate(kind, stop - start, share), 3),
+                part=part,
+                parts=len(slices),
             )
-            if kind is TaskKind.SEGMENT:
-                name = f"scan-{index:08d}-{part:04d}"
-                self.scans.append(ScanTask(name, rows, index, part, len(slices), slices[0][1]))
+            is_slice = kind is TaskKind.COPY and len(slices) > 1
+            (self.copies if is_slice else self.tasks).append(task)
 
     def _way(
         self, compressed: int, size: int, method: int, flags: int
@@ -239,10 +205,10 @@ class TaskCutter:
             max_length = max(self._segment, math.ceil(compressed / MAX_SEGMENTS))
             slices = _slices(compressed, max_length)
             if len(slices) > 1:
-                return TaskKind.SEGMENT, slices
+                return TaskKind.SCAN, slices
         return TaskKind.STREAM, [(0, compressed)]
 
-    def _forecast(self, kind: TaskKind, bytes_in: int, bytes_out: int) -> float:
+    def _estimate(self, kind: TaskKind, bytes_in: int, bytes_out: int) -> float:
         if kind is TaskKind.COPY:  # S3 copies a part at about the rate of an upload, in parallel
             bytes_in = bytes_out = bytes_in // self._tuning.parts_in_flight
         return large_seconds(bytes_in, bytes_out, self._tuning)
@@ -270,7 +236,7 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     return large + spread
 
 
-def choose_concurrency(tasks: Sequence[Task], tuning: Tuning) -> int:
+def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     """Return how many tasks may run at once without asking too much of the destination."""
     if not tasks:
         return 1

@@ -1,19 +1,47 @@
-"""Which members a run extracts: globs, names, a limit; and what was asked for in vain."""
+"""Globs of members' paths."""
 
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from s3unzip.errors import NothingSelectedError
-from s3unzip.objects.globs import compile_glob
+from s3unzip.model import Options
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
-    from s3unzip.model import Options
+def compile_glob(pattern: str, *, any_case: bool = False) -> re.Pattern[str]:
+    """Return the regular expression of a glob; `any_case` takes upper for lower case.
+
+    ``*`` and ``?`` stay within one folder, ``**`` crosses them. A pattern
+    without a slash is matched against the last part of the path, as in
+    .gitignore; one that ends in a slash takes everything below that folder.
+    """
+    if pattern.endswith("/"):
+        pattern += "**"
+    anchored = "/" in pattern
+    text = re.sub(
+        r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.",
+        lambda match: _translate(match[0]),
+        pattern.lstrip("/"),
+        flags=re.DOTALL,
+    )
+    whole = rf"\A(?:{text})\Z" if anchored else rf"\A(?:.*/)?(?:{text})\Z"
+    return re.compile(whole, re.DOTALL | re.IGNORECASE if any_case else re.DOTALL)
+
+
+def _translate(token: str) -> str:
+    wild = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    if token in wild:
+        return wild[token]
+    if len(token) > 1 and token.startswith("["):
+        inside = token[1:-1].replace("\\", "\\\\")
+        return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+    return re.escape(token)
+
 
 MAX_COMPARED = 20_000  # names that are looked through for near ones
 MAX_NEAR = 3

@@ -1,26 +1,41 @@
-"""Parts of a multipart upload: their sizes, uploads in parallel, and checks of the whole."""
+"""Multipart uploads: sizes of parts, uploads in parallel, checks of the whole, and the end.
+
+Nothing is visible in the destination until all of a member is right.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 from isal.isal_zlib import crc32
+from msgspec import Struct
 
 from s3unzip.deflate import crc32_combine
-from s3unzip.errors import Finding, MemberError, NotFoundError, ServiceFaultError
-from s3unzip.settings import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from concurrent.futures import Future
-
-    from s3unzip.model import Part, PlannedMember
-    from s3unzip.settings import Tuning
-    from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload
+from s3unzip.errors import (
+    ConflictError,
+    Finding,
+    MemberError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+)
+from s3unzip.extraction.attempt import TaskAttempt
+from s3unzip.extraction.conflicts import (
+    explain_refusal,
+    is_member,
+    must_be_absent,
+    resolve_conflict,
+)
+from s3unzip.extraction.objects import object_metadata, stored_size
+from s3unzip.model import Part, PlannedMember
+from s3unzip.runs.step import Step
+from s3unzip.settings import MIB, Tuning
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload
 
 
 def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
@@ -191,3 +206,98 @@ class PartWriter:
             )
         except NotFoundError as gone:
             raise upload_gone(gone) from gone
+
+
+class MemberUpload(Struct, frozen=True):
+    """The multipart upload of one member by one task, from its record to its end."""
+
+    attempt: TaskAttempt
+    row: PlannedMember
+
+    def wanted(self) -> bool:
+        """Say whether the member is to be written at all; note its outcome if not."""
+        outcome = resolve_conflict(self.row, self.attempt)
+        if outcome is not None:
+            self.attempt.note(self.row, outcome)
+        return outcome is None
+
+    def begin(self) -> Upload:
+        """Begin the upload."""
+        attempt, key = self.attempt, self.row.key
+        facts = object_metadata(key, self.row.member, attempt.run)
+        begun = attempt.calls.run("create", lambda: attempt.destination.create_upload(key, facts))
+        return Upload(key, begun)
+
+    def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
+        """Make the member visible and note it."""
+        attempt, options = self.attempt, self.attempt.run.options
+        clock = attempt.context.clock
+        started = clock.now()
+        try:
+            etag = complete_once(attempt, self.row, upload, parts)
+        except NotFoundError as gone:
+            raise upload_gone(gone) from gone
+        except ConflictError:
+            self.abort(upload)
+            attempt.note(self.row, explain_refusal(self.row, attempt))
+            return
+        size = stored_size(self.row.member, options)
+        attempt.extracted(self.row, clock.now() - started, size, etag)
+
+    def abort(self, upload: Upload) -> None:
+        """Drop the upload."""
+        abort_upload(self.attempt, upload)
+
+    def abort_quietly(self, upload: Upload) -> None:
+        """Drop the upload while another error is on its way; the lifecycle rule drops what stays."""
+        self.attempt.calls.count("abort")
+        try:
+            self.attempt.destination.abort_upload(upload)
+        except S3UnzipError:
+            return
+
+
+def abort_upload(step: Step, upload: Upload) -> None:
+    """Drop an upload and its parts."""
+    step.calls.run("abort", lambda: step.destination.abort_upload(upload))
+
+
+def abort_uploads(step: Step, keys: Iterable[str]) -> int:
+    """Abort the uploads of `keys` that killed workers left; return how many there were."""
+    wanted = set(keys)
+    if not wanted:
+        return 0
+    found = step.calls.run("list", lambda: list(step.destination.uploads(step.run.key_prefix)))
+    left = [upload for upload in found if upload.key in wanted]
+    for upload in left:
+        abort_upload(step, upload)
+    return len(left)
+
+
+def complete_once(
+    step: Step, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
+) -> str | None:
+    """Complete an upload; where the answer to an earlier try was lost, the object tells.
+
+    Returns:
+        The object's ETag without quotes; None where the answer that had it was lost.
+
+    Raises:
+        ConflictError: the run never overwrites, and the key exists.
+        NotFoundError: the upload is gone, and the object is not the member.
+    """
+    options, destination = step.run.options, step.destination
+    if_absent = must_be_absent(options)
+    attempts = 0
+
+    def attempt() -> str | None:
+        nonlocal attempts
+        attempts += 1
+        try:
+            return destination.complete_upload(upload, parts, if_absent=if_absent)
+        except NotFoundError:
+            if attempts > 1 and is_member(row, options, destination, step.calls):
+                return None
+            raise
+
+    return step.calls.run("complete", attempt)

@@ -1,0 +1,369 @@
+"""One huge deflated member, split over many tasks: scan, link, slice, finish.
+
+A *scan* finds one segment of the member and what it leaves behind, while the bytes before it are
+unknown. When all scans are done, settling *links* them: the scans in order give each segment its
+window and its place in the object, and one multipart upload is begun. A *slice* inflates some
+segments and uploads their parts. When all slices are done, settling *finishes* the member: the
+combined size and CRC-32 of the parts equal the directory's, or the member is streamed. A stored
+member that is copied over several tasks is linked by the plan and finished likewise.
+
+docs/deflate-splitting.md explains the method.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+
+from s3unzip import deflate
+from s3unzip.errors import (
+    ArchiveError,
+    ConflictError,
+    MemberError,
+    NotFoundError,
+    StorageError,
+)
+from s3unzip.extraction.attempt import TaskAttempt
+from s3unzip.extraction.conflicts import explain_refusal, is_member, resolve_conflict
+from s3unzip.extraction.multipart import (
+    PartPlace,
+    PartWriter,
+    UploadGoneError,
+    abort_upload,
+    check_whole,
+    choose_part_size,
+    complete_once,
+    parts_at_once,
+)
+from s3unzip.extraction.objects import object_metadata
+from s3unzip.extraction.stream import MemberData, open_data, read_pieces
+from s3unzip.model import (
+    Outcome,
+    Part,
+    PlannedMember,
+    Slice,
+    Status,
+    Task,
+    TaskKind,
+)
+from s3unzip.runs.records import TaskOutcomes
+from s3unzip.runs.step import RUN_FAULTS, Step
+from s3unzip.settings import Tuning
+from s3unzip.stores.ports import PartLimits, Upload
+from s3unzip.stores.readahead import map_ahead
+from s3unzip.zip.ranges import ByteRange
+
+READERS = 32  # segments that are read or written at once
+SEGMENTS_AHEAD = 128  # each has 65 KiB at most
+
+
+# Scan
+
+
+def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+    """Look for one segment and write it; without one, it joins the segment before it.
+
+    The only step that needs numpy. It is imported in a thread, while the first reads wait for S3.
+    """
+    from s3unzip.deflate.split import preload  # noqa: PLC0415 - numpy
+    from s3unzip.deflate.split import scan_segment as scan
+
+    preload()
+    task = attempt.task
+    for row in rows:
+        try:
+            data = open_data(attempt, row)
+        except MemberError:  # linking opens the member too, and says what is wrong
+            continue
+        layout = deflate.Layout(row.member.compressed_size, segment_step(task))
+        # A segment is inflated twice: beyond half of the member one stream is as quick.
+        longest = max(1, layout.count // 2)
+        scanned = scan(layout, task.part, _Reader(data).read, longest)
+        if scanned is not None:
+            attempt.records.write_scanned(row.member.index, task.part, scanned)
+    attempt.has_no_outcome = True
+
+
+def segment_step(scan: Task) -> int:
+    """Return the bytes of compressed data between two searches for a boundary."""
+    start, stop = scan.span
+    return start // scan.part if scan.part else stop
+
+
+class _Reader:
+    """Reads a member's data; what was searched for the segment's beginning is not read again."""
+
+    def __init__(self, data: MemberData) -> None:
+        self._data = data
+        self._start = 0
+        self._held = b""
+
+    def read(self, span: deflate.Span) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of `span`."""
+        start = span.start
+        if self._start <= start < self._start + len(self._held):
+            begin = start - self._start
+            piece = self._held[begin : begin + span.stop - start]
+            start += len(piece)
+            yield piece
+        pieces = self._data.pieces(start, span.stop)
+        if self._held:
+            yield from pieces
+        else:  # the first search: 1.5 MiB at most
+            self._start, self._held = start, b"".join(pieces)
+            yield self._held
+
+
+# Link
+
+
+def link_scans(step: Step, scans: Sequence[Task]) -> list[Task] | Outcome:
+    """Return the tasks of a member whose scans are done, or its outcome if it needs none.
+
+    Where the segments do not join, the one task streams the member.
+    """
+    first = min(scans, key=lambda task: task.part)
+    row = step.read_rows(first.rows)[0]
+    data = _open_whole(step, row)
+    if isinstance(data, Outcome):
+        return data
+    try:
+        slices = _link_segments(step, row, first)
+    except ArchiveError:
+        return [whole_task(first, row)]
+    return _begin_slices(step, row, data, TaskKind.SLICE, first, slices)
+
+
+def link_copies(step: Step, copies: Sequence[Task]) -> list[Task] | Outcome:
+    """Return the tasks that copy one stored member in slices, or its outcome if it needs none."""
+    first = copies[0]
+    row = step.read_rows(first.rows)[0]
+    data = _open_whole(step, row)
+    if isinstance(data, Outcome):
+        return data
+    slices: list[tuple[Slice, int]] = []
+    number, tuning, limits = 1, step.context.tuning, step.destination.part_limits
+    for task in copies:
+        start, size = task.span[0], task.span[1] - task.span[0]
+        count = _count_copies(size, row.member.size, tuning, limits)
+        slices.append((Slice("", start, number, count, 0), size))
+        number += count
+    return _begin_slices(step, row, data, TaskKind.COPY, first, slices)
+
+
+def _count_copies(size: int, whole: int, tuning: Tuning, limits: PartLimits) -> int:
+    wanted = max(tuning.copy_part_bytes, math.ceil(whole / limits.max_parts) + 1, limits.min_bytes)
+    return max(1, math.ceil(size / min(wanted, limits.max_bytes)))
+
+
+def _open_whole(step: Step, row: PlannedMember) -> MemberData | Outcome:
+    """Return the member's data, or its outcome if it is not to be written, or is bad."""
+    outcome = resolve_conflict(row, step)
+    if outcome is not None:
+        return outcome
+    try:
+        data = open_data(step, row)
+        data.check_after()
+    except MemberError as error:
+        return Outcome.failed(row.member.index, row.key, error.finding)
+    return data
+
+
+def _begin_slices(
+    step: Step,
+    row: PlannedMember,
+    data: MemberData,
+    kind: TaskKind,
+    first: Task,
+    slices: Sequence[tuple[Slice, int]],
+) -> list[Task]:
+    """Begin the upload of a member; return the tasks of its slices, each given with its size."""
+    facts = object_metadata(row.key, row.member, step.run)
+    upload = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
+    tasks = []
+    for part, (piece, size) in enumerate(slices):
+        share = size / max(1, row.member.size)
+        tasks.append(
+            Task(
+                # The upload is part of the name: what an earlier upload's slices left is not this.
+                id=f"{kind}-{row.member.index:08d}-{part:04d}-{_mark(upload)}",
+                kind=kind,
+                rows=first.rows,
+                members=1,
+                span=(piece.offset, piece.offset + size),
+                size=size,
+                seconds=round(first.seconds * first.parts * share, 3),
+                part=part,
+                parts=len(slices),
+                slice=Slice(
+                    upload_id=upload,
+                    offset=piece.offset,
+                    first_number=piece.first_number,
+                    parts=piece.parts,
+                    data_start=data.span.start,
+                    segments=piece.segments,
+                ),
+            )
+        )
+    return sorted(tasks, key=lambda task: -task.size)  # the longest must not begin last
+
+
+def _mark(upload: str) -> str:
+    return f"{zlib.crc32(upload.encode()):08x}"
+
+
+def _link_segments(step: Step, row: PlannedMember, first: Task) -> list[tuple[Slice, int]]:
+    """Write the linked segments; return the slices that they make, each with its size.
+
+    Raises `DeflateError` or `MemberError` where the scans do not make the whole member.
+    """
+    limits = step.destination.part_limits
+    # Each slice rounds its count of parts up: leave that many of the store's limit.
+    spare = limits._replace(max_parts=limits.max_parts - first.parts)
+    part_size = choose_part_size(row.member.size, step.context.tuning.part_bytes, spare)
+    slices: list[tuple[Slice, int]] = []
+    group: list[int] = []
+    start = size = number = 0
+    for part, segment in _write_linked(step, row, first):
+        group.append(part)
+        size += segment.length
+        # A part below the store's least size can only be the last of an upload.
+        if size >= limits.min_bytes or segment.stop_bit is None:
+            count = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
+            slices.append((Slice("", start, number + 1, count, 0, tuple(group)), size))
+            number += count
+            start += size
+            group, size = [], 0
+    if start != row.member.size:
+        message = f"the segments have {start} bytes, the directory says {row.member.size}"
+        raise MemberError(row.finding("size-mismatch", message))
+    return slices
+
+
+def _write_linked(
+    step: Step, row: PlannedMember, first: Task
+) -> Iterator[tuple[int, deflate.LinkedSegment]]:
+    """Write the linked segments, several at once; yield each with its part when it is written."""
+    index, part_of = row.member.index, dict[int, int]()
+
+    def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
+        part = part_of[segment.start_bit]
+        step.records.write_linked(index, part, segment)
+        return part, segment
+
+    def scans() -> Iterator[deflate.ScannedSegment]:
+        found = map_ahead(
+            lambda part: step.records.find_scanned(index, part),
+            range(first.parts),
+            READERS,
+            SEGMENTS_AHEAD,
+        )
+        for part, scanned in enumerate(found):
+            if scanned is not None:  # a scan that is lost breaks the chain
+                part_of[scanned.start_bit] = part
+                yield scanned
+
+    linked = deflate.link_segments(scans(), row.member.compressed_size)
+    yield from map_ahead(write, linked, READERS, SEGMENTS_AHEAD)
+
+
+# Slice
+
+
+def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+    """Inflate this task's segments and upload their parts; settling completes the member.
+
+    A slice that does not inflate as it was scanned is a failed outcome: settling then streams the
+    member, which tells what is wrong with it.
+    """
+    for row in rows:
+        try:
+            _upload_slice(attempt, row)
+        except ArchiveError as error:
+            attempt.failed(row, error.finding)
+        except UploadGoneError as gone:
+            attempt.failed(row, row.finding("slice-refused", str(gone)))
+    attempt.has_no_outcome = True
+
+
+def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
+    task, piece = attempt.task, attempt.slice
+    sizes = [
+        task.size * (n + 1) // piece.parts - task.size * n // piece.parts
+        for n in range(piece.parts)
+    ]
+    writer = PartWriter(
+        attempt.destination,
+        Upload(row.key, piece.upload_id),
+        attempt.calls,
+        sizes=sizes,
+        at_once=parts_at_once(max(sizes), attempt.context.tuning),
+        first=PartPlace(piece.first_number, piece.offset),
+    )
+    written = piece.offset
+    try:
+        for part in piece.segments:
+            segment = attempt.records.read_linked(row.member.index, part)
+            start = piece.data_start + segment.span.start
+            stop = piece.data_start + segment.span.stop
+            for output in deflate.inflate_segment(
+                segment, read_pieces(attempt, ByteRange(start, stop))
+            ):
+                writer.write(output)
+                attempt.passed(row.share_of_work(written, written + len(output)))
+                written += len(output)
+        parts = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    attempt.uploaded = parts
+
+
+# Finish
+
+
+def whole_task(task: Task, row: PlannedMember) -> Task:
+    """Return the task that streams a member whose slices did not fit."""
+    return Task(
+        id=f"stream-{row.member.index:08d}",
+        kind=TaskKind.STREAM,
+        rows=task.rows,
+        members=1,
+        span=(0, row.member.compressed_size),
+        size=row.member.size,
+        seconds=task.seconds * task.parts,
+    )
+
+
+def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> Outcome | Task:
+    """Complete the upload of a member whose slices are all done.
+
+    Returns:
+        The outcome of the member, or the task that streams it because its parts do not make it;
+        its upload is dropped then.
+    """
+    first = slices[0][0]
+    row = step.read_rows(first.rows)[0]
+    upload = Upload(row.key, first.slice.upload_id if first.slice else "")
+    parts: list[Part] = []
+    for _, found in slices:
+        parts += found.report.uploaded
+    outcome: Outcome | None = None
+    try:
+        if not any(found.outcomes for _, found in slices):  # a slice has one only where it failed
+            check_whole(parts, row)
+            etag = complete_once(step, row, upload, tuple(parts))
+            return row.outcome(Status.EXTRACTED, etag=etag)
+    except ConflictError:
+        outcome = explain_refusal(row, step)
+    except NotFoundError:  # an earlier settling completed it, or somebody aborted it
+        if is_member(row, step.run.options, step.destination, step.calls):
+            return row.outcome(Status.EXTRACTED)
+        return whole_task(first, row)
+    except RUN_FAULTS:
+        raise
+    except (MemberError, StorageError):  # the store refuses these parts; a stream may work
+        pass
+    abort_upload(step, upload)
+    return outcome or whole_task(first, row)

@@ -1,0 +1,658 @@
+"""The values of the pipeline: request -> run -> plan -> tasks -> outcomes -> report.
+
+Each is declared once, is frozen, and converts to JSON and back without loss (`encode`, `decode`).
+Data flows in one direction: extraction never changes a plan, and settling never asks the store for
+data that an outcome has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict, replace
+
+from s3unzip.errors import Finding, UsageError
+from s3unzip.object_properties import ObjectProperties
+from s3unzip.zip.member import Member
+
+T = TypeVar("T")
+
+
+def encode(value: object) -> bytes:
+    """Return `value` as one line of JSON, without the newline."""
+    return msgspec.json.encode(value)
+
+
+# msgspec reads the fields of a type at its first decode. Another thread that decodes the type
+# meanwhile sees only some fields, and the process crashes (SIGSEGV, msgspec 0.22).
+_preparing = threading.Lock()
+_prepared: set[type] = set()
+
+
+def _prepare(kind: type) -> None:
+    with _preparing:
+        msgspec.json.Decoder(kind)
+        _prepared.add(kind)
+
+
+def decode(line: bytes | str, kind: type[T]) -> T:
+    """Return the `kind` that `line` holds.
+
+    Raises:
+        UsageError: `line` is not such a value: another version or a person wrote it.
+    """
+    if kind not in _prepared:
+        _prepare(kind)
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"not a {kind.__name__}: {error}") from error
+
+
+def decode_lines(data: bytes, kind: type[T]) -> list[T]:
+    """Return the `kind` of each line of `data`; twice as fast as a line at a time.
+
+    Raises:
+        UsageError: a line is not such a value: another version or a person wrote it.
+    """
+    if kind not in _prepared:
+        _prepare(kind)
+    try:
+        return msgspec.json.Decoder(kind).decode_lines(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"not lines of {kind.__name__}: {error}") from error
+
+
+class Connections(Struct, frozen=True, omit_defaults=True):
+    """``connections.json``: the options of how a run's stores are reached. It has no secret.
+
+    The names are those of the command line's options. What is not set for the destination is the
+    same as for the archive.
+    """
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None  # the name of a profile, whose credentials are elsewhere
+    no_sign_request: bool = False
+    request_payer: bool = False
+    dest_endpoint_url: str | None = None
+    dest_region: str | None = None
+    dest_profile: str | None = None
+    dest_owner: str | None = None
+    kms_key: str | None = None
+    allow: tuple[str, ...] = ()  # what an HTTP source may do besides, as --allow has it
+    max_spool: str | None = None  # limit of the temporary file, where the archive has one
+
+    def words(self) -> list[str]:
+        """Return the options as words of a command line."""
+        words: list[str] = []
+        for name, value in asdict(self).items():
+            option = f"--{name.replace('_', '-')}"
+            if value is True:
+                words.append(option)
+            elif isinstance(value, tuple):
+                words += [word for one in value for word in (option, one)]
+            elif value:
+                words += [option, value]
+        return words
+
+    def at_destination(self) -> Connections:
+        """Return how an archive is reached that is an object of the destination."""
+        return replace(
+            self,
+            endpoint_url=self.dest_endpoint_url or self.endpoint_url,
+            region=self.dest_region or self.region,
+            profile=self.dest_profile or self.profile,
+            no_sign_request=False,
+            request_payer=False,
+            dest_endpoint_url=None,
+            dest_region=None,
+            dest_profile=None,
+            max_spool=None,
+        )
+
+
+class Location(Struct, frozen=True):
+    """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
+
+    # s3, file, http or https; stdin: an archive from a pipe; nowhere: a destination without objects
+    scheme: str
+    bucket: str  # bucket, or host with port; empty for a file
+    key: str  # key, absolute path, or path with query
+
+    def __str__(self) -> str:
+        if self.scheme in {"file", "nowhere"}:
+            return self.key or self.scheme
+        if self.scheme == "stdin":
+            return "standard input"
+        shown = self.public
+        return f"{shown.scheme}://{shown.bucket}/{shown.key}"
+
+    @property
+    def public(self) -> Location:
+        """The location for display, without secrets: a user, the query of a presigned URL."""
+        if self.scheme not in {"http", "https"}:
+            return self
+        path, mark, _ = self.key.partition("?")
+        host = self.bucket.rpartition("@")[2]
+        return Location(self.scheme, host, path + ("?..." if mark else ""))
+
+
+class Pin(Struct, frozen=True):
+    """The version of the archive that a run reads; every range request carries it.
+
+    The pin of an archive of several parts has their sizes added up, and ETag and version of the
+    part that the location names.
+    """
+
+    size: int
+    etag: str | None = None  # as the store returned it, with quotes
+    version_id: str | None = None
+    parts: tuple[Pin, ...] | UnsetType = UNSET  # of an archive of several parts, in their order
+
+
+class OnConflict(StrEnum):
+    """What to do where the destination already has the key."""
+
+    OVERWRITE = "overwrite"
+    SKIP_UNCHANGED = "skip-unchanged"  # size and zip-crc32 equal
+    NEVER = "never"  # If-None-Match
+
+
+class GzipForm(StrEnum):
+    """How a member that stays compressed is marked as gzip."""
+
+    SUFFIX = "suffix"  # the key ends in .gz
+    ENCODING = "encoding"  # Content-Encoding: gzip
+
+
+class Budget(Struct, frozen=True, array_like=True):
+    """The limits of all nested archives together."""
+
+    archives: int
+    members: int
+    size: int  # bytes of their members
+
+
+class Options(Struct, frozen=True, omit_defaults=True):
+    """The caller's choices; part of the run's identity."""
+
+    key_template: str = "{archive_stem}/{member}"
+    on_conflict: OnConflict = OnConflict.OVERWRITE
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    strip_components: int = 0  # leading folders of a member's path that its key leaves out
+    names: tuple[str, ...] = ()  # exact member names; none: all
+    limit: int | None = None  # extract only this many of the selected members
+    lenient: bool = False
+    encoding: str | None = None
+    as_gzip: GzipForm | None = None  # the raw deflate stream re-wrapped, not inflated
+    trust_crc: bool = False  # with as_gzip: do not inflate to check
+    password_ref: str | None = None  # where the password is, never the password
+    nested_depth: int = 0  # how many levels of archives inside archives are also extracted
+    nested_budget: Budget | None = None  # of a nested run: limits of it and the runs below
+    marker: bool = False  # write _SUCCESS last
+    objects: ObjectProperties | None = None  # what is set on the objects besides their content
+
+
+class SourceAction(StrEnum):
+    """What is done to the archive."""
+
+    DELETE = "delete"
+    TAG = "tag"
+
+
+class AfterSuccess(Struct, frozen=True, omit_defaults=True):
+    """What is done to the archive when its run is COMPLETED and the report is written.
+
+    The rule is no part of a run's identity, because it changes nothing that the run writes.
+    """
+
+    action: SourceAction
+    tags: dict[str, str] = {}  # of a tag: they are added to the archive's tags
+
+    def __post_init__(self) -> None:
+        """Refuse a rule that says too little or too much, by a `ValueError`."""
+        if (self.action is SourceAction.TAG) != bool(self.tags):
+            raise ValueError("tags go with the action tag, and with no other")
+
+
+class SourceState(StrEnum):
+    """How far the action came."""
+
+    PENDING = "pending"  # the report is written, the action is next
+    DONE = "done"
+    KEPT = "kept"  # the archive is another one now, or nothing was extracted: it is left alone
+    FAILED = "failed"  # a resumed run or a repeated event does it again
+
+
+class SourceResult(Struct, frozen=True, omit_defaults=True):
+    """What became of the archive after its run, as the report says it."""
+
+    action: SourceAction
+    state: SourceState
+    message: str | None = None
+
+    def __str__(self) -> str:
+        done = {SourceAction.DELETE: "deleted", SourceAction.TAG: "tagged"}[self.action]
+        if self.state is SourceState.DONE:
+            return f"the archive is {done}"
+        why = f": {self.message}" if self.message else ""
+        return f"the archive is not {done}{why}"
+
+
+class Request(Struct, frozen=True):
+    """The input of a run, from an event or a command line."""
+
+    source: Location
+    destination: Location  # a prefix, its key empty or ending in "/"
+    options: Options = Options()
+    event_time: float | None = None  # Unix seconds: when the archive was put
+    received_time: float | None = None  # Unix seconds: when the planner saw the event
+    after_success: AfterSuccess | None = None  # no part of the run's identity
+    again: str | None = None  # the run of an older version, after which this one is done
+
+
+class Run(Struct, frozen=True):
+    """One extraction of one archive version to one destination with one set of options."""
+
+    id: str
+    source: Location
+    pin: Pin
+    destination: Location
+    options: Options
+    key_prefix: str  # every key of the run begins with it; the member's path follows
+    created: float  # Unix seconds
+    event_time: float | None = None
+    after_success: AfterSuccess | None = None
+
+
+def run_id(request: Request, pin: Pin, modified: float | None) -> str:
+    """Return the run's id: day, time and stem of the archive, and a hash; ids sort by time.
+
+    The same version gives the same id, so a repeated event starts nothing.
+
+    Args:
+        request: the archive, the destination and the options.
+        pin: the version of the archive.
+        modified: the archive's Last-Modified in Unix seconds, which in S3 is when it was put.
+    """
+    if request.again is not None:
+        return f"{request.again}{AGAIN}"
+    identity = encode((request.source, pin, request.destination, request.options))
+    digest = hashlib.sha256(identity).hexdigest()[:8]
+    put = datetime.fromtimestamp(modified or 0.0, UTC)
+    return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}"
+
+
+AGAIN = "-again"  # ends the id of the run that follows one whose archive was replaced meanwhile
+
+
+def execution_name(run: str) -> str:
+    """Return the name of the execution of a run: 1-80 characters of [A-Za-z0-9_-]."""
+    return run.replace("/", "-")
+
+
+def run_of_execution(name: str) -> str:
+    """Return the run of an execution by its name; that of a resumed run ends in -r2, -r3, ..."""
+    return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-r\d+$", "", name))
+
+
+def run_stem(source: Location) -> str:
+    """Return the readable part of the ids of an archive's runs."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")[:40] or "archive"
+
+
+def archive_stem(source: Location) -> str:
+    """Return the archive's last path part without its ``.zip``."""
+    name = source.key.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
+    return re.sub(r"\.zip(\.0{2,}1)?$", "", name, flags=re.IGNORECASE)
+
+
+class Requests(Struct, frozen=True, omit_defaults=True):
+    """Calls to object stores by kind; retries included."""
+
+    get: int = 0
+    put: int = 0
+    head: int = 0
+    list: int = 0
+    create: int = 0  # CreateMultipartUpload
+    part: int = 0  # UploadPart
+    copy: int = 0  # UploadPartCopy
+    complete: int = 0
+    abort: int = 0
+    delete: int = 0  # DeleteObjects
+    retries: int = 0  # how many of these were retries
+    throttled: int = 0  # how many S3 answered with "slow down"
+
+    @property
+    def reads(self) -> int:
+        """Requests that AWS prices as GET: https://aws.amazon.com/s3/pricing/."""
+        return self.get + self.head
+
+    @property
+    def writes(self) -> int:
+        """Requests that AWS prices as PUT, COPY, POST or LIST; abort and delete are free."""
+        return self.put + self.create + self.part + self.copy + self.complete + self.list
+
+    def __add__(self, other: Requests) -> Requests:
+        return Requests(*(getattr(self, n) + getattr(other, n) for n in Requests.__struct_fields__))
+
+    def __sub__(self, other: Requests) -> Requests:
+        return Requests(*(getattr(self, n) - getattr(other, n) for n in Requests.__struct_fields__))
+
+
+class TaskKind(StrEnum):
+    """How a worker does a task."""
+
+    BATCH = "batch"  # a contiguous byte range of the archive with many small members
+    STREAM = "stream"  # one large member, inflated into a multipart upload
+    COPY = "copy"  # one stored member, or a slice of it, copied server-side
+    SCAN = "scan"  # one segment of a huge deflated member: find it, and what it leaves behind
+    SLICE = "slice"  # some linked segments of such a member: inflate and upload them
+
+
+class Slice(Struct, frozen=True):
+    """The place of one slice in the multipart upload of its member."""
+
+    upload_id: str
+    offset: int  # of its first byte in the object
+    first_number: int  # of its first multipart part
+    parts: int  # of the upload that it makes
+    data_start: int  # offset in the archive of the member's data
+    segments: tuple[int, ...] = ()  # parts of the scans that it inflates, in order; a copy has none
+
+
+class Task(Struct, frozen=True, omit_defaults=True):
+    """A unit of work for one worker: a line of ``rounds/NN.jsonl``, some hundred bytes."""
+
+    id: str  # "batch-0000012": unique in the run, names its outcomes
+    kind: TaskKind
+    rows: tuple[int, int]  # its members: bytes [start, stop) of members.jsonl
+    members: int
+    span: tuple[int, int]  # bytes [start, stop): of the archive; of one member: of its data
+    size: int  # bytes that it writes
+    seconds: float  # estimate
+    part: int = 0  # of a split member: the number of the segment, or of the slice
+    parts: int = 1  # of a split member: its segments, or slices
+    slice: Slice | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its members have their outcomes from this task alone."""
+        return self.kind is not TaskKind.SCAN and self.slice is None and self.parts == 1
+
+
+class Next(Struct, frozen=True, omit_defaults=True):
+    """What comes next in a run: the state of the state machine."""
+
+    run: str
+    next: Literal["few", "many", "done"]
+    round: int = 0  # its tasks are in rounds/NN.jsonl
+    tasks: tuple[Task, ...] = ()  # few: the round itself
+    list: str = ""  # many: the key of the round's list in the work bucket
+    workers: int = 1  # tasks at once
+    done: int = 0  # tasks without anything left before this round
+    idle: int = 0  # rounds before this one in which no task was ended
+    requests: Requests = Requests()  # of the steps between the rounds so far
+
+
+RECORDS_FORMAT = 3  # of the objects of a run; a run of another format is refused
+HEADER_BYTES = 128  # around a member's data: its local header, its descriptor
+
+
+class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
+    """A member that a task extracts: a line of ``members.jsonl``, a JSON array."""
+
+    member: Member
+    key: str = ""  # in the file empty where it is the run's key prefix and the member's path
+
+    def finding(self, code: str, message: str) -> Finding:
+        """Return what is wrong with the member, with its place in the archive."""
+        return Finding(code, message, self.member.offset, self.key)
+
+    def outcome(self, status: Status, size: int | None = None, etag: str | None = None) -> Outcome:
+        """Return the outcome of the member if its object is right.
+
+        Args:
+            status: extracted or unchanged.
+            size: bytes of the object, if it is not the member's own size.
+            etag: of the object, without quotes; None: not known.
+        """
+        member = self.member
+        written = member.size if size is None else size
+        return Outcome(member.index, self.key, status, written, member.crc32, etag=etag)
+
+    @property
+    def work(self) -> int:
+        """Bytes of the archive that the member counts for in the progress of a run."""
+        return self.member.compressed_size + HEADER_BYTES
+
+    def share_of_work(self, start: int, stop: int) -> int:
+        """Return what bytes [start, stop) of the content count for; all together are `work`."""
+        size = max(1, self.member.size)
+        return self.work * stop // size - self.work * start // size
+
+
+class PlanSummary(Struct, frozen=True, omit_defaults=True):
+    """The result of the plan: ``run.json``, small for every archive, written last of the plan."""
+
+    run: Run
+    members: int  # in the central directory
+    format: int = RECORDS_FORMAT
+    directories: int = 0
+    excluded: int = 0  # by include, exclude, names or limit
+    failed: int = 0  # by the plan; listed in outcomes/index.jsonl
+    selected: int = 0  # members in tasks
+    tasks: int = 0  # of the first round
+    kinds: dict[str, int] = {}  # members by task kind; of split members: scan
+    bytes_in: int = 0  # compressed, selected
+    bytes_out: int = 0  # uncompressed, selected
+    workers: int = 1  # tasks at once
+    longest_task: float = 0.0  # estimate in seconds
+    warnings: dict[str, int] = {}
+    started: float = 0.0  # Unix seconds
+    plan_seconds: float = 0.0
+    requests: Requests = Requests()
+    bytes_read: int = 0
+
+    @property
+    def work(self) -> int:
+        """Bytes of the archive that all selected members count for in the progress."""
+        return self.bytes_in + HEADER_BYTES * self.selected
+
+
+class Status(StrEnum):
+    """The result of a member."""
+
+    EXTRACTED = "extracted"
+    UNCHANGED = "unchanged"
+    FAILED = "failed"
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
+    """The outcome of one member: a line of ``outcomes/<task>.jsonl``."""
+
+    index: int
+    key: str
+    status: Status
+    size: int = 0
+    crc32: int = 0
+    reason: str | None = None  # code of a check or of a service's error
+    message: str | None = None
+    offset: int | None = None
+    etag: str | None = None  # the ETag of the PUT, without quotes; None: not known
+
+    @staticmethod
+    def failed(index: int, key: str, finding: Finding) -> Outcome:
+        """Return the outcome of a member with `finding`."""
+        return Outcome(
+            index=index,
+            key=key,
+            status=Status.FAILED,
+            reason=finding.code,
+            message=finding.message,
+            offset=finding.offset,
+        )
+
+
+class Part(Struct, frozen=True, omit_defaults=True):
+    """One uploaded part of a multipart upload."""
+
+    number: int  # from 1
+    etag: str
+    size: int
+    crc32: int | None = None  # of the part's bytes, if it is known
+    checksum_crc32: str | None = None  # as Complete needs it (base64)
+
+
+class TaskReport(Struct, frozen=True, omit_defaults=True):
+    """The report of one task: the first line of ``outcomes/<task>.jsonl``."""
+
+    task: str
+    kind: TaskKind
+    members: int
+    extracted: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    bytes_read: int = 0
+    bytes_done: int = 0  # of the archive, of members with an outcome: `PlannedMember.work`
+    bytes_written: int = 0
+    requests: Requests = Requests()
+    started: float = 0.0  # Unix seconds
+    seconds: float = 0.0
+    first_object: float | None = None  # Unix seconds of the first finished PUT
+    put_seconds: float = 0.0  # sum of the PUTs' latencies
+    uploaded: tuple[Part, ...] = ()  # of a slice of a split member
+    warnings: dict[str, int] = {}
+    unfinished: int = 0  # members that are left
+    fault: str | None = None  # what ended the last attempt too early
+
+
+class Stop(Struct, frozen=True):
+    """Why the whole run must end: ``stop.json``, for which every task looks."""
+
+    verdict: Verdict
+    reason: str
+    message: str
+
+
+class Verdict(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "COMPLETED"
+    COMPLETED_WITH_ERRORS = "COMPLETED_WITH_ERRORS"
+    REJECTED = "REJECTED"  # ambiguous or broken index: nothing was written
+    SOURCE_CHANGED = "SOURCE_CHANGED"
+    FAILED = "FAILED"  # a service fault, or work left: resume
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command line."""
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    Verdict.COMPLETED: 0,
+    Verdict.COMPLETED_WITH_ERRORS: 1,
+    Verdict.REJECTED: 3,
+    Verdict.SOURCE_CHANGED: 4,
+    Verdict.FAILED: 5,
+}
+
+
+NOT_AN_ARCHIVE = "no-eocd"  # the reason for a file that has the name of an archive but is none
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """A member or a task that failed, as the report lists it."""
+
+    key: str
+    reason: str
+    message: str = ""
+    index: int | None = None
+    offset: int | None = None
+    task: str | None = None
+
+
+class Report(Struct, frozen=True, omit_defaults=True):
+    """``report.json``: written last, with every verdict."""
+
+    run: str
+    verdict: Verdict
+    source: Location
+    pin: Pin | None
+    destination: Location
+    options: Options
+    reason: str | None = None  # of a verdict that is not about members
+    message: str | None = None  # as printable text
+    offset: int | None = None  # in the archive, where the message is about a place in it
+    members: int = 0
+    directories: int = 0
+    excluded: int = 0
+    extracted: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    missing: int = 0  # members without an outcome, because their task did not end
+    reasons: dict[str, int] = {}
+    warnings: dict[str, int] = {}
+    failures: tuple[Failure, ...] = ()  # the first Tuning.failures_listed
+    tasks: int = 0
+    tasks_failed: int = 0
+    bytes_in: int = 0  # read from the archive
+    bytes_out: int = 0  # written to the destination
+    requests: Requests = Requests()  # of all steps, up to the writing of this report
+    event_time: float | None = None
+    started: float = 0.0
+    finished: float = 0.0
+    plan_seconds: float = 0.0
+    task_seconds: float = 0.0  # sum over tasks
+    first_object: float | None = None
+    cost: float | None = None  # dollars, from the counted requests
+    rounds: int = 0
+    after_success: SourceResult | None = None  # what became of the archive, where it was asked for
+
+    @property
+    def ok(self) -> bool:
+        """Whether every member that was asked for is in the destination."""
+        return self.verdict is Verdict.COMPLETED
+
+
+class NestedRun(Struct, frozen=True, omit_defaults=True):
+    """The result of one nested archive: a line of ``nested.jsonl``."""
+
+    key: str
+    run: str | None = None  # None: it was not begun
+    verdict: Verdict | None = None
+    reason: str | None = None
+    message: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all its members are extracted, or there were none."""
+        return self.verdict is Verdict.COMPLETED or self.reason == NOT_AN_ARCHIVE
+
+
+class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
+    """How one of several archives ended."""
+
+    source: str
+    exit_code: int
+    report: Report | None = None  # None: it was not planned
+    error: str | None = None  # why
+    nested: tuple[NestedRun, ...] = ()  # the archives inside it
+    warnings: tuple[str, ...] = ()  # globs that no member fits
+
+
+class Batch(Struct, frozen=True, omit_defaults=True):
+    """How several archives ended, in the order in which they were named."""
+
+    exit_code: int  # the highest one
+    archives: tuple[ArchiveEnd, ...]

@@ -1,0 +1,178 @@
+"""The report of a run: the sums over its tasks and members, and the verdict.
+
+Requests are counted up to the writing of the report, which is not among them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from s3unzip.context import Context
+from s3unzip.extraction.objects import marker_metadata
+from s3unzip.model import (
+    Failure,
+    Outcome,
+    PlanSummary,
+    Report,
+    Requests,
+    Status,
+    Stop,
+    Task,
+    TaskReport,
+    Verdict,
+    encode,
+)
+from s3unzip.planning.keys import marker_key
+from s3unzip.planning.plan import Plan
+from s3unzip.runs.step import Step
+
+TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
+BUDGET = "budget"  # reason of a run that would cost too much
+
+
+class Tally(Struct):
+    """Sums over tasks and outcomes; the listed failures bound the memory."""
+
+    listed: int
+    counts: Counter[Status] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+    requests: Requests = field(default_factory=Requests)
+    bytes_read: int = 0
+    bytes_written: int = 0
+    task_seconds: float = 0.0
+    first_object: float | None = None
+    fault: str | None = None  # what ended an attempt too early
+
+    def add_task(self, report: TaskReport) -> None:
+        """Add the cost of one task."""
+        self.requests = self.requests + report.requests
+        self.bytes_read += report.bytes_read
+        self.bytes_written += report.bytes_written
+        self.task_seconds += report.seconds
+        self.warnings.update(report.warnings)
+        self.fault = report.fault or self.fault
+        if report.first_object is not None:
+            self.note_first(report.first_object)
+
+    def note_first(self, time: float) -> None:
+        """Note when an object was finished, in Unix seconds."""
+        self.first_object = time if self.first_object is None else min(time, self.first_object)
+
+    def add(self, outcome: Outcome, task: str) -> None:
+        """Add one member."""
+        self.counts[outcome.status] += 1
+        if outcome.status is not Status.FAILED:
+            return
+        reason = outcome.reason or "unknown"
+        self.reasons[reason] += 1
+        if len(self.failures) < self.listed:
+            message, place = outcome.message or "", (outcome.index, outcome.offset, task)
+            self.failures.append(Failure(outcome.key, reason, message, *place))
+
+    @property
+    def members(self) -> int:
+        """Members with an outcome."""
+        return self.counts.total()
+
+
+def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
+    step: Step,
+    plan: PlanSummary,
+    tally: Tally,
+    stop: Stop | None,
+    left: Sequence[Task],
+    requests: Requests,
+    rounds: int = 0,
+) -> Report:
+    """Return the report of a run that ended.
+
+    Args:
+        step: the settling step.
+        plan: of the run.
+        tally: the sums over all that is on record.
+        stop: why the run had to end, if it had to.
+        left: the tasks that are left.
+        requests: of the settling steps before this one.
+        rounds: so far.
+    """
+    run = plan.run
+    missing = plan.failed + plan.selected - tally.members
+    verdict, reason, message = _find_verdict(tally, stop, missing)
+    if message is None and plan.excluded and not plan.selected:
+        message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
+    report = Report(
+        run=run.id,
+        verdict=verdict,
+        source=run.source.public,
+        pin=run.pin,
+        destination=run.destination,
+        options=run.options,
+        reason=reason,
+        message=message,
+        members=plan.members,
+        directories=plan.directories,
+        excluded=plan.excluded,
+        extracted=tally.counts[Status.EXTRACTED],
+        unchanged=tally.counts[Status.UNCHANGED],
+        failed=tally.counts[Status.FAILED],
+        missing=missing,
+        reasons=dict(tally.reasons.most_common()),
+        warnings=dict(tally.warnings + Counter(plan.warnings)),
+        failures=tuple(tally.failures),
+        tasks=plan.tasks,
+        tasks_failed=len(left),
+        bytes_in=tally.bytes_read + plan.bytes_read,
+        bytes_out=tally.bytes_written,
+        requests=tally.requests + plan.requests + requests + step.calls.requests,
+        event_time=run.event_time,
+        started=plan.started,
+        finished=step.context.clock.now(),
+        plan_seconds=plan.plan_seconds,
+        task_seconds=round(tally.task_seconds, 6),
+        first_object=tally.first_object,
+        rounds=rounds,
+    )
+    return replace(report, cost=price(report, step.context))
+
+
+def _find_verdict(
+    tally: Tally, stop: Stop | None, missing: int
+) -> tuple[Verdict, str | None, str | None]:
+    if missing and stop is not None:
+        return stop.verdict, stop.reason, stop.message
+    if missing:
+        shown = "1 member has" if missing == 1 else f"{missing:,} members have"
+        cause = tally.fault or "their tasks did not end"
+        return Verdict.FAILED, TASKS_FAILED, f"{shown} no outcome: {cause}"
+    if tally.counts[Status.FAILED]:
+        return Verdict.COMPLETED_WITH_ERRORS, None, None
+    return Verdict.COMPLETED, None, None
+
+
+def write_marker(step: Step, report: Report) -> None:
+    """Write the object that says that the run was completed."""
+    key = marker_key(step.run.key_prefix)
+    body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
+    facts = marker_metadata(step.run)
+    step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
+
+
+def price(report: Report, context: Context) -> float | None:
+    """Return what a run cost in dollars, None where it is not known."""
+    return None
+
+
+def refuse_cost(plan: Plan, context: Context) -> Report | None:
+    """Return the report of a run that would cost too much; None if it may begin."""
+    return None
+
+
+def render_page(report: Report, context: Context) -> bytes:
+    """Return the HTML page of a report."""
+    return b""

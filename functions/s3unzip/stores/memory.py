@@ -1,0 +1,145 @@
+"""A run in memory: its records, and the end of its archive, whose bytes need no request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from s3unzip.errors import ConflictError, NotFoundError
+from s3unzip.model import Location, Pin
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.disposal_port import Disposal
+from s3unzip.stores.ports import Archive, Buffer, Destination, Source, Stores, Tail
+from s3unzip.zip.ranges import ByteRange
+
+
+class MemoryRunStore:
+    """A run store whose objects are bytes in this process; threads may share it."""
+
+    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
+        self._objects = dict(objects or {})
+        self._lock = threading.Lock()
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """The objects by name, in the order in which they were first written."""
+        with self._lock:
+            return dict(self._objects)
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object whole or not at all; return its size in bytes."""
+        data = b"".join(pieces)
+        with self._lock:
+            self._objects[name] = data
+        return len(data)
+
+    def create(self, name: str, body: bytes) -> None:
+        """Write a small object, unless it exists.
+
+        Raises:
+            ConflictError: it exists.
+        """
+        with self._lock:
+            if name in self._objects:
+                raise ConflictError(f"{name}: it exists")
+            self._objects[name] = body
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the object, or bytes [start, stop) of it.
+
+        Raises:
+            NotFoundError: there is no such object.
+        """
+        with self._lock:
+            data = self._objects.get(name)
+        if data is None:
+            raise NotFoundError(f"{name}: no such object")
+        return data if span is None else data[span[0] : span[1]]
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the object in one piece."""
+        yield self.read(name)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names that begin with `prefix`, in order."""
+        yield from sorted(name for name in self.objects if name.startswith(prefix))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the objects; nothing happens if they are gone."""
+        with self._lock:
+            for name in names:
+                self._objects.pop(name, None)
+
+
+class HeldArchive:
+    """One pinned version of an archive, read from memory as far as it is held."""
+
+    def __init__(self, archive: Archive, tail: Tail) -> None:
+        self._archive = archive
+        self._data = memoryview(tail.data)
+        self._start = tail.pin.size - len(tail.data)
+
+    def holds(self, want: ByteRange) -> bool:
+        """Say whether all of `want` is in memory."""
+        return want.start >= self._start
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return exactly the bytes of `want`, with one request at most."""
+        if self.holds(want):
+            return bytes(self._held(want))
+        return self._archive.read(want)
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces, with one request at most."""
+        if not self.holds(want):
+            yield from self._archive.stream(want._replace(stop=min(want.stop, self._start)))
+        if want.stop > self._start:
+            yield self._held(ByteRange(max(want.start, self._start), want.stop))
+
+    def _held(self, want: ByteRange) -> memoryview:
+        return self._data[want.start - self._start : want.stop - self._start]
+
+
+class HeldSource:
+    """A source of one archive whose tail was read before."""
+
+    def __init__(self, source: Source, tail: Tail) -> None:
+        self._source = source
+        self._tail = tail
+
+    def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
+        """Return the tail that is held, however long it is."""
+        return self._tail
+
+    def head(self, location: Location) -> Pin:
+        """Return what is there now, with one request."""
+        return self._source.head(location)
+
+    def pinned(self, location: Location, pin: Pin) -> HeldArchive:
+        """Return a reader of exactly that version."""
+        return HeldArchive(self._source.pinned(location, pin), self._tail)
+
+
+class HeldStores:
+    """The stores of one small run: its archive's tail and its records are in memory."""
+
+    def __init__(self, stores: Stores, tail: Tail, records: MemoryRunStore) -> None:
+        self._stores = stores
+        self._tail = tail
+        self._records = records
+
+    def source(self, location: Location) -> HeldSource:
+        """Return the adapter that reads the archive."""
+        return HeldSource(self._stores.source(location), self._tail)
+
+    def destination(self, location: Location) -> Destination:
+        """Return the adapter that writes below `location`."""
+        return self._stores.destination(location)
+
+    def disposal(self, location: Location) -> Disposal:
+        """Return the adapter that deletes, moves or tags the archive."""
+        return self._stores.disposal(location)
+
+    def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
+        """Return the records of the run, whatever its name: there is one."""
+        return self._records
