@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -19,8 +19,7 @@ from botocore.exceptions import (
     NoCredentialsError,
 )
 
-if TYPE_CHECKING:
-    from infra.environment import Environment
+from infra.environment import Environment
 
 # CDK's default bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
 BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
@@ -46,6 +45,14 @@ class Account:
             region_name=self.region,
             config=QUICK,
         )
+
+    def concurrency(self) -> int | None:
+        """Return how many functions Lambda runs at once; None without the right to ask."""
+        try:
+            limits = self.client("lambda").get_account_settings()["AccountLimit"]
+        except (BotoCoreError, ClientError, KeyError):
+            return None
+        return int(limits["ConcurrentExecutions"])
 
     @property
     def variables(self) -> dict[str, str]:

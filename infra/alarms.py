@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from infra.environment import Environment
+from infra.functions import Functions
+from infra.intake import Intake
 from infra.measures import Measures
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aws_cdk import aws_sqs as sqs
-
-    from infra.environment import Environment
-    from infra.functions import Functions
-    from infra.workflow import Workflow
-
+from infra.sections import AlarmsSection
+from infra.workflow import Workflow
 
 # What to do about messages in a dead-letter queue, by the name of its alarm.
 LETTERS = {
-    "DeadLetters": "Archives could not be planned. Read the messages and the plan function's log, "
+    "DeadLetters": "Archives could not be taken. Read the messages and the intake function's log, "
     "fix the cause, then move the messages back: aws sqs start-message-move-task with "
     "the stack's output DeadLettersArn.",
     "UndeliveredArchives": "EventBridge could not put events of archives into the queue: see the "
     "queue's policy. Then run s3unzip reconcile --start, which finds their archives, and purge the "
     "queue of the stack's output UndeliveredArchivesUrl.",
-    "UndeliveredFailures": "EventBridge could not call the report function after a run failed, so "
+    "UndeliveredFailures": "EventBridge could not call the settle function after a run failed, so "
     "nobody was told of that run. Each message of the stack's output UndeliveredFailuresUrl is an "
-    "event: invoke the report function with it, then delete it.",
-    "FailedReports": "The report function failed three times after a run failed, so nobody was "
+    "event: invoke the settle function with it, then delete it.",
+    "FailedReports": "The settle function failed three times after a run failed, so nobody was "
     "told of that run. Read its log, fix the cause, and invoke the function again with the "
     "requestPayload of each message of the stack's output FailedReportsUrl.",
 }
 
 
 class Alarms(Construct):
-    """The alarms `by_name`; with an e-mail address also a topic that notifies it."""
+    """The alarms `by_name`; with an address or a topic also who is told, when one ends, too."""
 
     def __init__(
         self,
@@ -50,20 +46,21 @@ class Alarms(Construct):
         environment: Environment,
         functions: Functions,
         workflow: Workflow,
-        dead_letters: Mapping[str, sqs.IQueue],
+        intake: Intake,
     ) -> None:
         super().__init__(scope, "Alarms")
         self.by_name: dict[str, cloudwatch.Alarm] = {}
         self._stack_name = environment.stack.name
-        self._topic = self._make_topic(environment.alarms.email)
-        if self._topic is None:
+        self._actions = [actions.SnsAction(topic) for topic in self._topics(environment.alarms)]
+        if not self._actions:
             cdk.Annotations.of(self).add_warning_v2(
                 "s3unzip:alarms.email",
-                f"alarms of {environment.name} notify nobody: set alarms.email in "
+                f"alarms of {environment.name} notify nobody: set alarms.email or alarms.topic in "
                 f"infra/environments/{environment.name}.toml",
             )
         measures = Measures(environment.name)
-        self._watch_queues(dead_letters)
+        self._watch_queues(intake.dead_letters)
+        self._watch_intake(functions, intake, environment.alarms.waiting_seconds)
         self._watch_runs(workflow)
         self._watch_speed(measures, functions, environment)
 
@@ -74,36 +71,54 @@ class Alarms(Construct):
             )
             self._alarm(name, waiting, advice=LETTERS[name])
 
+    def _watch_intake(self, functions: Functions, intake: Intake, seconds: int) -> None:
+        self._alarm(
+            "ArchivesWait",
+            intake.queue.metric_approximate_age_of_oldest_message(statistic="Maximum"),
+            above=seconds,
+            periods=3,
+            advice="An archive has waited in the queue longer than alarms.waiting_seconds. Read "
+            "the intake function's log; it may be throttled, or switched off. Messages are kept "
+            "for 14 days, then they are lost without a dead letter.",
+        )
+        self._alarm(
+            "IntakeThrottled",
+            functions.intake.metric_throttles(statistic="Sum"),
+            periods=3,
+            advice="Lambda refuses invocations of intake: archives wait. Raise "
+            "functions.intake.reserved_concurrency, or the account's quota.",
+        )
+
     def _watch_runs(self, workflow: Workflow) -> None:
         self._alarm(
             "FailedRuns",
             workflow.state_machine.metric_failed(statistic="Sum"),
             advice="A run ended FAILED. Read reason and message in its report.json in the work "
-            "bucket, fix the cause (a right, a key, a quota), then redrive the execution: only "
-            "the tasks that failed run again.",
+            "bucket, fix the cause (a right, a key, a quota), then s3unzip resume: only what is "
+            "left is done.",
         )
         self._alarm(
             "TimedOutRuns",
             workflow.state_machine.metric_timed_out(statistic="Sum"),
             advice="A run took longer than its execution may. Look at its report.html for tasks "
-            "that never ended, then redrive the execution.",
+            "that never ended, then s3unzip resume.",
         )
         self._alarm(
             "AbortedRuns",
             workflow.state_machine.metric_aborted(statistic="Sum"),
             advice="Somebody stopped a run: by s3unzip abort, or in the console. If it was not "
-            "meant, s3unzip redrive goes on where it stopped.",
+            "meant, s3unzip resume goes on where it stopped.",
         )
 
     def _watch_speed(
         self, measures: Measures, functions: Functions, environment: Environment
     ) -> None:
         self._alarm(
-            "PlanCrashed",
-            functions.plan.metric_errors(statistic="Sum"),
-            advice="The plan function was killed, by its memory or its time limit: a fault that it "
-            "handles is no error here. Its message comes again by itself. If it lasts, raise "
-            "functions.plan.memory or functions.plan.timeout, or lower tuning.max_direct_bytes.",
+            "IntakeCrashed",
+            functions.intake.metric_errors(statistic="Sum"),
+            advice="The intake function was killed, by its memory or its time limit: a fault that "
+            "it handles is no error here. Its message comes again by itself. If it lasts, raise "
+            "functions.intake.memory or its timeout, or lower tuning.max_direct_bytes.",
         )
         self._alarm(
             "SlowArchives",
@@ -112,14 +127,6 @@ class Alarms(Construct):
             advice="One archive in twenty takes longer than alarms.archive_p95_seconds. Compare "
             "QueueDelay, PlanDuration and TaskDuration on the dashboard: a queue that waits wants "
             "intake.concurrency, tasks that wait want runs.max_workers or less throttling.",
-        )
-        self._alarm(
-            "RunsWaitLong",
-            measures.measure("WaitingAge", "Maximum"),
-            above=environment.alarms.waiting_seconds,
-            advice="A run has waited for workers longer than alarms.waiting_seconds. s3unzip runs "
-            "says how many wait and who is at work. Nothing is lost. If it lasts, raise "
-            "runs.concurrency with the account's quota, or lower runs.reserve.",
         )
         self._alarm(
             "S3Throttling",
@@ -134,29 +141,41 @@ class Alarms(Construct):
             functions.extract.metric_throttles(),
             above=100,
             advice="Lambda refuses invocations of extract: the account's or the function's "
-            "concurrency is used up. Runs go on, slower. Lower runs.max_workers or ask for a "
-            "higher quota.",
+            "concurrency is used up. Runs go on, slower. Raise "
+            "functions.extract.reserved_concurrency, or ask for a higher quota.",
         )
 
-    def _make_topic(self, email: str | None) -> sns.Topic | None:
-        if email is None:
-            return None
-        topic = sns.Topic(self, "Topic", enforce_ssl=True)
-        topic.add_subscription(subscriptions.EmailSubscription(email))
-        return topic
+    def _topics(self, section: AlarmsSection) -> list[sns.ITopic]:
+        topics: list[sns.ITopic] = []
+        if section.email is not None:
+            topic = sns.Topic(self, "Topic", enforce_ssl=True)
+            topic.add_subscription(subscriptions.EmailSubscription(section.email))
+            topics.append(topic)
+        if section.topic is not None:
+            topics.append(sns.Topic.from_topic_arn(self, "ExistingTopic", section.topic))
+        return topics
 
-    def _alarm(self, name: str, metric: cloudwatch.IMetric, *, above: int = 0, advice: str) -> None:
+    def _alarm(
+        self,
+        name: str,
+        metric: cloudwatch.IMetric,
+        *,
+        above: int = 0,
+        periods: int = 1,
+        advice: str,
+    ) -> None:
+        """Add an alarm that rings after `periods` of five minutes, or one of a queue's minutes."""
         alarm = cloudwatch.Alarm(
             self,
             name,
             alarm_name=f"{self._stack_name}-{name}",
             metric=metric,
             threshold=above,
-            evaluation_periods=1,
+            evaluation_periods=periods,
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
             alarm_description=advice,
         )
         self.by_name[name] = alarm
-        if self._topic is not None:
-            alarm.add_alarm_action(actions.SnsAction(self._topic))
+        alarm.add_alarm_action(*self._actions)
+        alarm.add_ok_action(*self._actions)

@@ -11,22 +11,18 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk.cx_api import CloudAssembly
 
 from infra.asset import ensure_asset
 from infra.bundle import PACKAGE
-from infra.environment import load_environment
+from infra.environment import Environment, load_environment
 from infra.overrides import select_settings
 from infra.reasons import acknowledge_wildcards
 from infra.stack import S3UnzipStack
-
-if TYPE_CHECKING:
-    from aws_cdk.cx_api import CloudAssembly
-
-    from infra.environment import Environment
 
 # The CLI sets it: the list of stacks whose assets are needed, empty for `ls` and `destroy`.
 BUNDLING_STACKS = "aws:cdk:bundling-stacks"

@@ -6,38 +6,30 @@ and their stages take? How much do they process? What do the functions do? What 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
+from infra.alarms import Alarms
+from infra.environment import Environment
+from infra.functions import Functions
+from infra.intake import Intake
 from infra.measures import Measures, graph, heading, number, own_graph
 from infra.runbook import runbook_steps, runbook_text
 from infra.spending import spending_lines, spending_total
+from infra.workflow import Workflow
 from s3unzip.metric_names import METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from aws_cdk import aws_sqs as sqs
-
-    from infra.alarms import Alarms
-    from infra.environment import Environment
-    from infra.functions import Functions
-    from infra.intake import Intake
-    from infra.workflow import Workflow
 
 STAGES = {
     "Put to done": "ArchiveDuration",
     "Run: plan to report": "RunDuration",
-    "Put to plan": "QueueDelay",
+    "Put to intake": "QueueDelay",
     "Plan": "PlanDuration",
-    "Scan, one segment": "ScanDuration",
-    "Link": "LinkDuration",
     "Extract, one task": "TaskDuration",
-    "Report": "ReportDuration",
+    "Settle, one round": "SettleDuration",
 }
 ENDS = {
     "ArchivesCompleted": "completed",
@@ -56,21 +48,24 @@ class Watched:
     workflow: Workflow
     intake: Intake
     alarms: Alarms
-    dead_letters: Mapping[str, sqs.IQueue]  # by the name of the alarm
 
 
 class Dashboard(Construct):
-    """The dashboard; `name` is its name in the console."""
+    """The dashboard; `url` shows it in the console."""
 
     def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
         super().__init__(scope, "Dashboard")
-        self.name = environment.stack.name
+        name, region = environment.stack.name, cdk.Stack.of(self).region
+        self.url = (
+            f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
+            f"#dashboards/dashboard/{name}"
+        )
         measures = Measures(environment.name)
         lines = spending_lines(environment, watched.functions, watched.workflow)
         cloudwatch.Dashboard(
             self,
             "Board",
-            dashboard_name=self.name,
+            dashboard_name=name,
             default_interval=cdk.Duration.hours(3),
             widgets=[
                 _headline(measures, spending_total(lines)),
@@ -103,8 +98,8 @@ def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatc
 def _health(environment: str, watched: Watched) -> list[cloudwatch.IWidget]:
     steps = runbook_steps(
         environment,
-        watched.intake.dead_letters.queue_arn,
-        watched.functions.report.function_name,
+        watched.intake.dead_letters["DeadLetters"].queue_arn,
+        watched.functions.settle.function_name,
     )
     alarms = watched.alarms.by_name
     return [
@@ -161,7 +156,7 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
             "Dead letters",
             [
                 queue.metric_approximate_number_of_messages_visible(label=name, statistic="Maximum")
-                for name, queue in watched.dead_letters.items()
+                for name, queue in watched.intake.dead_letters.items()
             ],
             unit="messages",
             width=4,
@@ -170,17 +165,15 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidget]]:
-    """Return a row of what waits, and a row of what is throttled."""
+    """Return a row of what waits or is throttled, and one of what follows."""
     queue, every = watched.intake.queue, watched.functions.by_name.items()
     lengths = [
         queue.metric_approximate_number_of_messages_visible(label="waiting", statistic="Maximum"),
         queue.metric_approximate_number_of_messages_not_visible(
-            label="being planned", statistic="Maximum"
+            label="being taken", statistic="Maximum"
         ),
     ]
     age = queue.metric_approximate_age_of_oldest_message(label="oldest", statistic="Maximum")
-    runs = {"RunsWaiting": measures.measure("RunsWaiting", "Maximum", "waiting")}
-    longest = {"WaitingAge": measures.measure("WaitingAge", "Maximum", "longest")}
     throttles = [one.metric_throttles(label=name, statistic="Sum") for name, one in every]
     slow = {"S3Throttles": measures.total("S3Throttles", "slow down")}
     sources = {
@@ -192,25 +185,23 @@ def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidg
         [
             graph("Queue: age of the oldest message", [age], unit="seconds"),
             graph("Queue: messages", lengths, unit="messages"),
-            own_graph("Runs that wait for workers", runs),
-            own_graph("Longest wait for workers", longest),
-        ],
-        [
             graph("Lambda throttles", throttles, unit="invocations"),
             own_graph("S3 throttles", slow),
-            own_graph("Direct runs handed over", handed),
-            own_graph("After success", sources),
+        ],
+        [
+            own_graph("Small archives handed over", handed, width=12),
+            own_graph("After success", sources, width=12),
         ],
     ]
 
 
 def _stages(measures: Measures) -> list[list[cloudwatch.IWidget]]:
-    """Return p50, p95 and maximum of the whole and of each stage, four in a row."""
+    """Return p50, p95 and maximum of the whole and of each stage, three in a row."""
     graphs: list[cloudwatch.IWidget] = [
-        graph(title, measures.spread(name), unit=METRICS[name].lower())
+        graph(title, measures.spread(name), unit=METRICS[name].lower(), width=8)
         for title, name in STAGES.items()
     ]
-    return [graphs[:4], graphs[4:]]
+    return [graphs[:3], graphs[3:]]
 
 
 def _throughput(measures: Measures) -> list[cloudwatch.IWidget]:
@@ -268,9 +259,9 @@ def _logged(
     return cloudwatch.LogQueryWidget(
         title=title,
         log_group_names=[
-            functions.report.log_group.log_group_name,
+            functions.settle.log_group.log_group_name,
+            functions.intake.log_group.log_group_name,
             functions.plan.log_group.log_group_name,
-            functions.planner.log_group.log_group_name,
         ],
         query_lines=list(lines),
         view=cloudwatch.LogQueryVisualizationType.TABLE,

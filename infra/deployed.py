@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from botocore.exceptions import ClientError
 
-from s3unzip import run_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from infra.account import Account
+from infra.account import Account
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +23,6 @@ class DeployedStack:
     buckets: tuple[
         str, ...
     ]  # the buckets that are deleted with the stack: not existing or retained ones
-
-
-LATEST = 100  # executions, direct runs and refusals that are looked at
 
 
 class BucketNotEmptiedError(Exception):
@@ -66,19 +60,24 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
     )
 
 
-def list_runs(account: Account, stack: DeployedStack) -> set[str]:
-    """Return the ids of the latest runs: executions, direct runs and refused archives."""
-    answer = account.client("stepfunctions").list_executions(
-        stateMachineArn=stack.outputs["StateMachineArn"], maxResults=LATEST
+def list_runs(account: Account, stack: DeployedStack, put_at: datetime) -> set[str]:
+    """Return the ids of the runs of archives that were put at this time; ids begin with it."""
+    beginning = f"{put_at:%Y-%m-%d/%H%M%S}-"
+    executions = account.client("stepfunctions").list_executions(
+        stateMachineArn=stack.outputs["StateMachineArn"], maxResults=100
     )
-    found = {one["name"] for one in answer["executions"]}  # named by their runs
-    s3, runs = account.client("s3"), f"{stack.outputs.get('WorkPrefix', '')}runs"
-    for folder in (run_files.CLAIMS, run_files.REFUSALS):
-        listed = s3.list_objects_v2(
-            Bucket=stack.outputs["WorkBucket"], Prefix=f"{runs}/{folder}/", MaxKeys=LATEST
-        )
-        found |= {run_files.run_of_entry(one["Key"]) for one in listed.get("Contents", ())}
-    return found
+    name = beginning.replace("/", "-")  # an execution is named by its run
+    found = {
+        beginning + one["name"].removeprefix(name)
+        for one in executions["executions"]
+        if one["name"].startswith(name)
+    }
+    prefix = f"{stack.outputs.get('WorkPrefix', '')}runs/"
+    listed = account.client("s3").list_objects_v2(
+        Bucket=stack.outputs["WorkBucket"], Prefix=prefix + beginning
+    )
+    keys = (one["Key"].removeprefix(prefix) for one in listed.get("Contents", ()))
+    return found | {"/".join(key.split("/", 2)[:2]) for key in keys}
 
 
 def empty_bucket(account: Account, bucket: str) -> int:

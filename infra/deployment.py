@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import BotoCoreError, ClientError
@@ -27,13 +27,8 @@ from infra.environment import (
     load_environment,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-BEGIN_SECONDS = (
-    300.0  # limit from a put to the start of its run: event, queue, and the plan of a large archive
-)
+BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
+UNRESERVED = 100  # of the account's concurrency, which no function may reserve
 
 
 class RefusedError(Exception):
@@ -73,7 +68,9 @@ def diff(wish: Wish) -> int:
     """Print what a deployment would change."""
     account = find_account(wish.environment)
     check_bootstrap(account, wish.environment.name)
-    return run_cdk(["diff", *wish.context], account.variables)
+    return run_cdk(
+        ["diff", *wish.context, *_without_reservations(account, wish)], account.variables
+    )
 
 
 def deploy(wish: Wish) -> int:
@@ -82,10 +79,37 @@ def deploy(wish: Wish) -> int:
     check_bootstrap(account, wish.environment.name)
     _say(f"{wish.environment.stack.name}: account {account.id}, region {account.region}")
     approval = ["--require-approval", "never"] if wish.yes else []
-    code = run_cdk(["deploy", *wish.context, *approval], account.variables)
+    changed = _without_reservations(account, wish)
+    code = run_cdk(["deploy", *wish.context, *changed, *approval], account.variables)
     if code == 0:
         _say(f"\nTry it: make put ENV={wish.environment.name} ARCHIVE=archive.zip")
     return code
+
+
+def _without_reservations(account: Account, wish: Wish) -> list[str]:
+    """Return context options that leave out reservations which the account's quota cannot hold.
+
+    Lambda keeps at least 100 for functions without one (developer guide of Lambda, "Configuring
+    reserved concurrency"), and new accounts have as few as 10.
+    """
+    functions = wish.environment.functions
+    reserved = {
+        name: getattr(functions, name).reserved_concurrency for name in type(functions).model_fields
+    }
+    if not any(reserved.values()):
+        return []
+    quota = account.concurrency()
+    if quota is None or sum(reserved.values()) + UNRESERVED <= quota:
+        return []
+    _say(
+        f"warning: Lambda runs {quota:,} functions at once in this account, too few for the "
+        f"reservations of {wish.environment.name} ({sum(reserved.values()):,}): they are left "
+        "out, so runs can take what other functions need. Ask for a higher quota: "
+        "docs/howto/bursts.md"
+    )
+    return [
+        word for name in reserved for word in ("-c", f"functions.{name}.reserved_concurrency=0")
+    ]
 
 
 def put(wish: Wish) -> int:
@@ -100,16 +124,17 @@ def put(wish: Wish) -> int:
         )
     account = find_account(wish.environment)
     stack = _find(account, wish)
-    known = list_runs(account, stack)
     bucket, key = stack.outputs["IngestBucket"], f"{ingest.prefix}{archive.name}"
-    account.client("s3").upload_file(str(archive), bucket, key)
+    s3 = account.client("s3")
+    s3.upload_file(str(archive), bucket, key)
     _say(f"put to s3://{bucket}/{key}")
+    put_at = s3.head_object(Bucket=bucket, Key=key)["LastModified"]
     deadline = time.monotonic() + BEGIN_SECONDS
-    while not (begun := list_runs(account, stack) - known):
+    while not (begun := list_runs(account, stack, put_at)):
         if time.monotonic() > deadline:
             raise RefusedError(
                 f"no run began in {BEGIN_SECONDS:.0f} s: read the log of the function "
-                f"{stack.outputs['PlanFunction']}, and docs/deploy.md, Where to look"
+                f"{stack.outputs['IntakeFunction']}, and docs/deploy.md, Where to look"
             )
         time.sleep(1)
     _say(f"run {min(begun)} began: .venv/bin/s3unzip watch --env {name}")

@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from infra.after_success import explain_problem
 from infra.overrides import SettingError, first_line, replace_settings
-from infra.plan_memory import explain_shortage
-from infra.scopes import explain_overlap
 from infra.sections import (
     AfterSuccessSection,
     AlarmsSection,
+    BucketSection,
     DestinationSection,
     FunctionsSection,
     IngestSection,
@@ -36,12 +35,7 @@ from infra.sections import (
     WorkSection,
 )
 from s3unzip.errors import UsageError
-from s3unzip.settings import make_tuning
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from s3unzip.settings import Tuning
+from s3unzip.settings import MIB, Tuning, make_tuning
 
 FOLDER = Path(__file__).parent / "environments"
 
@@ -73,9 +67,13 @@ class Environment(Section):
 
     @property
     def workers(self) -> int:
-        """The workers that all runs share: those reserved, or the account's less the reserve."""
-        reserved = self.functions.extract.reserved_concurrency
-        return self.runs.concurrency - self.runs.reserve if reserved is None else reserved
+        """The workers that all runs share."""
+        return self.functions.extract.reserved_concurrency or self.runs.workers
+
+    @property
+    def max_workers(self) -> int:
+        """The workers of one run; half of all by default, so that one run cannot take them all."""
+        return self.runs.max_workers or max(1, self.workers // 2)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -84,80 +82,108 @@ class Environment(Section):
             tuning = make_tuning(self.tuning)
         except UsageError as error:
             raise ValueError(str(error)) from error
-        planner, limits = self.functions.planner, self.limits
         problem = (
-            explain_shortage(planner.memory, limits.members, limits.names_size)
-            or self._explain_direct_runs(tuning)
-            or self._explain_workers()
-            or self._explain_intake()
-            or self._explain_tenants()
-            or explain_overlap(self.ingest, self.destination, self.work)
-            or explain_problem(self.after_success, self.ingest)
+            self._explain_plan_memory()
+            or self._explain_small_archives(tuning)
+            or self._explain_concurrency()
+            or self._explain_overlap()
+            or self._explain_after_success()
         )
         if problem is not None:
             raise ValueError(problem)
         return self
 
-    def _explain_direct_runs(self, tuning: Tuning) -> str | None:
-        needed = math.ceil(tuning.max_direct_seconds + tuning.margin_seconds)
-        if not tuning.max_direct_members or self.functions.plan.timeout >= needed:
+    def _explain_small_archives(self, tuning: Tuning) -> str | None:
+        timeout = self.functions.intake.timeout
+        needed = math.ceil(SMALL_SECONDS + tuning.margin_seconds)
+        if not tuning.max_direct_members or timeout >= needed:
             return None
         return (
-            f"functions.plan.timeout: {self.functions.plan.timeout} s is too little for "
-            f"direct runs of tuning.max_direct_seconds ({tuning.max_direct_seconds:.0f}) with "
+            f"functions.intake.timeout: {timeout} s is too little for a small archive with "
             f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it {needed} "
             "or more, or lower them"
         )
 
-    def _explain_workers(self) -> str | None:
-        runs, reserved = self.runs, self.functions.extract.reserved_concurrency
-        if reserved is not None and runs.max_workers > reserved:
-            return (
-                f"runs.max_workers: {runs.max_workers} is more than "
-                f"functions.extract.reserved_concurrency ({reserved}): lower the one or raise "
-                "the other"
-            )
-        if runs.reserve >= runs.concurrency:
-            return (
-                f"runs.reserve: {runs.reserve} leaves no worker of runs.concurrency "
-                f"({runs.concurrency}): lower the one or raise the other"
-            )
-        return None
-
-    def _explain_intake(self) -> str | None:
-        """Return why Lambda has no room for all plan functions at once beside the workers.
-
-        It would throttle some, and after `intake.attempts` deliveries their messages are dead
-        letters. Workers with a reservation of their own leave all the rest.
-        """
-        at_once, functions = self.intake.concurrency, self.functions
-        reserved = functions.plan.reserved_concurrency
-        if at_once is None:
+    def _explain_plan_memory(self) -> str | None:
+        """Return why Lambda would kill the plan function with the largest directory allowed."""
+        memory = self.functions.plan.memory
+        members = self.limits.members or DEFAULT_MEMBERS
+        names_size = self.limits.names_size or DEFAULT_NAMES_SIZE
+        needed = plan_memory(members, names_size)
+        if needed <= memory:
             return None
-        if reserved is not None and at_once > reserved:
-            return (
-                f"intake.concurrency: {at_once} is more than "
-                f"functions.plan.reserved_concurrency ({reserved}): lower the one or raise the "
-                "other"
-            )
-        shared = reserved is None and functions.extract.reserved_concurrency is None
-        if shared and at_once >= self.runs.reserve:
-            return (
-                f"intake.concurrency: {at_once} is not below runs.reserve ({self.runs.reserve}), "
-                "what the workers leave to plans, reports and other functions: lower the one or "
-                "raise the other"
-            )
-        return None
-
-    def _explain_tenants(self) -> str | None:
-        prefix = self.ingest.prefix
-        outside = [one for one in self.ingest.tenants if not one.startswith(prefix)]
-        if not outside:
-            return None
+        fitting = max(0, (memory - plan_memory(0, names_size)) * MIB // MEMBER_BYTES)
         return (
-            f"ingest.tenants: {outside[0]} is not below ingest.prefix ({prefix}), so its archives "
-            "would start no run: correct one of them"
+            f"functions.plan.memory: {memory} MB is too little for limits.members "
+            f"({members:,}) and limits.names_size ({names_size:,} bytes), which take {needed:,} "
+            f"MB: raise it, or set limits.members to at most {fitting:,}"
         )
+
+    def _explain_concurrency(self) -> str | None:
+        """Return which limit is above the reservation that it uses."""
+        functions = self.functions
+        wanted = (
+            ("runs.max_workers", self.runs.max_workers, "extract"),
+            ("intake.concurrency", self.intake.concurrency, "intake"),
+        )
+        for name, at_once, function in wanted:
+            reserved = getattr(functions, function).reserved_concurrency
+            if at_once is not None and 0 < reserved < at_once:
+                return (
+                    f"{name}: {at_once} is more than functions.{function}.reserved_concurrency "
+                    f"({reserved}): lower the one or raise the other"
+                )
+        return None
+
+    def _explain_overlap(self) -> str | None:
+        """Return which prefixes overlap, so that what a run writes could start a run."""
+        ingest, destination, work = self.ingest, self.destination, self.work
+        for name, written in (("destination", destination), ("work", work)):
+            if _overlap(ingest, written):
+                return (
+                    f"{name}.prefix: s3://{written.existing}/{written.prefix} is inside the "
+                    f"trigger's scope (s3://{ingest.existing}/{ingest.prefix}*{ingest.suffix}), "
+                    "so what a run writes could start runs: choose another bucket or prefix"
+                )
+        if _overlap(destination, work):
+            return (
+                f"work.prefix: s3://{work.existing}/{work.prefix} and the destination overlap, so "
+                "a member could replace a plan: choose another bucket or prefix"
+            )
+        return None
+
+    def _explain_after_success(self) -> str | None:
+        rule = self.after_success
+        if (rule.action == "tag") != bool(rule.tags):
+            return 'after_success.tags: action = "tag" needs at least one, and others have none'
+        if rule.action == "tag" and not self.ingest.keeps_versions:
+            return (
+                "after_success.action: S3 cannot tag one version in a bucket without versioning: "
+                "delete the archives, or turn versioning on and set ingest.versioned"
+            )
+        return None
+
+
+SMALL_SECONDS = 20.0  # that the intake function needs for what counts as small
+# `s3unzip.zip.Limits` gives the bound: bytes a member, the names, and twice
+# `folder_memory`. 273 bytes a member, short names included, were measured with 5,000,000.
+MEMBER_BYTES = 300
+FOLDERS_MB = 64
+BASE_MB = 256  # the interpreter with its libraries
+DEFAULT_MEMBERS = 10_000_000  # defaults of `Limits`, if the environment sets none
+DEFAULT_NAMES_SIZE = 1024 * MIB
+
+
+def plan_memory(members: int, names_size: int) -> int:
+    """Return the memory, in MB, that a plan with these members and bytes of names needs."""
+    return BASE_MB + FOLDERS_MB + math.ceil((members * MEMBER_BYTES + names_size) / MIB)
+
+
+def _overlap(one: BucketSection, other: BucketSection) -> bool:
+    """Return whether a key can be below both prefixes; created buckets always differ."""
+    if one.existing is None or one.existing != other.existing:
+        return False
+    return one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
 
 
 def load_environment(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -11,32 +11,25 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.after_success import after_success_variable
+from infra.environment import Environment, EnvironmentFileError
 from infra.reasons import acknowledge
-from infra.rights import allow, function_rights
+from infra.rights import Rights, allow, machine_arn
+from infra.sections import FunctionSection
+from infra.storage import Storage
 from s3unzip.metric_names import NAMESPACE, SERVICE
 from s3unzip.settings import PROCESS_VARIABLES, Variable
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from infra.environment import Environment
-    from infra.sections import FunctionSection
-    from infra.storage import Storage
-
 PURPOSES = {
-    "plan": "Takes archives: does small ones, plans others and starts their runs",
-    "planner": "Plans an archive whose directory is too large for the plan function",
-    "link": "Fits the scanned segments of huge members together",
-    "extract": "Does one task, or scans one segment of a huge deflated member",
-    "report": "Settles a run and writes its report",
+    "intake": "Takes archives: does small ones, plans others and starts their runs",
+    "plan": "Plans an archive with a large directory, or goes on with a run that stopped",
+    "extract": "Does one task of a run",
+    "settle": "Reads what a round came to; lists the next one, or writes the report",
 }
-READERS = ("plan", "planner", "extract")  # of encrypted members; the others need no password
-WARM_EVENT_SECONDS = 60  # maximum age of an event that starts a worker; Lambda's minimum
+READERS = ("intake", "plan", "extract")  # of encrypted members; settle needs no password
 
 
 class Functions(Construct):
-    """The functions by name: plan, planner, link, extract, report."""
+    """The functions by name: intake, plan, extract, settle."""
 
     def __init__(
         self, scope: Construct, *, environment: Environment, storage: Storage, code: lambda_.Code
@@ -44,8 +37,11 @@ class Functions(Construct):
         super().__init__(scope, "Functions")
         self._environment = environment
         self._code = code
+        self._removal = storage.removal
         self._variables = _variables(environment, storage)
-        rights = function_rights(environment, storage, cdk.Stack.of(self))
+        self._variables[Variable.STATE_MACHINE] = machine_arn(environment, cdk.Stack.of(self))
+        self._rights = Rights(environment, storage, cdk.Stack.of(self))
+        rights = self._rights.by_function()
         secret = environment.password_secret
         if secret is not None:
             for name in READERS:
@@ -54,26 +50,16 @@ class Functions(Construct):
         self.by_name: Mapping[str, lambda_.Function] = {
             name: self._function(name, rights[name]) for name in PURPOSES
         }
+        self.intake = self.by_name["intake"]
         self.plan = self.by_name["plan"]
-        self.planner = self.by_name["planner"]
-        self.link = self.by_name["link"]
         self.extract = self.by_name["extract"]
-        self.report = self.by_name["report"]
-        self._drop_late_events()
+        self.settle = self.by_name["settle"]
 
-    def _drop_late_events(self) -> None:
-        """Let Lambda drop an event of the extract function that it cannot handle soon.
-
-        Only "Warm worker" (`infra.definition`) calls this function asynchronously. Its events start
-        a worker before the first tasks, and are worth nothing later. By default Lambda tries a
-        throttled event again for six hours, and a failed one twice more (developer guide of Lambda,
-        "How Lambda handles errors and retries with asynchronous invocation"). Such an event would
-        take concurrency from tasks.
-        https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html
-        """
-        self.extract.configure_async_invoke(
-            retry_attempts=0, max_event_age=cdk.Duration.seconds(WARM_EVENT_SECONDS)
-        )
+    @property
+    def destination_policy(self) -> str:
+        """The policy, as JSON, that a destination bucket of another account needs."""
+        roles = [function.role for function in self.by_name.values() if function.role]
+        return self._rights.destination_policy(roles)
 
     def _function(self, name: str, rights: list[iam.PolicyStatement]) -> lambda_.Function:
         section: FunctionSection = getattr(self._environment.functions, name)
@@ -83,12 +69,12 @@ class Functions(Construct):
             name.capitalize(),
             description=PURPOSES[name],
             code=self._code,
-            handler=f"s3unzip.handlers.{name}.handler",
+            handler=f"s3unzip.aws.{name}.handler",
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=lambda_.Architecture.ARM_64,
             memory_size=section.memory,
             timeout=cdk.Duration.seconds(section.timeout),
-            reserved_concurrent_executions=section.reserved_concurrency,
+            reserved_concurrent_executions=section.reserved_concurrency or None,
             environment=self._variables | self._secrets(name),
             role=role,
             log_group=log_group,
@@ -118,7 +104,7 @@ class Functions(Construct):
             self,
             f"{name.capitalize()}Logs",
             retention=_retention(self._environment.logs.days),
-            removal_policy=cdk.RemovalPolicy.DESTROY,
+            removal_policy=self._removal,
         )
         role = iam.Role(
             self,
@@ -149,12 +135,12 @@ def _retention(days: int) -> logs.RetentionDays:
 
 
 def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
-    """Return the variables of every function; the workflow adds the planner's state machine."""
-    destination = environment.destination
+    """Return the variables of every function."""
+    destination, rule = environment.destination, environment.after_success
     limits = environment.limits.model_dump(exclude_none=True)
-    tuning = environment.tuning | {"max_workers": environment.runs.max_workers}
+    tuning = environment.tuning | {"max_workers": environment.max_workers}
     maximum = environment.runs.max_cost
-    return {
+    variables = {
         Variable.ENVIRONMENT: environment.name,
         Variable.WORK_BUCKET: storage.work.bucket_name,
         Variable.WORK_PREFIX: environment.work.prefix,
@@ -166,16 +152,36 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.TRIGGER_SUFFIX: environment.ingest.suffix,
         Variable.REQUEST_PAYER: "requester" if environment.ingest.request_payer else "",
         Variable.EVENT_BUS: environment.event_bus,
-        Variable.AFTER_SUCCESS: after_success_variable(environment, storage),
+        Variable.AFTER_SUCCESS: json.dumps(rule.model_dump(exclude_defaults=True))
+        if rule.action
+        else "",
         Variable.OPTIONS: json.dumps(environment.options.model_dump(exclude_defaults=True)),
         Variable.TUNING: json.dumps(tuning, sort_keys=True),
         Variable.LIMITS: json.dumps(limits, sort_keys=True),
         Variable.WORKER_MEMORY: str(environment.functions.extract.memory),
-        Variable.WORKERS: str(environment.workers),
-        Variable.TENANTS: json.dumps(environment.ingest.tenants),
         Variable.MAX_COST: "" if maximum is None else str(maximum),
         "POWERTOOLS_SERVICE_NAME": SERVICE,
         "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
         "POWERTOOLS_LOG_LEVEL": environment.logs.level,
         **PROCESS_VARIABLES,
     }
+    _check_size(variables)
+    return variables
+
+
+MAX_VARIABLES = 4_096  # bytes of all names and values of a function (quotas of Lambda)
+LATER_VARIABLES = 700  # of them, kept for names of buckets, ARNs and the queue's URL
+
+
+def _check_size(variables: Mapping[str, str]) -> None:
+    """Refuse settings that do not fit into the variables of a function.
+
+    Raises:
+        EnvironmentFileError: they do not; CloudFormation would say so in the midst of a deployment.
+    """
+    size = sum(len(f"{name}{value}".encode()) for name, value in variables.items())
+    if size > MAX_VARIABLES - LATER_VARIABLES:
+        raise EnvironmentFileError(
+            f"options, limits and tuning take {size:,} bytes of the functions' variables, of which "
+            f"Lambda allows {MAX_VARIABLES:,} in all: shorten options.include and options.exclude"
+        )

@@ -1,32 +1,30 @@
-"""From the archive's event to the plan function: rule, queue, dead-letter queue."""
+"""From the archive's event to the intake function: rule, queue; and the queues of dead letters."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.queues import make_dead_letters
+from infra.environment import Environment
+from infra.reasons import acknowledge
 from infra.rights import allow
+from infra.storage import Storage
 from s3unzip.settings import Variable, spellings
 
-if TYPE_CHECKING:
-    from aws_cdk import aws_lambda as lambda_
-
-    from infra.environment import Environment
-    from infra.storage import Storage
+KEPT = cdk.Duration.days(14)  # the maximum of SQS
+SETTLE_RETRIES = 2  # the maximum of Lambda
 
 
 class Intake(Construct):
-    """The `queue` of archives to plan, and the queues of messages that need a person.
+    """The `queue` of archives, and the `dead_letters`: queues of messages that need a person.
 
-    `dead_letters` holds messages that could not be planned. The other two hold
-    events that EventBridge could not deliver: of archives, and of failed runs.
+    One for each sender, because each is emptied in another way. SQS can move messages back, but
+    only those that came from another SQS queue (API_StartMessageMoveTask).
     """
 
     def __init__(
@@ -35,28 +33,46 @@ class Intake(Construct):
         *,
         environment: Environment,
         storage: Storage,
-        plan: lambda_.Function,
+        intake: lambda_.Function,
     ) -> None:
         super().__init__(scope, "Intake")
-        self.dead_letters = make_dead_letters(self, "DeadLetters")
-        self.undelivered_archives = make_dead_letters(self, "UndeliveredArchives")
-        self.undelivered_failures = make_dead_letters(self, "UndeliveredFailures")
+        self._removal = storage.removal
+        names = ("DeadLetters", "UndeliveredArchives", "UndeliveredFailures", "FailedReports")
+        self.dead_letters = {name: self._make_dead_letters(name) for name in names}
         self.queue = sqs.Queue(
             self,
             "Queue",
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            retention_period=cdk.Duration.days(4),
+            retention_period=KEPT,  # what expires here does not go to the dead letters
             # AWS recommends six times the function's timeout: docs.aws.amazon.com/lambda, with-sqs.
-            # It applies until the function has the message; see s3unzip.aws.lease.
-            visibility_timeout=cdk.Duration.seconds(6 * environment.functions.plan.timeout),
+            # It is for a killed function: after a fault the function says when to try again.
+            visibility_timeout=cdk.Duration.seconds(6 * environment.functions.intake.timeout),
             dead_letter_queue=sqs.DeadLetterQueue(
-                queue=self.dead_letters, max_receive_count=environment.intake.attempts
+                queue=self.dead_letters["DeadLetters"],
+                max_receive_count=environment.intake.attempts,
             ),
         )
-        for number, tenant in enumerate(environment.ingest.tenants or [""]):
-            self._add_rule(f"ArchivePut{number or ''}", environment, storage, tenant)
-        plan.add_event_source(
+        events.Rule(
+            self,
+            "ArchivePut",
+            description="An archive was put into the ingest bucket",
+            event_pattern=events.EventPattern(
+                source=["aws.s3"],
+                detail_type=["Object Created"],
+                detail={
+                    "bucket": {"name": [storage.ingest.bucket_name]},
+                    "object": {"key": key_patterns(environment)},
+                },
+            ),
+            targets=[
+                targets.SqsQueue(
+                    self.queue, dead_letter_queue=self.dead_letters["UndeliveredArchives"]
+                )
+            ],
+        )
+        intake.add_environment(Variable.QUEUE, self.queue.queue_url)
+        intake.add_event_source(
             sources.SqsEventSource(
                 self.queue,
                 batch_size=environment.intake.batch,
@@ -64,46 +80,46 @@ class Intake(Construct):
                 report_batch_item_failures=True,
             )
         )
-        self.let_send(plan)  # the reminder that runs wait for workers, and copies of messages
 
-    def _add_rule(self, name: str, environment: Environment, storage: Storage, tenant: str) -> None:
-        """Queue the archives of a tenant, or all archives.
+    def keep_failed_reports(self, settle: lambda_.Function) -> None:
+        """Keep the events of failed executions that `settle` failed to handle three times.
 
-        The messages of one tenant are one message group, so the queue is fair between tenants: a
-        tenant with many messages in flight holds up only itself (developer guide of SQS, "Amazon
-        SQS fair queues"; SqsParameters in the API reference of EventBridge).
+        EventBridge invokes the function asynchronously, so the rule's own dead-letter queue gets
+        only events that Lambda did not accept.
         """
-        rule = events.Rule(
+        queue = self.dead_letters["FailedReports"]
+        lambda_.CfnEventInvokeConfig(
+            self,
+            "SettleAttempts",
+            function_name=settle.function_name,
+            qualifier="$LATEST",
+            maximum_retry_attempts=SETTLE_RETRIES,
+            maximum_event_age_in_seconds=6 * 3_600,
+            destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
+                on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(
+                    destination=queue.queue_arn
+                )
+            ),
+        ).node.add_dependency(settle.role or settle)
+        settle.add_to_role_policy(allow(["sqs:SendMessage"], queue.queue_arn))
+
+    def _make_dead_letters(self, name: str) -> sqs.Queue:
+        queue = sqs.Queue(
             self,
             name,
-            description=f"An archive was put into the ingest bucket, below '{tenant}'"
-            if tenant
-            else "An archive was put into the ingest bucket",
-            event_pattern=events.EventPattern(
-                source=["aws.s3"],
-                detail_type=["Object Created"],
-                detail={
-                    "bucket": {"name": [storage.ingest.bucket_name]},
-                    "object": {"key": _patterns(environment, tenant)},
-                },
-            ),
-            targets=[targets.SqsQueue(self.queue, dead_letter_queue=self.undelivered_archives)],
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=KEPT,
+            removal_policy=self._removal,
         )
-        resource = rule.node.default_child
-        if tenant and isinstance(resource, events.CfnRule):
-            resource.add_property_override("Targets.0.SqsParameters.MessageGroupId", tenant)
-
-    def let_send(self, function: lambda_.Function) -> None:
-        """Let `function` put messages into the queue."""
-        function.add_environment(Variable.QUEUE, self.queue.queue_url)
-        function.add_to_role_policy(allow(["sqs:SendMessage"], self.queue.queue_arn))
+        acknowledge(queue, "AwsSolutions-SQS3", "This is a dead-letter queue.")
+        return queue
 
 
-def _patterns(environment: Environment, tenant: str = "") -> list[dict[str, str]]:
+def key_patterns(environment: Environment) -> list[dict[str, str]]:
     """Return the patterns of keys that start a run.
 
     Each has prefix and suffix, because separate patterns would mean "or".
     """
     ingest = environment.ingest
-    prefix = tenant or ingest.prefix
-    return [{"wildcard": f"{prefix}*{suffix}"} for suffix in spellings(ingest.suffix)]
+    return [{"wildcard": f"{ingest.prefix}*{suffix}"} for suffix in spellings(ingest.suffix)]

@@ -6,16 +6,13 @@ in CloudWatch's API reference.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PERIOD = cdk.Duration.minutes(5)
 POINTS = {"p50": "p50", "p95": "p95", "max": "Maximum"}  # label: statistic

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from constructs import IConstruct
+from constructs import IConstruct
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +25,9 @@ class Wildcard:
 WILDCARDS = (
     Wildcard(
         r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject"
-        r"|ListMultipartUploadParts|DeleteObjectVersion|PutObjectTagging|GetObjectTagging"
+        r"|ListMultipartUploadParts|DeleteObjectVersion|PutObjectTagging"
         r"|(Get|Put)ObjectVersionTagging)",
-        r"(?!\*).+/\*|(?!\*).+/runs/\*(/((scan|rescan|plan|whole|slices|redo)\.jsonl|link\.json))?",
+        r"(?!\*).+/\*",
         "Keys below a prefix have no ARNs of their own before they exist; the bucket and the "
         "prefix are exact.",
     ),
@@ -51,14 +48,9 @@ WILDCARDS = (
         "CDK grants a function together with its versions; the function is exact.",
     ),
     Wildcard(
-        r"states:(DescribeExecution|StopExecution|RedriveExecution|ListMapRuns)",
+        r"states:(DescribeExecution|StopExecution|RedriveExecution)",
         r"arn:.+:execution:(?!\*).+:\*",
-        "Executions and map runs have no ARNs before they exist; the state machine is exact.",
-    ),
-    Wildcard(
-        r"states:UpdateMapRun",
-        r"arn:.+:mapRun:(?!\*).+/\*",
-        "Map runs have no ARNs before they exist; the state machine is exact.",
+        "Executions have no ARNs before they exist; the state machine is exact.",
     ),
 )
 

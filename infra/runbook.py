@@ -5,13 +5,10 @@ docs/howto/alarms.md has the full steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch as cloudwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +19,18 @@ class Step:
     action: str
 
 
-def runbook_steps(environment: str, dead_letters_arn: str, report_function: str) -> list[Step]:
+def runbook_steps(environment: str, dead_letters_arn: str, settle_function: str) -> list[Step]:
     """Return the steps, the most urgent first."""
     env = f"--env {environment}"
     return [
         Step(
             ("FailedRuns", "TimedOutRuns", "AbortedRuns"),
             f"`s3unzip runs {env}` lists the runs, `s3unzip show RUN {env}` says why. Fix the "
-            f"cause, then `s3unzip redrive RUN {env}`.",
+            f"cause, then `s3unzip resume RUN {env}`.",
         ),
         Step(
-            ("DeadLetters", "PlanCrashed"),
-            "Archives have no plan. Read the plan function's log. Fix the cause, then `aws sqs "
+            ("DeadLetters", "IntakeCrashed"),
+            "Archives have no run. Read the intake function's log. Fix the cause, then `aws sqs "
             f"start-message-move-task --source-arn {dead_letters_arn}`.",
         ),
         Step(
@@ -43,12 +40,12 @@ def runbook_steps(environment: str, dead_letters_arn: str, report_function: str)
         ),
         Step(
             ("UndeliveredFailures", "FailedReports"),
-            f"Runs failed without a report: invoke `{report_function}` with each message.",
+            f"Runs failed without a report: invoke `{settle_function}` with each message.",
         ),
         Step(
-            ("RunsWaitLong",),
-            f"Runs wait for workers: `s3unzip runs {env}`. Nothing is lost. If it lasts: "
-            "docs/howto/bursts.md.",
+            ("ArchivesWait", "IntakeThrottled"),
+            "Archives wait in the queue, which keeps them for 14 days. Read the intake function's "
+            "log; raise `functions.intake.reserved_concurrency` or the account's quota.",
         ),
         Step(
             ("SlowArchives", "S3Throttling", "ExtractThrottled"),

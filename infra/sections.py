@@ -8,12 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from s3unzip.errors import UsageError
 from s3unzip.object_properties import ARCHIVED_CLASSES, ObjectProperties
-from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
 
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?][^*?]*/)?$", max_length=512)]  # "" or "a/b/"
-TenantPrefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.!/-]{1,99}/$")]
 KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
 SecretArn = Annotated[
     str,
@@ -36,7 +34,7 @@ class StackSection(Section):
     """The CloudFormation stack."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,60}$")]
-    retain: bool  # keep buckets when the stack is destroyed
+    retain: bool  # keep buckets, dead letters and logs when the stack is destroyed
     account: AccountId | None = None  # None: the account of the credentials
     region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] | None = None
     tags: dict[str, str] = {}
@@ -55,10 +53,12 @@ class IngestSection(BucketSection):
     suffix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")] = ".zip"
     versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
     expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
-    tenants: Annotated[
-        list[TenantPrefix], Field(max_length=100)
-    ] = []  # prefixes that name a tenant each; with them only archives below one start runs
     request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether the bucket keeps versions: one that the stack creates does."""
+        return self.existing is None or self.versioned
 
 
 class DestinationSection(BucketSection):
@@ -95,9 +95,7 @@ class ObjectsSection(Section):
 class AfterSuccessSection(Section):
     """What is done to an archive whose run is COMPLETED; without an action it is left."""
 
-    action: Literal["delete", "move", "tag"] | None = None
-    bucket: BucketName | None = None  # of a move; None: the ingest bucket
-    prefix: KeyPrefix = ""  # of a move: the archive's key below ingest.prefix follows
+    action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move what has a tag
     tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = {}
 
 
@@ -154,43 +152,34 @@ class FunctionSection(Section):
 
     memory: Memory
     timeout: Annotated[int, Field(ge=10, le=900)]
-    reserved_concurrency: Annotated[int, Field(ge=1)] | None = None
-
-
-class WorkerSection(FunctionSection):
-    """A Lambda function that an Express child workflow calls."""
-
-    timeout: Annotated[int, Field(ge=60, le=EXPRESS_SECONDS - EXPRESS_END - 5)]
+    # Kept for this function alone, and its limit; 0: it shares what nobody has reserved.
+    reserved_concurrency: Annotated[int, Field(ge=0)] = 0
 
 
 class FunctionsSection(Section):
     """The functions."""
 
+    intake: FunctionSection
     plan: FunctionSection
-    planner: FunctionSection
-    link: FunctionSection
-    extract: WorkerSection
-    report: FunctionSection
+    extract: FunctionSection
+    settle: FunctionSection
 
 
 class IntakeSection(Section):
-    """The queue between the event and the plan function."""
+    """The queue between the event and the intake function."""
 
     batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
-    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = (
-        None  # concurrent plans; less than runs.reserve
-    )
+    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None  # invocations at once
     attempts: Annotated[int, Field(ge=1, le=1_000)] = (
         5  # before an event goes to the dead-letter queue
     )
 
 
 class RunsSection(Section):
-    """Limits of one run, and of all runs together."""
+    """Limits of one run."""
 
-    concurrency: Annotated[int, Field(ge=2)] = 1_000  # of all functions: the account's quota
-    reserve: Annotated[int, Field(ge=1)] = 200  # of it, what all runs leave to others
-    max_workers: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    workers: Annotated[int, Field(ge=1)] = 1_000  # of all runs, where extract reserves none
+    max_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None  # None: half of all
     max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
 
 
@@ -198,8 +187,9 @@ class AlarmsSection(Section):
     """Thresholds of alarms, and who gets them."""
 
     email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
+    topic: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:.+$")] | None = None
     archive_p95_seconds: Annotated[int, Field(ge=1)]
-    waiting_seconds: Annotated[int, Field(ge=1)] = 3_600  # that a run has waited for workers
+    waiting_seconds: Annotated[int, Field(ge=1)] = 900  # that an archive has waited in the queue
     throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes
 
 

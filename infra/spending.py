@@ -1,27 +1,22 @@
 """The costs of the environment, as metric math over requests, durations and runs.
 
 Prices are those of `s3unzip.rates`: us-east-1, with the AWS page of each. Requests, attempts and
-memory are actual usage, so a redriven run counts once. Not included: storage, KMS, transfer and the
+memory are actual usage, so a resumed run counts once. Not included: storage, KMS, transfer and the
 cost of the idle stack (docs/cost.md).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_lambda as lambda_
 
+from infra.environment import Environment
+from infra.functions import Functions
 from infra.measures import PERIOD, Measures
+from infra.workflow import Workflow
 from s3unzip import rates
 
-if TYPE_CHECKING:
-    from aws_cdk import aws_lambda as lambda_
-
-    from infra.environment import Environment
-    from infra.functions import Functions
-    from infra.workflow import Workflow
-
-CHILDREN = ("extract",)  # functions that an Express child workflow calls
+TASK_TRANSITIONS = 2  # the start of a child execution, and its task
 
 
 def spending_lines(
@@ -71,15 +66,11 @@ def _runs(workflow: Workflow) -> cloudwatch.MathExpression:
 
 
 def _function(name: str, function: lambda_.Function, gigabytes: float) -> cloudwatch.MathExpression:
-    """Price a function's time, calls and logs; for a child also its Express workflow.
-
-    The child costs the duration of its function, because it does nothing else.
-    """
+    """Price a function's time, calls and logs; for a task also its state transitions."""
     second = gigabytes * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
-    if name in CHILDREN:
-        second += rates.EXPRESS_CHUNK_GB * rates.PRICE_EXPRESS_GB_SECOND
-        call += rates.PRICE_EXPRESS_REQUEST
+    if name == "extract":
+        call += TASK_TRANSITIONS * rates.PRICE_STANDARD_TRANSITION
     return _line(
         f"{name} function",
         f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}",

@@ -6,24 +6,18 @@ written, never configured: docs/deploy.md says what it needs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import aws_cdk as cdk
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra.environment import Environment
 from infra.reasons import acknowledge
-from infra.workflow import RUN_DAYS
+from infra.sections import BucketSection
 
-if TYPE_CHECKING:
-    from infra.environment import Environment
-    from infra.sections import BucketSection
-
-# https://docs.aws.amazon.com/step-functions/latest/dg/redrive-executions.html
-REDRIVE_DAYS = 14  # after a failure
-# Until incomplete uploads are aborted: a redriven run may still need parts of its first day.
-ABANDONED_DAYS = RUN_DAYS + REDRIVE_DAYS + RUN_DAYS
+# Until incomplete uploads are aborted: a run of 7 days that is resumed within 14 days, or redriven
+# (Step Functions allows it so long), may still need parts of its first day.
+ABANDONED_DAYS = 28
 
 
 class Storage(Construct):
@@ -31,7 +25,8 @@ class Storage(Construct):
 
     def __init__(self, scope: Construct, *, environment: Environment) -> None:
         super().__init__(scope, "Storage")
-        self._retain = environment.stack.retain
+        retain = environment.stack.retain
+        self.removal = cdk.RemovalPolicy.RETAIN if retain else cdk.RemovalPolicy.DESTROY
         self.key = (
             kms.Key.from_key_arn(self, "Key", environment.kms_key) if environment.kms_key else None
         )
@@ -82,7 +77,7 @@ class Storage(Construct):
             encryption_key=self.key,
             bucket_key_enabled=True if self.key else None,
             lifecycle_rules=lifecycle_rules,
-            removal_policy=cdk.RemovalPolicy.RETAIN if self._retain else cdk.RemovalPolicy.DESTROY,
+            removal_policy=self.removal,
         )
         acknowledge(
             bucket,

@@ -1,52 +1,92 @@
-"""The state machine of the runs, its rights, and the rule that reports failed executions.
+"""The state machine of the runs, and the rule that settles those whose execution failed.
 
-Its states are in `infra.definition`.
+::
+
+    Planned? --no--> Plan --> Next? -- few ---> Few tasks (Map, inline) -------+
+       |                      ^ ^ +--- many --> Many tasks (Map, distributed) --+--> Settle
+       +--------yes-----------+ | +--- done --> Done                                  |
+                                +---------------------------------------------------+
+
+The data of every state is `s3unzip.model.Next`: which run it is and what comes next in it. The
+functions write the tasks of a round and read what they came to; the machine only starts them. A
+task that failed is in the next round, so no Map stops at a failure.
+
+The children of the distributed Map are Standard workflows: their retries may wait for hours. No
+state has their results: a child returns ``{}``, and a ResultWriter writes the Map's result to the
+work bucket. Without it the result is one array of all children, and above 256 KiB the execution
+fails with States.DataLimitExceeded, even if ResultPath is null (aws/aws-cdk#24799).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import aws_cdk as cdk
+import jsii
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
+from aws_cdk import aws_stepfunctions_tasks as tasks
 from constructs import Construct
 
-from infra.definition import Definition
-from infra.maps import LINES
+from infra.environment import Environment
+from infra.functions import Functions
 from infra.rights import allow
-from s3unzip import run_files
-from s3unzip.settings import Variable
+from infra.storage import Storage
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    StoreFullError,
+    UsageError,
+)
 
-if TYPE_CHECKING:
-    from infra.environment import Environment
-    from infra.functions import Functions
-    from infra.intake import Intake
-    from infra.storage import Storage
+RUN_DAYS = 7  # maximum of an execution; a Standard workflow may take a year
+# A retry would fail in the same way. Lambda reports the name of the class.
+FINAL = (AccessDeniedError, NotFoundError, StoreFullError, UsageError)
+# Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
+THROTTLED = "Lambda.TooManyRequestsException"
+# About 40 hours: the waits have full jitter, so thousands do not retry at the same moment.
+WAITS, LONGEST_WAIT = 1_000, 300
+# An inline Map writes the retries of its 40 tasks into the history of the run, which has 25,000
+# events: three for each attempt, in three rounds without progress. These waits take 2 hours each.
+INLINE_WAITS = 60
 
-RUN_DAYS = 7  # maximum of a run; a Standard workflow may take a year
+
+class _RoundReader(sfn.S3JsonLItemReader):
+    """An item reader without CDK's own rights, which are on the whole bucket."""
+
+    @jsii.member(jsii_name="providePolicyStatements")
+    def provide_policy_statements(self) -> list[iam.PolicyStatement]:
+        """Return nothing: `Workflow` allows the objects of rounds."""
+        return []
+
+
+class _ResultWriter(sfn.ResultWriterV2):
+    """A result writer without CDK's own rights, likewise."""
+
+    @jsii.member(jsii_name="providePolicyStatements")
+    def provide_policy_statements(self) -> list[iam.PolicyStatement]:
+        """Return nothing, likewise."""
+        return []
 
 
 class Workflow(Construct):
-    """The `state_machine`, and the rule that reports failed executions."""
+    """The `state_machine`, named as the stack is."""
 
     def __init__(
         self, scope: Construct, *, environment: Environment, storage: Storage, functions: Functions
     ) -> None:
         super().__init__(scope, "Workflow")
-        linked = storage.work.arn_for_objects(
-            f"{environment.work.prefix}runs/*/{run_files.LINK_COST}"
-        )
+        self._functions = functions
+        self._work = storage.work
         self.state_machine = sfn.StateMachine(
             self,
             "Runs",
+            state_machine_name=environment.stack.name,
             comment="One extraction of one archive; its name is the run's id",
-            definition_body=sfn.DefinitionBody.from_chainable(
-                Definition(self, environment, functions, linked).start
-            ),
+            definition_body=sfn.DefinitionBody.from_chainable(self._definition()),
             state_machine_type=sfn.StateMachineType.STANDARD,
             timeout=cdk.Duration.days(RUN_DAYS),
             tracing_enabled=True,
@@ -58,18 +98,22 @@ class Workflow(Construct):
                     # 5,120 characters.
                     log_group_name=f"/aws/vendedlogs/states/{environment.stack.name}",
                     retention=logs.RetentionDays.ONE_MONTH,
-                    removal_policy=cdk.RemovalPolicy.DESTROY,
+                    removal_policy=cdk.RemovalPolicy.DESTROY,  # a retained one would hold its name
                 ),
                 level=sfn.LogLevel.ALL,
                 include_execution_data=False,
             ),
         )
-        self._allow_work(environment, storage)
-        functions.plan.add_environment(Variable.STATE_MACHINE, self.state_machine.state_machine_arn)
-        self._allow_admission(functions)
+        rounds = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*/rounds/*")
+        # The developer guide of Step Functions, "IAM policies for using Distributed Map states",
+        # requires all four for a ResultWriter.
+        actions = ["GetObject", "PutObject", "ListMultipartUploadParts", "AbortMultipartUpload"]
+        self._allow([f"s3:{action}" for action in actions], rounds)
+        if environment.kms_key is not None:
+            self._allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key)
 
-    def report_failures(self, functions: Functions, intake: Intake) -> None:
-        """Let the report function settle every execution that failed or was stopped."""
+    def settle_failures(self, settle: lambda_.Function, undelivered: sqs.Queue) -> None:
+        """Let the settle function report every execution that failed or was stopped."""
         events.Rule(
             self,
             "Failed",
@@ -84,62 +128,108 @@ class Workflow(Construct):
             ),
             targets=[
                 targets.LambdaFunction(
-                    functions.report,
-                    dead_letter_queue=intake.undelivered_failures,
+                    settle,
+                    dead_letter_queue=undelivered,
                     retry_attempts=10,
                     max_event_age=cdk.Duration.hours(6),
                 )
             ],
         )
 
-    def _allow_admission(self, functions: Functions) -> None:
-        """Let plan and report start executions, and change the concurrency of their Map Runs.
+    def _definition(self) -> sfn.IChainable:
+        plan = self._step("Plan", self._functions.plan)
+        settle = self._step("Settle", self._functions.settle)
+        following = (
+            sfn.Choice(self, "Next?")
+            .when(sfn.Condition.string_equals("$.next", "few"), self._few_tasks().next(settle))
+            .when(sfn.Condition.string_equals("$.next", "many"), self._many_tasks().next(settle))
+            .otherwise(sfn.Succeed(self, "Done"))
+        )
+        settle.next(following)
+        return (
+            sfn.Choice(self, "Planned?")
+            .when(sfn.Condition.is_present("$.next"), following)
+            .otherwise(plan.next(following))
+        )
 
-        A policy of its own, not the default policy of the role: the state machine calls the report
-        function, which depends on that one.
-        """
-        iam.Policy(
+    def _step(self, name: str, function: lambda_.Function) -> tasks.LambdaInvoke:
+        """Return the state that gives its input to a function and goes on with its answer."""
+        task = tasks.LambdaInvoke(self, name, lambda_function=function, output_path="$.Payload")
+        _retry(task, WAITS)
+        return task
+
+    def _few_tasks(self) -> sfn.Map:
+        """Return the Map over the tasks that are in the state's data."""
+        left = sfn.Pass(self, "Left for the next round", output_path=sfn.JsonPath.DISCARD)
+        task = self._task("Extract", INLINE_WAITS)
+        task.add_catch(left, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
+        state = sfn.Map(
             self,
-            "Admission",
-            roles=[role for role in (functions.plan.role, functions.report.role) if role],
-            statements=[
-                allow(["states:StartExecution"], self.state_machine.state_machine_arn),
-                allow(
-                    ["states:DescribeExecution", "states:ListMapRuns"], self._arn("execution", ":*")
+            "Few tasks",
+            items_path="$.tasks",
+            item_selector={"run.$": "$.run", "task.$": "$$.Map.Item.Value"},
+            max_concurrency_path="$.workers",
+            result_path=sfn.JsonPath.DISCARD,
+        )
+        state.item_processor(task)
+        return state
+
+    def _many_tasks(self) -> sfn.DistributedMap:
+        """Return the Map over the tasks of the object ``rounds/NN.jsonl``."""
+        state = sfn.DistributedMap(
+            self,
+            "Many tasks",
+            label="Tasks",
+            map_execution_type=sfn.StateMachineType.STANDARD,
+            item_reader=_RoundReader(bucket=self._work, key=sfn.JsonPath.string_at("$.list")),
+            item_selector={"run.$": "$.run", "task.$": "$$.Map.Item.Value"},
+            max_concurrency_path="$.workers",
+            tolerated_failure_percentage=100,
+            # COMPACT: only the outputs of children, so `{}` for each task that succeeded.
+            result_writer_v2=_ResultWriter(
+                bucket=self._work,
+                prefix=sfn.JsonPath.format("{}-result", sfn.JsonPath.string_at("$.list")),
+                writer_config=sfn.WriterConfig(
+                    output_type=sfn.OutputType.JSONL, transformation=sfn.Transformation.COMPACT
                 ),
-                allow(["states:UpdateMapRun"], self._arn("mapRun", "/*")),
-            ],
-        )
-
-    def _arn(self, resource: str, ending: str) -> str:
-        """Return the ARN of resources of the state machine, which begins with its name."""
-        return cdk.Stack.of(self).format_arn(
-            service="states",
-            resource=resource,
-            resource_name=f"{self.state_machine.state_machine_name}{ending}",
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
-
-    def _allow_work(self, environment: Environment, storage: Storage) -> None:
-        """Allow the Maps to read their items and to write their results."""
-        runs = f"{environment.work.prefix}runs/*"
-        lines = [storage.work.arn_for_objects(f"{runs}/{name}.jsonl") for name in LINES]
-        results = storage.work.arn_for_objects(f"{runs}/{run_files.MAPS}/*")
-        statements = [
-            allow(["s3:GetObject"], *lines),
-            # The developer guide of Step Functions, "IAM policies for using Distributed Map
-            # states", requires all four.
-            allow(
-                [
-                    "s3:GetObject",
-                    "s3:PutObject",
-                    "s3:ListMultipartUploadParts",
-                    "s3:AbortMultipartUpload",
-                ],
-                results,
             ),
-        ]
-        if environment.kms_key is not None:
-            statements.append(allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key))
-        for statement in statements:
-            self.state_machine.add_to_role_policy(statement)
+            result_path=sfn.JsonPath.DISCARD,
+        )
+        state.item_processor(self._task("Extract one of many", WAITS))
+        return state
+
+    def _task(self, name: str, waits: int) -> tasks.LambdaInvoke:
+        """Return the state that does one task; its result is in the work bucket."""
+        task = tasks.LambdaInvoke(
+            self,
+            name,
+            lambda_function=self._functions.extract,
+            result_path=sfn.JsonPath.DISCARD,
+            output_path=sfn.JsonPath.DISCARD,
+        )
+        _retry(task, waits)
+        return task
+
+    def _allow(self, actions: list[str], resource: str) -> None:
+        self.state_machine.add_to_role_policy(allow(actions, resource))
+
+
+def _retry(task: tasks.LambdaInvoke, waits: int) -> None:
+    """Retry a task: CDK adds six attempts in two minutes for faults of the Lambda service."""
+    task.add_retry(errors=[error.__name__ for error in FINAL], max_attempts=0)
+    task.add_retry(
+        errors=[THROTTLED],
+        interval=cdk.Duration.seconds(1),
+        max_attempts=waits,
+        backoff_rate=1.6,
+        max_delay=cdk.Duration.seconds(LONGEST_WAIT),
+        jitter_strategy=sfn.JitterType.FULL,
+    )
+    task.add_retry(
+        errors=[sfn.Errors.TASKS_FAILED],
+        interval=cdk.Duration.seconds(1),
+        max_attempts=3,
+        backoff_rate=2.5,
+        max_delay=cdk.Duration.seconds(30),
+        jitter_strategy=sfn.JitterType.FULL,
+    )

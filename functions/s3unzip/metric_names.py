@@ -27,26 +27,22 @@ METRICS = {
     "ArchivesRejected": Unit.COUNT,  # archives that were REJECTED; nothing was written
     "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has its own
     "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, aborted and timed-out runs included
-    "DirectHandovers": Unit.COUNT,  # direct runs that the state machine had to finish
-    "SourcesFinished": Unit.COUNT,  # archives deleted, moved or tagged after success
+    "DirectHandovers": Unit.COUNT,  # small archives that the state machine had to finish
+    "SourcesFinished": Unit.COUNT,  # archives deleted or tagged after success
     "SourcesNotFinished": Unit.COUNT,  # archives for which that failed, or that were replaced
-    "RunsWaiting": Unit.COUNT,  # runs that wait for workers; written while several runs share them
-    "WaitingAge": Unit.SECONDS,  # how long the first of them has waited
     "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report
     "RunDuration": Unit.SECONDS,  # from the start of the plan to the report
     "QueueDelay": Unit.SECONDS,  # from the S3 event's time to the plan's start
     "PlanDuration": Unit.SECONDS,  # one plan
-    "ScanDuration": Unit.SECONDS,  # one segment of a huge deflated member
-    "LinkDuration": Unit.SECONDS,  # one linking of all split members of a run
     "TaskDuration": Unit.SECONDS,  # one task of the extract function
-    "ReportDuration": Unit.SECONDS,  # one settling of a run; a run with rounds has several
+    "SettleDuration": Unit.SECONDS,  # one settling; a run has one a round
     "MembersExtracted": Unit.COUNT,  # members written
     "MembersFailed": Unit.COUNT,  # members that were not written
     "MembersUnchanged": Unit.COUNT,  # members that the destination already had
     "BytesRead": Unit.BYTES,  # of archives
     "BytesWritten": Unit.BYTES,  # to the destination
-    "ReadRequests": Unit.COUNT,  # GET and HEAD requests of plan, scan and extract
-    "WriteRequests": Unit.COUNT,  # PUT, COPY, POST and LIST requests of plan, scan and extract
+    "ReadRequests": Unit.COUNT,  # GET and HEAD requests of plans and tasks
+    "WriteRequests": Unit.COUNT,  # PUT, COPY, POST and LIST requests of plans and tasks
     "S3Throttles": Unit.COUNT,  # requests that S3 answered with "slow down"
     "PutLatency": Unit.MILLISECONDS,  # mean of one task
 }

@@ -1,4 +1,5 @@
-"""The code of the Lambda functions around the pipeline: settings, events, metrics, budget.
+"""The Lambda functions: `intake`, `plan`, `extract` and `settle` have a handler each.
 
-`handlers` calls these modules. `operate` reads what they write; nothing below imports them.
+The other modules are what they need: settings, events, metrics, starts of executions. `operate`
+reads what they write; nothing below imports them.
 """

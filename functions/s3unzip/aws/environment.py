@@ -7,36 +7,48 @@ checks the settings at synthesis.
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from s3unzip.aws.invocation import LambdaClock
 from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.clients import AwsSession
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import AfterSuccess, Location, Options, Request, decode
-from s3unzip.platforms import aws
+from s3unzip.platforms import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
-from s3unzip.settings import Variable, make_tuning, spellings
+from s3unzip.settings import Tuning, Variable, make_tuning, spellings
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.locations import parse_destination
 from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.zip import Limits, Policy
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
-    from aws_lambda_powertools.utilities.typing import LambdaContext
+class Invocation(Protocol):
+    """What the functions read of Lambda's context."""
 
-    from s3unzip.forecast import Platform
-    from s3unzip.settings import Tuning
+    def get_remaining_time_in_millis(self) -> int:
+        """Return the time until Lambda ends the invocation."""
+        ...
+
+
+class LambdaClock(LocalClock):
+    """Real time, and the remaining time of one invocation."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        super().__init__()
+        self._invocation = invocation
+
+    def remaining(self) -> float:
+        """Return the seconds until Lambda ends this invocation."""
+        return self._invocation.get_remaining_time_in_millis() / 1_000
 
 
 class Trigger(Struct, frozen=True):
@@ -74,7 +86,7 @@ class RunDefaults(NamedTuple):
     trigger: Trigger
     destination: Location
     options: Options
-    after_success: AfterSuccess | None = None  # its target is a prefix
+    after_success: AfterSuccess | None = None
 
 
 class Capacity(NamedTuple):
@@ -83,7 +95,6 @@ class Capacity(NamedTuple):
     tuning: Tuning
     platform: Platform
     max_cost: float | None  # dollars
-    workers: int  # of all runs together
 
 
 class LambdaConfig(Struct, frozen=True):
@@ -97,39 +108,32 @@ class LambdaConfig(Struct, frozen=True):
     options: Options
     tuning: Tuning
     policy: Policy
-    state_machine: str  # ARN; only the plan function has one
+    state_machine: str  # ARN
     event_bus: str
-    queue: str  # URL; the plan and report functions have one
+    queue: str  # URL; only the intake function has one
     platform: Platform
     max_cost: float | None  # dollars a run
-    after_success: AfterSuccess | None = None  # its target is a prefix
+    after_success: AfterSuccess | None = None
 
     def request(self, key: str) -> Request:
         """Return the request for the archive `key` of the trigger's bucket."""
-        rule, trigger = self.after_success, self.trigger
         return Request(
-            source=Location("s3", trigger.bucket, key),
+            source=Location("s3", self.trigger.bucket, key),
             destination=self.destination,
             options=self.options,
-            after_success=rule and rule.below(key.removeprefix(trigger.prefix)),
+            after_success=self.after_success,
         )
 
-    workers: int = 1  # that all runs share
-    tenants: tuple[str, ...] = ()  # prefixes of archives, each that of a tenant
-
-    def tenant_of(self, key: str) -> str:
-        """Return the prefix of the tenant whose archive has this key; empty: of none."""
-        return tenant_of(self.tenants, key)
-
-    def context(self, invocation: LambdaContext, end: float = math.inf) -> Context:
-        """Return the context of one invocation that ends at `end`."""
+    def context(self, invocation: Invocation) -> Context:
+        """Return the context of one invocation."""
         return Context(
             stores=self.stores,
-            clock=LambdaClock(invocation, end),
+            clock=LambdaClock(invocation),
             policy=self.policy,
             tuning=self.tuning,
             platform=self.platform,
             environment=self.environment,
+            max_cost=self.max_cost,
         )
 
 
@@ -180,16 +184,6 @@ def read_orders(variables: Mapping[str, str]) -> RunDefaults:
     return RunDefaults(trigger, destination, options, rule)
 
 
-def read_tenants(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the prefixes of archives that name a tenant each; empty: there are no tenants."""
-    return decode(variables.get(Variable.TENANTS) or "[]", tuple[str, ...])
-
-
-def tenant_of(tenants: Iterable[str], key: str) -> str:
-    """Return which of `tenants` an archive with this key belongs to; empty: none."""
-    return max((one for one in tenants if key.startswith(one)), key=len, default="")
-
-
 def read_scale(variables: Mapping[str, str]) -> Capacity:
     """Return the capacity from `variables`.
 
@@ -199,8 +193,7 @@ def read_scale(variables: Mapping[str, str]) -> Capacity:
     tuning = make_tuning(_table(variables, Variable.TUNING))
     memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
     platform = aws(workers=tuning.max_workers, memory_mb=memory)
-    workers = int(_number(variables, Variable.WORKERS) or tuning.max_workers)
-    return Capacity(tuning, platform, _number(variables, Variable.MAX_COST), workers)
+    return Capacity(tuning, platform, _number(variables, Variable.MAX_COST))
 
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
@@ -231,7 +224,6 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
         queue=variables.get(Variable.QUEUE, ""),
-        tenants=read_tenants(variables),
         **orders._asdict(),
         **read_scale(variables)._asdict(),
     )

@@ -7,25 +7,23 @@ In: EventBridge's "Object Created" (key as it is) and S3's own notification
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_plus
 
 import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
-from s3unzip.aws.ending.recheck import Recheck
+from s3unzip.aws.environment import LambdaConfig
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Report, Request, Verdict
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
+if TYPE_CHECKING:  # stubs
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
-    from mypy_boto3_sqs import SQSClient
 
-    from s3unzip.aws.environment import LambdaConfig
+T = TypeVar("T")
 
 SOURCE = "s3unzip"
 TITLES = {
@@ -35,14 +33,24 @@ TITLES = {
     Verdict.SOURCE_CHANGED: "Archive Failed",
     Verdict.FAILED: "Archive Failed",
 }
-# Of messages from s3unzip itself: an archive that a run extracted, and one that replaced the
-# archive of a run before the run had ended.
-NESTED = "s3unzip-nested"
-RECHECK = "s3unzip-recheck"
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses the names of members
 
 
-def read_requests(body: str, worker: LambdaConfig, now: float) -> Iterator[Request]:
+def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """Return the value `name` of an event as a `kind`.
+
+    Raises:
+        UsageError: it is missing, or not such a value.
+    """
+    if name not in event:
+        raise UsageError(f"the event has no {name!r}; it has {sorted(event)}")
+    try:
+        return msgspec.convert(event[name], kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the event's {name!r} is not a {kind.__name__}: {error}") from error
+
+
+def read_requests(body: str, config: LambdaConfig, now: float) -> Iterator[Request]:
     """Yield the requests in the body of one queue message; nothing for a test event.
 
     Raises:
@@ -52,70 +60,9 @@ def read_requests(body: str, worker: LambdaConfig, now: float) -> Iterator[Reque
         event = json.loads(body)
     except ValueError as error:
         raise UsageError(f"the message is not JSON: {error}") from error
-    if isinstance(event, dict) and NESTED in event:
-        yield _read_nested(event[NESTED], worker, now)
-        return
-    if isinstance(event, dict) and RECHECK in event:
-        yield _read_recheck(event[RECHECK], worker, now)
-        return
     for bucket, key, time in _puts(event):
-        if worker.trigger.covers(bucket, key):
-            yield structs.replace(worker.request(key), event_time=time, received_time=now)
-
-
-def queue_nested(client: SQSClient, worker: LambdaConfig, requests: Iterable[Request]) -> int:
-    """Queue requests for archives that a run extracted; return how many.
-
-    A repeated call queues them again, but starts nothing, because their runs are known.
-    """
-    count = 0
-    for request in requests:
-        body = json.dumps({NESTED: msgspec.to_builtins(request)})
-        client.send_message(QueueUrl=worker.queue, MessageBody=body)
-        count += 1
-    return count
-
-
-def queue_recheck(
-    client: SQSClient, worker: LambdaConfig, recheck: Recheck, seconds: int = 0
-) -> None:
-    """Queue a recheck, to be delivered after so many `seconds`.
-
-    A repeated call queues it again, but starts nothing, because its run is known.
-    """
-    body = json.dumps({RECHECK: msgspec.to_builtins(recheck)})
-    client.send_message(QueueUrl=worker.queue, MessageBody=body, DelaySeconds=seconds)
-
-
-def _read_recheck(value: Any, worker: LambdaConfig, now: float) -> Request:
-    """Return the request of a message of `queue_recheck`.
-
-    Members that are right stay as they are, so most of its requests are HEADs.
-    """
-    try:
-        recheck = msgspec.convert(value, Recheck)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the message asks for a recheck, but {error}") from error
-    if not worker.trigger.covers(worker.trigger.bucket, recheck.key):
-        raise UsageError(f"recheck: {recheck.key} is not in the trigger's scope")
-    return structs.replace(recheck.request(worker.request(recheck.key)), received_time=now)
-
-
-def _read_nested(value: Any, worker: LambdaConfig, now: float) -> Request:
-    """Return the request of a message of `queue_nested`, if the environment allows it."""
-    try:
-        request = msgspec.convert(value, Request)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the message asks for a nested archive, but {error}") from error
-    ours = worker.destination
-    for where in (request.source, request.destination):
-        inside = (where.scheme, where.bucket) == (ours.scheme, ours.bucket)
-        if not inside or not where.key.startswith(ours.key):
-            raise UsageError(f"nested archive {request.source}: {where} is not below {ours}")
-    depth = request.options.nested_depth
-    if request.options.nested_budget is None or not 0 <= depth < worker.options.nested_depth:
-        raise UsageError(f"nested archive {request.source}: it has no budget, or depth {depth}")
-    return structs.replace(request, received_time=now)
+        if config.trigger.covers(bucket, key):
+            yield replace(config.request(key), event_time=time, received_time=now)
 
 
 def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
@@ -138,7 +85,7 @@ def _unix(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-def announce(client: EventBridgeClient, worker: LambdaConfig, report: Report) -> None:
+def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:
     """Put the event of a run that ended.
 
     Raises:
@@ -147,11 +94,11 @@ def announce(client: EventBridgeClient, worker: LambdaConfig, report: Report) ->
     entry: PutEventsRequestEntryTypeDef = {
         "Source": SOURCE,
         "DetailType": TITLES[report.verdict],
-        "Detail": json.dumps(event_detail(worker, report)),
+        "Detail": json.dumps(event_detail(config, report)),
         "Resources": [
             f"arn:{client.meta.partition}:s3:::{report.source.bucket}/{report.source.key}"
         ],
-        "EventBusName": worker.event_bus,
+        "EventBusName": config.event_bus,
     }
     answer = client.put_events(Entries=[entry])
     if answer["FailedEntryCount"]:
@@ -162,12 +109,12 @@ def announce(client: EventBridgeClient, worker: LambdaConfig, report: Report) ->
         )
 
 
-def event_detail(worker: LambdaConfig, report: Report) -> dict[str, Any]:
+def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
     """Return the content of a run's event: verdict, totals, and the place of the report."""
-    work = worker.work
+    work = config.work
     return {
         "run": report.run,
-        "environment": worker.environment,
+        "environment": config.environment,
         "verdict": report.verdict.value,
         "reason": report.reason,
         "message": (report.message or "")[:MESSAGE_CHARACTERS],

@@ -1,100 +1,172 @@
-"""The input of a run's execution, whose name is the run's id."""
+"""Executions of the state machine: how they are started, and what follows the end of a run.
+
+An execution is named by its run, so it starts once. StartExecution with the name and the input of
+an execution that is at work starts nothing either, and says nothing (API_StartExecution).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import json
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from s3unzip import run_files
-from s3unzip.model import ScanTask, Task, encode
-from s3unzip.planning.lists import Shares, WorkList, can_overlap, choose_inline
+from s3unzip.aws.environment import LambdaConfig, open_client
+from s3unzip.aws.events import announce
+from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
+from s3unzip.context import Context
+from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
+from s3unzip.model import (
+    AGAIN,
+    Next,
+    OnConflict,
+    Pin,
+    Report,
+    Request,
+    Run,
+    execution_name,
+    run_id,
+)
+from s3unzip.planning.read import read_tail
+from s3unzip.runs.records import RUNS, RunRecords
+from s3unzip.settling.after_success import finish_source, is_left
+from s3unzip.settling.nested import has_nested, nested_requests
 
-if TYPE_CHECKING:
-    from s3unzip.model import Location, PlanSummary, Request
-    from s3unzip.runs.records import RunRecords
-    from s3unzip.settings import Tuning
-
-MAX_INPUT = 32 * 1024  # bytes; the limit of Step Functions is 262,144
-InlineLists = Mapping[WorkList, Sequence[Task | ScanTask]]
+MAX_RESUMED = 100  # executions that go on with one run
 
 
-def unplanned_input(request: Request, workers: int) -> dict[str, Any]:
-    """Return the input of an execution whose first state is the planner.
+def state_of(step: Next, config: LambdaConfig) -> dict[str, Any]:
+    """Return the data of the state machine: every field, and the list by its key in the bucket."""
+    values: dict[str, Any] = {"tasks": [], "workers": 1, **msgspec.to_builtins(step)}
+    if step.list:
+        values["list"] = f"{config.work.key}{RUNS}{step.run}/{step.list}"
+    return values
+
+
+def request_of(run: str, request: Request, pin: Pin | None = None) -> dict[str, Any]:
+    """Return the input of an execution that begins with Plan.
 
     Args:
+        run: its id.
         request: what to plan.
-        workers: that are started while the planner is at work.
+        pin: the version that the run is of.
     """
-    return {
-        "planned": False,
-        "request": msgspec.to_builtins(request),
-        "warm": list(range(workers)),
-    }
+    return {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
 
 
-def read_inline_lists(plan: PlanSummary, records: RunRecords, tuning: Tuning) -> InlineLists:
-    """Return the items of the lists that inline Maps do; the plan's other lists stay in objects.
+def start(config: LambdaConfig, name: str, given: dict[str, Any]) -> bool:
+    """Start the execution `name` with this input; say whether there was none of this name."""
+    states = open_client("stepfunctions")
+    try:
+        states.start_execution(
+            stateMachineArn=config.state_machine,
+            name=execution_name(name),
+            input=json.dumps(given, sort_keys=True),
+        )
+    except states.exceptions.ExecutionAlreadyExists:
+        logger.info("execution is known", execution=name)
+        return False
+    return True
+
+
+def start_again(config: LambdaConfig, run: str, request: Request) -> None:
+    """Let a run go on whose report says FAILED, by an execution ``<run>-r2``, ``-r3``, ...
+
+    A second event for the run starts no second execution while one is at work: the input is equal.
+    """
+    untimed = replace(request, event_time=None, received_time=None)
+    for number in range(2, MAX_RESUMED):
+        if start(config, f"{run}-r{number}", request_of(run, untimed)):
+            logger.info("run goes on", run=run, number=number)
+            return
+    logger.error("run was resumed too often", run=run)
+
+
+def end_run(report: Report, config: LambdaConfig, context: Context, *, look: bool = True) -> None:
+    """Do what follows the end of a run whose report is written; it may be repeated.
 
     Args:
-        plan: of the run.
-        records: of the run; read only if one of the lists is short.
-        tuning: has the limit of items.
+        report: as it is written.
+        config: of the function.
+        context: of the step that ended the run; its stores have the run's records.
+        look: whether the archive may have been replaced while the run was at work.
+
+    Raises:
+        StorageError, ServiceFaultError, ...: the step is to be repeated.
     """
-    if not any(0 < count <= tuning.max_inline_tasks for count in _count_items(plan).values()):
-        return {}
-    shares = Shares(plan.whole_at_once, plan.split_at_once)
-    chosen = choose_inline(records.tasks(), shares, tuning)
-    return {
-        name: list(records.scans()) if name is WorkList.SCAN and plan.scans else tasks
-        for name, tasks in chosen.items()
-    }
+    bind_run(report.run, str(report.source))
+    run = _run_of(report, context)
+    if run is not None and has_nested(report):
+        count = 0
+        for request in nested_requests(run, report, context):
+            _start_nested(request, config, context)
+            count += 1
+        logger.info("nested archives", started=count)
+    if look:
+        _follow_newer(report, config, context)
+    record_archive(report)
+    announce(open_client("events"), config, report)
+    if run is not None and is_left(report):
+        _finish_source(run, report, context)
 
 
-def planned_input(work: Location, plan: PlanSummary, inline: InlineLists) -> dict[str, Any]:
-    """Return the input of the state machine of `infra.definition`; small for every archive.
+def _run_of(report: Report, context: Context) -> Run | None:
+    """Return the run, None where what follows its end needs no more than the report."""
+    if not has_nested(report) and not is_left(report):
+        return None
+    plan = RunRecords.open(context.stores, report.run, context.calls()).find_plan()
+    return plan.run if plan is not None else None
 
-    Args:
-        work: the prefix of all runs.
-        plan: of the run.
-        inline: the items of inline Maps; left out if the input would exceed `MAX_INPUT`.
+
+def _start_nested(request: Request, config: LambdaConfig, context: Context) -> None:
+    """Start the run of an archive that a run extracted; its id is that of the version there."""
+    source, calls = config.stores.source(request.source), context.calls()
+    try:
+        tail = read_tail(source, request.source, context, calls)
+    except NotFoundError:
+        logger.info("archive is gone", source=str(request.source))
+        return
+    run = run_id(request, tail.pin, tail.modified)
+    start(config, run, request_of(run, request, tail.pin))
+
+
+def _follow_newer(report: Report, config: LambdaConfig, context: Context) -> None:
+    """Start a run over the newest version of an archive that was replaced during its run.
+
+    Members of the older version may lie where those of the newer one were. With ``never`` the first
+    run that wrote a key keeps it. Members that are right stay as they are, so most of the requests
+    of that run are HEADs. Nested archives are done again with the one that they are in.
     """
-    run = f"{work.key}runs/{plan.run.id}"
-    counts = _count_items(plan)
-    empty: dict[str, list[Any]] = {name.value: [] for name in counts if not counts[name]}
-    given: dict[str, Any] = {
-        "planned": True,
-        "refused": False,
-        "run": msgspec.to_builtins(plan.run),
-        "work": {
-            "bucket": work.bucket,
-            "scan": f"{run}/{run_files.SCAN}",
-            "rescan": f"{run}/{run_files.RESCAN}",
-            "whole": f"{run}/{run_files.WHOLE if plan.slices else run_files.PLAN}",
-            "slices": f"{run}/{run_files.SLICES}",
-            "redo": f"{run}/{run_files.REDO}",
-            "maps": f"{run}/{run_files.MAPS}",
-            "linked": f"{run}/{run_files.LINK_COST}",
-        },
-        "inline": empty | {name.value: msgspec.to_builtins(inline[name]) for name in inline},
-        "split_members": plan.split_members,
-        "concurrency": max(1, plan.concurrency),
-        "whole_at_once": max(1, plan.whole_at_once),
-        "scans_at_once": max(1, min(plan.scans, plan.split_at_once)),
-        "slices_at_once": max(1, plan.split_at_once),
-    }
-    if len(encode(given)) > MAX_INPUT:
-        given["inline"] = empty
-    in_objects = given["inline"].keys().isdisjoint((WorkList.SCAN, WorkList.SLICES))
-    overlap = can_overlap(plan.scans, plan.slices, plan.split_at_once, plan.longest_task)
-    given["overlap"] = in_objects and overlap
-    return given
+    source, options = report.source, report.options
+    in_scope = config.trigger.covers(source.bucket, source.key)
+    if report.pin is None or not in_scope or options.on_conflict is OnConflict.NEVER:
+        return
+    calls, store = context.calls(), config.stores.source(source)
+    try:
+        found = calls.run("head", lambda: store.head(source))
+    except NotFoundError:
+        return
+    except AccessDeniedError as error:
+        logger.warning("cannot tell whether the archive was replaced", error=str(error))
+        return
+    if found.etag == report.pin.etag:
+        return
+    again = replace(
+        config.request(source.key),
+        options=replace(options, on_conflict=OnConflict.SKIP_UNCHANGED),
+        again=report.run,
+    )
+    logger.info("archive was replaced during the run", run=report.run)
+    start(config, f"{report.run}{AGAIN}", request_of(f"{report.run}{AGAIN}", again))
 
 
-def _count_items(plan: PlanSummary) -> dict[WorkList, int]:
-    return {
-        WorkList.WHOLE: plan.tasks - plan.slices,
-        WorkList.SCAN: plan.scans,
-        WorkList.SLICES: plan.slices,
-    }
+def _finish_source(run: Run, report: Report, context: Context) -> None:
+    """Delete or tag the archive. It never fails the step: the run has ended, its verdict stays."""
+    try:
+        result = finish_source(run, report, context).after_success
+    except S3UnzipError:
+        logger.exception("the report cannot be written again")
+        return
+    if result is not None:
+        record_source(result)

@@ -10,29 +10,25 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import TYPE_CHECKING, TypeVar
+from functools import cache, wraps
+from typing import TypeVar
 
-from aws_lambda_powertools import Logger, Metrics
+import aws_lambda_powertools.tracing.tracer as powertools
+from aws_lambda_powertools import Logger, Metrics, Tracer
 
-from s3unzip.aws.tracing import annotate, trace
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
-from s3unzip.model import Report, SourceState, Verdict
+from s3unzip.model import (
+    PlanSummary,
+    Report,
+    Requests,
+    SourceResult,
+    SourceState,
+    TaskReport,
+    Verdict,
+)
 from s3unzip.settings import Variable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from s3unzip.model import (
-        PlanSummary,
-        Request,
-        Requests,
-        Run,
-        ScanReport,
-        SourceResult,
-        TaskReport,
-    )
 
 E = TypeVar("E")  # event
 C = TypeVar("C")  # context
@@ -53,6 +49,10 @@ ENDS = {  # metric of a run by its verdict
 CLIENT_LIBRARIES = ("boto3", "botocore", "urllib3")
 for _name in CLIENT_LIBRARIES:
     logging.getLogger(_name).setLevel(logging.WARNING)
+
+# Lambda says with each invocation whether X-Ray samples it (developer guide of Lambda, "Defined
+# runtime environment variables"; the form is in the developer guide of X-Ray, "Tracing header").
+TRACE_HEADER = "_X_AMZN_TRACE_ID"
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
 metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
@@ -87,12 +87,44 @@ def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
     return measured
 
 
-def bind_run(run: Run) -> None:
-    """Add the run's id to all further log lines and traces of this invocation."""
-    logger.set_correlation_id(run.id)
-    annotate("run", run.id)
-    metrics.add_metadata("run", run.id)
-    metrics.add_metadata("archive", str(run.source))
+def trace(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
+    """Make a subsegment of each sampled invocation, with the error that ends it, if any.
+
+    The others never import the X-Ray SDK, which takes a tenth of a cold start.
+    """
+
+    @wraps(handler)
+    def traced(event: E, context: C) -> R:
+        if not is_sampled():
+            powertools.is_cold_start = False  # else a later one is annotated as the first
+            return handler(event, context)
+        captured: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
+            handler, capture_response=False
+        )
+        return captured(event, context)
+
+    return traced
+
+
+def is_sampled() -> bool:
+    """Return whether X-Ray samples this invocation."""
+    return "Sampled=1" in os.environ.get(TRACE_HEADER, "").split(";")
+
+
+@cache
+def _open_tracer() -> Tracer:
+    # No auto-patching: a subsegment for each of a task's thousands of calls is useless.
+    return Tracer(service=SERVICE, auto_patch=False)
+
+
+def bind_run(run: str, archive: str = "") -> None:
+    """Add the run's id to all further log lines, metrics and traces of this invocation."""
+    logger.set_correlation_id(run)
+    if is_sampled():
+        _open_tracer().put_annotation("run", run)
+    metrics.add_metadata("run", run)
+    if archive:
+        metrics.add_metadata("archive", archive)
 
 
 @contextmanager
@@ -103,21 +135,14 @@ def timed(name: str) -> Iterator[None]:
     _add(name, time.perf_counter() - started)
 
 
-def record_plan(plan: PlanSummary | Report, request: Request) -> None:
-    """Measure one plan, accepted or rejected."""
+def record_plan(plan: PlanSummary) -> None:
+    """Measure one plan."""
     _add("PlanDuration", plan.plan_seconds)
-    _add("BytesRead", plan.bytes_in if isinstance(plan, Report) else plan.bytes_read)
+    _add("BytesRead", plan.bytes_read)
     _add("MembersFailed", plan.failed)
     _add_requests(plan.requests)
-    if request.event_time is not None:
-        _add("QueueDelay", max(0.0, plan.started - request.event_time))
-
-
-def record_scan(report: ScanReport) -> None:
-    """Measure one scan."""
-    _add("ScanDuration", report.seconds)
-    _add("BytesRead", report.bytes_read)
-    _add_requests(report.requests)
+    if plan.run.event_time is not None:
+        _add("QueueDelay", max(0.0, plan.started - plan.run.event_time))
 
 
 def record_task(report: TaskReport) -> None:
@@ -144,21 +169,15 @@ def record_task(report: TaskReport) -> None:
 
 
 def record_handover() -> None:
-    """Count a direct run that the state machine must finish."""
+    """Count a small archive that the state machine must finish."""
     _add("DirectHandovers", 1)
-
-
-def record_waiting(runs: int, seconds: float) -> None:
-    """Measure how many runs wait for workers, and how long the first of them has waited."""
-    _add("RunsWaiting", runs)
-    _add("WaitingAge", seconds)
 
 
 def record_archive(report: Report, *, first: bool = True) -> None:
     """Measure one finished run, and count its failures by reason in the log.
 
     The verdict is counted at each end of the run. Durations are measured at its
-    `first` end only: a run that is redriven or retried days later is not slow.
+    `first` end only: a run that is resumed days later is not slow.
     """
     for verdict, name in ENDS.items():  # zeros too, so that a headline shows 0, not a missing value
         _add(name, float(verdict is report.verdict))

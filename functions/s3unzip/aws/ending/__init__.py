@@ -1,1 +1,0 @@
-"""What a function does when a run has ended."""

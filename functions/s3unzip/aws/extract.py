@@ -1,0 +1,32 @@
+"""Function `extract`: one task of a run."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.aws.environment import open_worker
+from s3unzip.aws.events import parse_field
+from s3unzip.aws.telemetry import bind_run, lambda_function, record_task
+from s3unzip.extraction.task import run_task
+from s3unzip.model import Run, Task
+from s3unzip.runs.records import RunRecords
+
+if TYPE_CHECKING:  # a stub
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+@lambda_function
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Do the task and write its outcomes; raise what the state machine should retry."""
+    run, task = parse_field(event, "run", str), parse_field(event, "task", Task)
+    worker = open_worker().context(context)
+    bind_run(run)
+    record_task(run_task(_read_run(run), task, worker))
+    return {}
+
+
+@lru_cache(maxsize=16)
+def _read_run(run: str) -> Run:
+    """Return a run by its id; a plan never changes."""
+    return RunRecords.open(open_worker().stores, run).read_plan().run

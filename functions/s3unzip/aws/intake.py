@@ -1,0 +1,297 @@
+"""Function `intake`: a batch of S3 events; each archive is extracted here, or its run is started.
+
+One request reads the end of an archive, and with it its version, size and directory. A small
+archive is planned, extracted and settled at once, by the functions that do every other run, with
+the records in memory: two objects of them stay. Any other is planned here where its directory is in
+what was read, and handed to the state machine; a larger directory is read by its state Plan.
+
+All of it may be repeated: the same version of an archive is the same run, and makes the same
+objects. So a message that comes twice, or again after a fault, needs no lock.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from msgspec.structs import asdict, replace
+
+from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
+from s3unzip.aws.events import read_requests
+from s3unzip.aws.executions import end_run, request_of, start, start_again, state_of
+from s3unzip.aws.telemetry import (
+    bind_run,
+    lambda_function,
+    logger,
+    record_handover,
+    record_plan,
+    record_task,
+)
+from s3unzip.clients import preload
+from s3unzip.context import Context
+from s3unzip.errors import NotFoundError, RejectedError, RunStoppedError, UsageError
+from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
+from s3unzip.model import Report, Request, TaskKind, Verdict, run_id
+from s3unzip.planning.read import disks_of, read_tail
+from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
+from s3unzip.settings import MIB, Tuning
+from s3unzip.settling.loop import Archive, Settled, begin, settle
+from s3unzip.stores import ports
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
+from s3unzip.stores.ports import Buffer, Tail
+from s3unzip.zip import count_entries, drive, locate_directory
+from s3unzip.zip.ranges import ByteRange
+
+if TYPE_CHECKING:  # a stub
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+preload()
+
+FIRST_WAIT = 15  # seconds before the second attempt of a message
+MAX_WAIT = 110  # a fault is retried within 2 minutes
+USAGE_WAIT = 1  # of a message without a valid event
+SMALL_MEMBER = 32 * MIB  # up to here a member of a small archive is one PUT
+FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
+KEPT = (OUTCOMES, REPORT)  # what stays of a small run that is COMPLETED
+BRIEF_SECONDS = 1.0  # a run that took no longer cannot have been overtaken by a newer archive
+
+
+@lambda_function
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Process a batch of the queue; return the messages that must be delivered again.
+
+    The response has the form of the developer guide of Lambda ("Handling errors for an SQS event
+    source in Lambda", ReportBatchItemFailures). A failed archive is not an error of the function.
+    """
+    failed = [one["messageId"] for one in event["Records"] if not _take_message(one, context)]
+    return {"batchItemFailures": [{"itemIdentifier": one} for one in failed]}
+
+
+def _take_message(record: dict[str, Any], invocation: LambdaContext) -> bool:
+    """Take the archives of one message; say whether that succeeded. Else it comes again soon."""
+    attempts = int(record["attributes"]["ApproximateReceiveCount"])
+    try:
+        config = open_worker()
+        context = config.context(invocation)
+        for request in read_requests(record["body"], config, time.time()):
+            take_archive(request, config, context, is_new=attempts == 1)
+    except Exception as error:  # noqa: BLE001 - a message fails, not the batch
+        wait = retry_wait(attempts, error)
+        logger.exception("archive not taken", attempts=attempts, next_seconds=wait)
+        _come_again(record["receiptHandle"], wait)
+        return False
+    return True
+
+
+def retry_wait(attempts: int, error: Exception) -> int:
+    """Return the seconds until a message returns that failed `attempts` times.
+
+    With the default of five attempts, a message that always fails is in the dead-letter queue after
+    215 s plus the time of its attempts. Each wait is shortened by up to half at random, so that a
+    burst of messages does not return at the same moment.
+    """
+    if isinstance(error, UsageError):
+        return USAGE_WAIT
+    wait = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
+    return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+
+def _come_again(receipt: str, seconds: int) -> None:
+    """Make a message visible again; without it the queue's own timeout holds."""
+    queue = open_worker().queue
+    try:
+        open_client("sqs").change_message_visibility(
+            QueueUrl=queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
+        )
+    except (BotoCoreError, ClientError) as error:
+        logger.warning("visibility of a message not changed: %s", error)
+
+
+def take_archive(
+    request: Request, config: LambdaConfig, context: Context, *, is_new: bool = True
+) -> None:
+    """Extract what is there now, whatever the event said, or start its run.
+
+    Args:
+        request: what the event asks for.
+        config: of the function.
+        context: of the invocation.
+        is_new: whether its message is delivered for the first time. Else an attempt may have been
+            killed between the report and what follows it, which is then repeated.
+
+    Raises:
+        UsageError, StorageError, ServiceFaultError: the message is to come again.
+    """
+    calls = context.calls()
+    source = context.stores.source(request.source)
+    try:
+        tail = read_tail(source, request.source, context, calls)
+    except NotFoundError:
+        logger.info("archive is gone", source=str(request.source))
+        return
+    run = run_id(request, tail.pin, tail.modified)
+    bind_run(run, str(request.source))
+    report = RunRecords.open(context.stores, run, calls).find_report()
+    if report is not None:
+        _take_known(report, request, config, context, is_new=is_new)
+    elif not _holds_directory(tail, context):
+        start(config, run, request_of(run, request, tail.pin))
+    else:
+        _plan_here(request, Archive(run, tail.pin, tail), tail, config, context)
+
+
+def _take_known(
+    report: Report, request: Request, config: LambdaConfig, context: Context, *, is_new: bool
+) -> None:
+    """Go on with a run that failed; of any other, repeat what an attempt may have left."""
+    if report.verdict is Verdict.FAILED:
+        start_again(config, report.run, request)
+    elif is_new:
+        logger.info("run is known", run=report.run)
+    else:
+        end_run(report, config, context)
+
+
+class _NotHeldError(Exception):
+    """The directory begins before the bytes that were read."""
+
+
+def _holds_directory(tail: Tail, context: Context) -> bool:
+    """Say whether the whole directory of an archive is in its last bytes."""
+
+    def refuse(_: ByteRange) -> bytes:
+        raise _NotHeldError
+
+    try:
+        reads = locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin))
+        location = drive(reads, refuse)
+    except _NotHeldError:
+        return False
+    except RejectedError:  # the plan says so again, and how
+        return True
+    return not location.missing.length
+
+
+class _HeldCalls(Calls):
+    """Calls of a step that does not count what is read from memory."""
+
+    def stream(self, archive: ports.Archive, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want`."""
+        if isinstance(archive, HeldArchive) and archive.holds(want):
+            yield from archive.stream(want)
+        else:
+            yield from super().stream(archive, want)
+
+
+class _SmallContext(Context, frozen=True):
+    """The context of a run in memory."""
+
+    def calls(self) -> _HeldCalls:
+        """Return the counted, retried calls of one step."""
+        tuning = self.tuning
+        return _HeldCalls(self.clock, tuning.retry_seconds, tuning.puts_in_flight, FIRST_PUTS)
+
+
+class _SmallRun:
+    """A run whose records are in memory, and the end of its archive, too."""
+
+    def __init__(self, known: Archive, tail: Tail, context: Context, tuning: Tuning) -> None:
+        self._known = known
+        self._context = context
+        self._memory = MemoryRunStore()
+        values = asdict(context) | {"tuning": tuning}
+        stores = HeldStores(context.stores, tail, self._memory)
+        self.context = _SmallContext(**(values | {"stores": stores}))
+        self.records = RunRecords(self._memory)
+
+    def begin(self, request: Request) -> Settled:
+        """Plan the run."""
+        return begin(request, self.context, self._known)
+
+    def is_small(self, settled: Settled) -> bool:
+        """Say whether this function does the planned run itself."""
+        if settled.report is not None:
+            return True
+        plan, tuning = self.records.read_plan(), self.context.tuning
+        return (
+            plan.selected <= tuning.max_direct_members
+            and max(plan.bytes_in, plan.bytes_out) <= tuning.max_direct_bytes
+            and all(task.kind is TaskKind.BATCH for task in settled.next.tasks)
+        )
+
+    def work(self, settled: Settled) -> Settled:
+        """Do the rounds of the run until it ends, or the time of the function is nearly over."""
+        context = self.context
+        while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
+            run = self.records.read_plan().run
+            for task in settled.next.tasks:
+                try:
+                    record_task(run_task(run, task, context))
+                except (*ATTEMPT_FAULTS, RunStoppedError) as fault:  # it is in the next round
+                    logger.warning("task failed", task=task.id, error=str(fault))
+            settled = settle(settled.next, context)
+        return settled
+
+    def leave(self, settled: Settled) -> None:
+        """Write the records to the run store, the report last.
+
+        Of a run that is COMPLETED the outcomes and the report: nothing is left to resume.
+        """
+        plan, report, objects = self.records.find_plan(), settled.report, self._memory.objects
+        if plan is not None:
+            record_plan(plan)
+        if report is not None and report.verdict is Verdict.COMPLETED:
+            objects = {name: objects[name] for name in objects if name.startswith(KEPT)}
+        last = objects.pop(REPORT, None)
+        store = self._context.stores.run_store(settled.next.run, self._context.calls())
+        for name, data in objects.items():
+            store.write(name, [data])
+        if last is not None:
+            store.write(REPORT, [last])
+
+
+def _plan_here(
+    request: Request, known: Archive, tail: Tail, config: LambdaConfig, context: Context
+) -> None:
+    """Plan an archive; do it at once if it is small, else hand the plan to the state machine."""
+    tuning = context.tuning
+    members = count_entries(tail.data) or 0
+    if members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes:
+        small = _SmallRun(known, tail, context, _one_batch(tuning))
+        settled = small.begin(request)
+        if small.is_small(settled):
+            settled = small.work(settled)
+            small.leave(settled)
+            if settled.report is None:
+                record_handover()
+            _go_on(settled, config, small.context)
+            return
+    planned = _SmallRun(known, tail, context, tuning)
+    settled = planned.begin(request)
+    planned.leave(settled)
+    _go_on(settled, config, planned.context)
+
+
+def _go_on(settled: Settled, config: LambdaConfig, context: Context) -> None:
+    """Start the execution of a run that has not ended, or do what follows its end."""
+    report = settled.report
+    if report is None:
+        start(config, settled.next.run, state_of(settled.next, config))
+        return
+    is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
+    # The records are complete in memory only.
+    end_run(report, config, context, look=not is_brief)
+
+
+def _one_batch(tuning: Tuning) -> Tuning:
+    """Return the settings with which all members are PUTs of one worker."""
+    return replace(
+        tuning,
+        small_member=max(tuning.small_member, SMALL_MEMBER),
+        batch_min_seconds=tuning.batch_seconds,
+        max_workers=1,
+    )

@@ -1,0 +1,37 @@
+"""Function `plan`: the state Plan of a run whose directory is large, or that is to go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.aws.environment import open_worker
+from s3unzip.aws.events import parse_field
+from s3unzip.aws.executions import end_run, state_of
+from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
+from s3unzip.model import Pin, Request
+from s3unzip.settling.loop import Archive, begin, resume
+
+if TYPE_CHECKING:  # a stub
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+@lambda_function
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Plan the run, or go on where it stopped; the answer is what comes next.
+
+    With a ``request`` the run is planned, unless it has a plan. Without one it goes on, and with
+    ``failed`` the members that failed are done again, too.
+    """
+    run, config = parse_field(event, "run", str), open_worker()
+    step = config.context(context)
+    bind_run(run)
+    if "request" in event:
+        pin = parse_field(event, "pin", Pin) if event.get("pin") else None
+        known = Archive(run, pin)
+        request = parse_field(event, "request", Request)
+        settled = begin(request, step, known, planned=record_plan)
+    else:
+        settled = resume(run, step, failed=bool(event.get("failed")))
+    if settled.report is not None:
+        end_run(settled.report, config, step)
+    return state_of(settled.next, config)

@@ -1,0 +1,88 @@
+"""Function `settle`: the state Settle of a run, and the report of one whose execution failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from s3unzip.aws.environment import LambdaConfig, open_worker
+from s3unzip.aws.events import parse_field
+from s3unzip.aws.executions import end_run, state_of
+from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
+from s3unzip.clients import preload
+from s3unzip.context import Context
+from s3unzip.errors import UsageError
+from s3unzip.model import Next, Report, Request, Verdict, decode, run_of_execution
+from s3unzip.runs.records import RunRecords
+from s3unzip.settling.loop import settle, settle_failed
+from s3unzip.settling.report import render_page
+
+if TYPE_CHECKING:  # a stub
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+preload()
+
+MAX_CAUSE = 1_000  # characters
+
+
+@lambda_function
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Settle a round: the answer is what comes next. Or report a run that cannot go on.
+
+    With ``detail`` it is an event of EventBridge, "Step Functions Execution Status Change".
+    """
+    config = open_worker()
+    step = config.context(context)
+    if "detail" in event:
+        _end_failed(event["detail"], config, step)
+        return {}
+    try:
+        before = msgspec.convert({**event, "list": ""}, Next)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the event is no step of a run: {error}") from error
+    bind_run(before.run)
+    with timed("SettleDuration"):
+        settled = settle(before, step)
+    if settled.report is not None:
+        end_run(settled.report, config, step)
+    return state_of(settled.next, config)
+
+
+def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> None:
+    """Report a run whose execution failed, timed out or was aborted.
+
+    A report that is there stays: the event may come hours later, when the run went on and ended.
+    """
+    run = run_of_execution(detail["name"])
+    bind_run(run)
+    cause = ": ".join(str(detail[name]) for name in ("error", "cause") if detail.get(name))
+    message = f"the execution is {detail['status']}: {cause[:MAX_CAUSE]}".removesuffix(": ")
+    report = settle_failed(run, message, step) or _end_unplanned(run, message, detail, step)
+    if report is None:
+        logger.info("run has a report", status=detail["status"])
+    else:
+        end_run(report, config, step, look=False)
+
+
+def _end_unplanned(run: str, message: str, detail: dict[str, Any], step: Context) -> Report | None:
+    """Report a run that has no plan; None if it has a plan, or a report."""
+    records = RunRecords.open(step.stores, run, step.calls())
+    given = decode(detail.get("input") or "{}", dict[str, Any])
+    if records.find_plan() is not None or "request" not in given:
+        return None
+    request, now = parse_field(given, "request", Request), step.clock.now()
+    report = Report(
+        run=run,
+        verdict=Verdict.FAILED,
+        source=request.source.public,
+        pin=None,
+        destination=request.destination,
+        options=request.options,
+        reason="plan-failed",
+        message=message,
+        event_time=request.event_time,
+        started=now,
+        finished=now,
+    )
+    return report if records.create_report(report, render_page(report, step)) else None
