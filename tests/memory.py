@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.zip.ranges import ByteRange
 
 PIECE = 64 * 1024
+MODIFIED = 1_795_466_132.0  # 2026-11-23 20:35:32
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class Stored:
     body: bytes
     facts: ObjectFacts
     etag: str
+    modified: float = MODIFIED
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ class MemoryBucket:
         """Return the end of an object."""
         stored = self._stored(location.key)
         data = stored.body[-length:] if length else b""
-        return Tail(data, self._pin(stored))
+        return Tail(data, self._pin(stored), stored.modified)
 
     def head_source(self, location: Location) -> Pin:
         """Return what is there now."""
@@ -270,6 +272,13 @@ class MemoryWork:
         self.objects[name] = data
         return len(data)
 
+    def create(self, name: str, body: bytes) -> None:
+        """Write an object, unless it exists."""
+        self._count("put")
+        if name in self.objects:
+            raise ConflictError(f"{name} exists")
+        self.objects[name] = body
+
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return an object or a range of it."""
         self._count("get")
@@ -330,6 +339,10 @@ class MemoryStores:
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryWork:
         """Return a run's own objects."""
         return self.runs.setdefault(run, MemoryWork()).bound(calls)
+
+    def forget_runs(self) -> None:
+        """Drop the records of all runs."""
+        self.runs.clear()
 
 
 class ManualClock:

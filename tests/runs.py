@@ -1,45 +1,62 @@
-"""A whole run over stores in memory, in this process: what functional tests start from."""
+"""Whole runs over stores in memory, in this process: what functional tests start from."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from s3unzip.context import Context
-from s3unzip.local.runner import run_archive
-from s3unzip.model import Location, Options, PlanSummary, Report, Request, Verdict
-from s3unzip.settings import Tuning
+from s3unzip.context import Context, Progress
+from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.extraction.task import run_task
+from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, Verdict
+from s3unzip.runs.records import RunRecords
+from s3unzip.settings import KIB, Tuning
+from s3unzip.settling.loop import Archive, Settled, begin, resume, settle
+from s3unzip.stores.ports import Clock, Stores
 from s3unzip.zip import Policy
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
-from tests.serial_pool import SerialPool
 
-if TYPE_CHECKING:
-    from s3unzip.model import Run
-    from s3unzip.runs.written import WrittenObjects
+OUT = Location("s3", "out", "")
+KEY = "archive/"
 
-DESTINATION = Location("s3", "out", "")
+# Sizes at which a few hundred KiB are a huge member.
+TINY = Tuning(
+    small_member=4 * KIB,
+    copy_from=4 * KIB,
+    split_from=32 * KIB,
+    segment_bytes=32 * KIB,
+    copy_task_bytes=1 << 40,
+    copy_part_bytes=16 * KIB,
+    part_bytes=16 * KIB,
+    read_piece=8 * KIB,
+)
+WHOLE = replace(TINY, split_from=1 << 40)  # nothing is split
 
 
 @dataclass(slots=True)
-class Bench:
-    """Stores, a clock and settings to run archives with."""
+class World:
+    """Buckets, and runs between them; `stores` may stand before the buckets."""
 
-    stores: MemoryStores = field(default_factory=MemoryStores)
-    clock: ManualClock = field(default_factory=ManualClock)
     tuning: Tuning = field(default_factory=Tuning)
+    buckets: MemoryStores = field(default_factory=MemoryStores)
+    clock: Clock = field(default_factory=ManualClock)
+    stores: Stores | None = None
+    progress: Progress | None = None
     policy: Policy = field(default_factory=Policy)
-
-    @property
-    def context(self) -> Context:
-        """The context of a worker."""
-        return Context(stores=self.stores, clock=self.clock, policy=self.policy, tuning=self.tuning)
+    faults: list[S3UnzipError] = field(default_factory=list)  # of tasks
 
     @property
     def out(self) -> MemoryBucket:
         """The destination."""
-        return self.stores.bucket("out")
+        return self.buckets.bucket("out")
+
+    @property
+    def context(self) -> Context:
+        """The context of a worker."""
+        stores = self.stores or self.buckets
+        return Context(stores, self.clock, self.policy, self.tuning, self.progress)
 
     def tune(self, **changes: float) -> None:
         """Change settings."""
@@ -47,22 +64,18 @@ class Bench:
 
     def request(self, archive: bytes, options: Options | None = None) -> Request:
         """Store the archive and return the request to extract it."""
-        source = put_archive(self.stores, archive)
-        return Request(source, DESTINATION, options or Options())
+        return Request(put_archive(self.buckets, archive), OUT, options or Options())
 
     def run(self, archive: bytes, options: Options | None = None) -> Report:
         """Extract an archive."""
-        return self.repeat(self.request(archive, options))
+        return self.run_request(self.request(archive, options))
 
-    def repeat(self, request: Request, written: WrittenObjects | None = None) -> Report:
-        """Extract what a request asks for."""
-        context = self.context
+    def run_request(self, request: Request, known: Archive | None = None) -> Report:
+        """Extract what a request asks for, all anew."""
         plans: list[PlanSummary] = []
-
-        def make_pool(run: Run) -> SerialPool:
-            return SerialPool(run, context)
-
-        report = run_archive(request, context, make_pool, plans.append, written=written)
+        self.buckets.forget_runs()
+        step = begin(request, self.context, known, planned=lambda plan: plans.append(plan.summary))
+        report = self.finish(step)
         # The plan is told of once, if the archive is not refused, and every entry counts once.
         assert len(plans) == (report.verdict is not Verdict.REJECTED)
         for plan in plans:
@@ -73,6 +86,50 @@ class Bench:
             assert outcomes == plan.selected + plan.failed
         return report
 
-    def contents(self, prefix: str = "archive/") -> dict[str, bytes]:
+    def resume(self, run: str, *, failed: bool = False) -> Report:
+        """Do what a run left."""
+        return self.finish(resume(run, self.context, failed=failed))
+
+    def finish(self, step: Settled, before: Callable[[Task], None] | None = None) -> Report:
+        """Do rounds until the run ends; a task that fails is in the next round."""
+        while step.report is None:
+            records = self.records(step.next.run)
+            run = records.read_plan().run
+            for task in step.next.tasks or records.read_round(step.next.round):
+                if before is not None:
+                    before(task)
+                try:
+                    run_task(run, task, self.context)
+                except S3UnzipError as fault:
+                    self.faults.append(fault)
+                    is_known = (
+                        isinstance(fault, ServiceFaultError) or records.find_stop() is not None
+                    )
+                    if not is_known:
+                        raise
+            step = settle(step.next, self.context)
+        return step.report
+
+    def records(self, run: str) -> RunRecords:
+        """Return the records of a run."""
+        return RunRecords.open(self.buckets, run)
+
+    def tasks(self, report: Report) -> list[Task]:
+        """Return the tasks of all rounds of a run."""
+        return list(self.records(report.run).tasks())
+
+    def contents(self, prefix: str = KEY) -> dict[str, bytes]:
         """Return what is in the destination, by key below `prefix`."""
         return {key.removeprefix(prefix): stored.body for key, stored in self.out.objects.items()}
+
+    def content(self, name: str) -> bytes | None:
+        """Return what became of a member, None if it is not there."""
+        stored = self.out.objects.get(KEY + name)
+        return None if stored is None else stored.body
+
+    def assert_clean(self, report: Report, **contents: bytes) -> None:
+        """Assert that the run completed with these members, and left no upload."""
+        assert report.verdict == "COMPLETED", report
+        for name, content in contents.items():
+            assert self.content(name) == content, name
+        assert self.out.pending == {}

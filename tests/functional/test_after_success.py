@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
-
 from s3unzip.api.after_success import parse_after_success
-from s3unzip.errors import UsageError
 from s3unzip.local.runner import redrive, retry_failed, run_archive
+
+from s3unzip.errors import UsageError
 from s3unzip.model import (
     AfterSuccess,
     Location,
@@ -29,7 +29,7 @@ from s3unzip.stores.locations import parse_source
 from s3unzip.stores.ports import ObjectFacts
 from tests.processes import Program
 from tests.runs import Bench
-from tests.serial_pool import SerialPool
+
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:

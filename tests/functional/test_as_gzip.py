@@ -10,12 +10,12 @@ import pytest
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Request, Verdict
-from s3unzip.planning.plan_writer import make_plan
+from s3unzip.planning.plan import make_plan
 from s3unzip.verification.results import Comparison
 from s3unzip.verification.verifying import Effort, verify_objects
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.runs import Bench
+from tests.runs import World
 from tests.zips import DEFLATE, METHODS, STORED, Entry, build, compress
 
 SUFFIX = Options(as_gzip=GzipForm.SUFFIX)
@@ -25,12 +25,12 @@ LARGE = random.Random(3).randbytes(150_000) + b"text " * 9_000
 SMALL = b"hello " * 30
 
 
-def gzipping() -> Bench:
-    """Return a bench on which 64 KiB are a large member."""
-    bench = Bench()
-    bench.tune(small_member=65_536, copy_from=65_536, split_from=80_000, segment_bytes=20_000)
-    bench.tune(part_bytes=16_384, read_piece=10_000)
-    return bench
+def gzipping() -> World:
+    """Return a world on which 64 KiB are a large member."""
+    world = World()
+    world.tune(small_member=65_536, copy_from=65_536, split_from=80_000, segment_bytes=20_000)
+    world.tune(part_bytes=16_384, read_piece=10_000)
+    return world
 
 
 MEMBERS = {
@@ -51,35 +51,35 @@ ARCHIVE = build(
 @pytest.mark.parametrize("options", [SUFFIX, TRUSTING])
 def test_suffix(options: Options) -> None:
     """Every key ends in .gz and every object unpacks to its member, small and large."""
-    bench = gzipping()
-    report = bench.run(ARCHIVE, options)
+    world = gzipping()
+    report = world.run(ARCHIVE, options)
     assert report.verdict is Verdict.COMPLETED, report.failures
-    contents = bench.contents()
+    contents = world.contents()
     assert {key: gzip.decompress(body) for key, body in contents.items()} == {
         f"{name}.gz": content for name, content in MEMBERS.items()
     }
     assert report.bytes_out == sum(map(len, contents.values()))
-    facts = bench.out.objects["archive/small.txt.gz"].facts
+    facts = world.out.objects["archive/small.txt.gz"].facts
     assert (facts.content_type, facts.content_encoding) == ("application/gzip", None)
     assert facts.metadata["zip-crc32"] == f"{zlib.crc32(SMALL):08x}"
 
 
 def test_encoding() -> None:
     """With an encoding the keys and types stay and the objects say gzip."""
-    bench = gzipping()
-    assert bench.run(ARCHIVE, ENCODING).verdict is Verdict.COMPLETED
-    for key, stored in bench.out.objects.items():
+    world = gzipping()
+    assert world.run(ARCHIVE, ENCODING).verdict is Verdict.COMPLETED
+    for key, stored in world.out.objects.items():
         assert gzip.decompress(stored.body) == MEMBERS[key.removeprefix("archive/")]
         assert stored.facts.content_encoding == "gzip"
-    assert bench.out.objects["archive/small.txt"].facts.content_type == "text/plain"
+    assert world.out.objects["archive/small.txt"].facts.content_type == "text/plain"
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE])
 def test_the_stream_is_the_archives_own(content: bytes) -> None:
     """Between header and trailer is the member's deflate stream, byte for byte."""
-    bench = gzipping()
-    bench.run(build(Entry("a", content, DEFLATE)), SUFFIX)
-    body = bench.contents()["a.gz"]
+    world = gzipping()
+    world.run(build(Entry("a", content, DEFLATE)), SUFFIX)
+    body = world.contents()["a.gz"]
     assert body[10:-8] == compress(DEFLATE, content)
     assert body[:4] == b"\x1f\x8b\x08\x00"
 
@@ -87,23 +87,23 @@ def test_the_stream_is_the_archives_own(content: bytes) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_other_methods_become_stored_blocks(method: int) -> None:
     """A member of any method is gzip too, of a length known before it is read."""
-    bench = gzipping()
+    world = gzipping()
     options = Options(as_gzip=GzipForm.SUFFIX, on_conflict=OnConflict.SKIP_UNCHANGED)
-    request = bench.request(build(Entry("a", LARGE, method)), options)
-    assert bench.repeat(request).extracted == 1
-    assert gzip.decompress(bench.contents()["a.gz"]) == LARGE
-    assert bench.repeat(request).unchanged == 1
+    request = world.request(build(Entry("a", LARGE, method)), options)
+    assert world.run_request(request).extracted == 1
+    assert gzip.decompress(world.contents()["a.gz"]) == LARGE
+    assert world.run_request(request).unchanged == 1
 
 
 @pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes])
 def test_encrypted(seal: object) -> None:
     """An encrypted member is opened and written as gzip."""
     assert callable(seal)
-    bench = gzipping()
-    bench.policy = Policy(password=b"pw")
+    world = gzipping()
+    world.policy = Policy(password=b"pw")
     sealed = [seal(Entry("s", SMALL, DEFLATE), b"pw"), seal(Entry("l", LARGE, STORED), b"pw")]
-    assert bench.run(build(*sealed), SUFFIX).verdict is Verdict.COMPLETED
-    contents = bench.contents()
+    assert world.run(build(*sealed), SUFFIX).verdict is Verdict.COMPLETED
+    contents = world.contents()
     assert gzip.decompress(contents["s.gz"]) == SMALL
     assert gzip.decompress(contents["l.gz"]) == LARGE
 
@@ -123,10 +123,10 @@ def test_wrong_crc_is_found_in_flight(content: bytes) -> None:
 
 def test_trailing_bytes_are_no_gzip() -> None:
     """Bytes after the stream fail the member even where a lenient run ignores them."""
-    bench = gzipping()
-    bench.policy = Policy(lenient=True)
+    world = gzipping()
+    world.policy = Policy(lenient=True)
     data = compress(DEFLATE, SMALL) + b"junk"
-    report = bench.run(build(Entry("a", SMALL, DEFLATE, data=data)), SUFFIX)
+    report = world.run(build(Entry("a", SMALL, DEFLATE, data=data)), SUFFIX)
     assert report.reasons == {"compressed-trailing-bytes": 1}
 
 
@@ -134,33 +134,33 @@ def test_trailing_bytes_are_no_gzip() -> None:
 @pytest.mark.parametrize("rule", [OnConflict.SKIP_UNCHANGED, OnConflict.NEVER])
 def test_unchanged(options: Options, rule: OnConflict) -> None:
     """A second run knows its objects by the gzip file's length and the content's CRC-32."""
-    bench = gzipping()
-    request = bench.request(ARCHIVE, Options(as_gzip=options.as_gzip, on_conflict=rule))
-    bench.repeat(request)
-    report = bench.repeat(request)
+    world = gzipping()
+    request = world.request(ARCHIVE, Options(as_gzip=options.as_gzip, on_conflict=rule))
+    world.run_request(request)
+    report = world.run_request(request)
     assert (report.unchanged, report.extracted) == (len(MEMBERS), 0)
 
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_verify(*, deep: bool) -> None:
     """Verify compares gzip objects by length and content, and sees one that is broken."""
-    bench = gzipping()
-    request = bench.request(ARCHIVE, SUFFIX)
-    bench.repeat(request)
-    found = verify_objects(request, bench.context, Effort(2, 10, deep=deep))
+    world = gzipping()
+    request = world.request(ARCHIVE, SUFFIX)
+    world.run_request(request)
+    found = verify_objects(request, world.context, Effort(2, 10, deep=deep))
     assert (found.verdict, found.equal) == (Comparison.EQUAL, len(MEMBERS))
-    stored = bench.out.objects["archive/large.txt.gz"]
+    stored = world.out.objects["archive/large.txt.gz"]
     stored.body = stored.body[:20_000] + b"?" + stored.body[20_001:]
-    found = verify_objects(request, bench.context, Effort(2, 10, deep=deep))
+    found = verify_objects(request, world.context, Effort(2, 10, deep=deep))
     assert found.equal == len(MEMBERS) - deep
 
 
 def test_a_folder_keeps_no_encoding() -> None:
     """Content-Encoding in a folder, and trust without gzip, are refused before anything is read."""
-    bench = gzipping()
-    source = bench.request(ARCHIVE).source
+    world = gzipping()
+    source = world.request(ARCHIVE).source
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
-        make_plan(Request(source, folder, ENCODING), bench.context)
+        make_plan(Request(source, folder, ENCODING), world.context)
     with pytest.raises(UsageError, match="trust-crc"):
-        make_plan(Request(source, folder, Options(trust_crc=True)), bench.context)
+        make_plan(Request(source, folder, Options(trust_crc=True)), world.context)

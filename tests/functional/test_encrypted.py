@@ -9,14 +9,14 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
-
 from s3unzip.api.open_archive import open_in
+
 from s3unzip.model import OnConflict, Options, Verdict
 from s3unzip.verification.results import Comparison
 from s3unzip.verification.verifying import Effort, verify_objects
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.runs import Bench
+from tests.runs import World
 from tests.zips import DEFLATE, STORED, Entry, build
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def seal_ae1(entry: Entry, password: bytes) -> Entry:
 sealed_each_way = pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes, seal_ae1])
 
 
-def opening(password: bytes = SECRET) -> Bench:
-    """Return a bench with a password, on which 64 KiB are a large member."""
-    bench = Bench(policy=Policy(password=password))
-    bench.tune(small_member=65_536, copy_from=65_536, part_bytes=16_384, read_piece=10_000)
-    return bench
+def opening(password: bytes = SECRET) -> World:
+    """Return a world with a password, on which 64 KiB are a large member."""
+    world = World(policy=Policy(password=password))
+    world.tune(small_member=65_536, copy_from=65_536, part_bytes=16_384, read_piece=10_000)
+    return world
 
 
 def archive(seal: Callable[[Entry, bytes], Entry], password: bytes = SECRET) -> bytes:
@@ -67,34 +67,34 @@ CONTENTS = {
 @sealed_each_way
 def test_all_members_open(seal: Callable[[Entry, bytes], Entry]) -> None:
     """With the password every member is written, in batches and in streams, and none is copied."""
-    bench = opening()
-    report = bench.run(archive(seal), OPTIONS)
+    world = opening()
+    report = world.run(archive(seal), OPTIONS)
     assert report.verdict is Verdict.COMPLETED, report.failures
-    assert bench.contents() == CONTENTS
+    assert world.contents() == CONTENTS
     assert report.requests.copy == 0
 
 
 @sealed_each_way
 def test_without_password_only_these_fail(seal: Callable[[Entry, bytes], Entry]) -> None:
     """Without a password each encrypted member fails by name, and the plain one is written."""
-    bench = Bench()
-    report = bench.run(archive(seal))
+    world = World()
+    report = world.run(archive(seal))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
     assert report.reasons == {"encrypted": 4}
-    assert bench.contents() == {"plain.txt": b"plain"}
+    assert world.contents() == {"plain.txt": b"plain"}
 
 
 @sealed_each_way
 def test_a_wrong_password_is_named(seal: Callable[[Entry, bytes], Entry]) -> None:
     """A wrong password fails the members with that reason; no upload is left behind."""
-    bench = opening(b"wrong")
-    report = bench.run(archive(seal), OPTIONS)
+    world = opening(b"wrong")
+    report = world.run(archive(seal), OPTIONS)
     assert report.reasons == {"wrong-password": 4}
     assert {failure.key for failure in report.failures} == {
         f"archive/{name}" for name in CONTENTS if name != "plain.txt"
     }
-    assert bench.contents() == {"plain.txt": b"plain"}
-    assert not bench.out.pending
+    assert world.contents() == {"plain.txt": b"plain"}
+    assert not world.out.pending
 
 
 def test_an_altered_member_is_never_visible() -> None:
@@ -102,18 +102,18 @@ def test_an_altered_member_is_never_visible() -> None:
     raw = bytearray(archive(seal_aes))
     for name in (b"small.txt", b"copied.bin"):
         raw[raw.index(name) + 45] ^= 1  # behind name, extra field, salt and verifier
-    bench = opening()
-    report = bench.run(bytes(raw), OPTIONS)
+    world = opening()
+    report = world.run(bytes(raw), OPTIONS)
     assert report.failed == 2
     assert set(report.reasons) <= {"aes-mac-mismatch", "corrupt-stream"}
-    assert "copied.bin" not in bench.contents()
+    assert "copied.bin" not in world.contents()
 
 
 def test_crc_metadata_of_ae2() -> None:
     """A small AE-2 member gets its computed CRC-32; a streamed one none, rather than 0."""
-    bench = opening()
-    bench.run(archive(seal_aes), OPTIONS)
-    facts = {key: stored.facts.metadata for key, stored in bench.out.objects.items()}
+    world = opening()
+    world.run(archive(seal_aes), OPTIONS)
+    facts = {key: stored.facts.metadata for key, stored in world.out.objects.items()}
     assert facts["archive/small.txt"]["zip-crc32"] == f"{zlib.crc32(b'hello' * 20):08x}"
     assert "zip-crc32" not in facts["archive/large.bin"]
 
@@ -121,11 +121,11 @@ def test_crc_metadata_of_ae2() -> None:
 @sealed_each_way
 def test_unchanged_members_are_skipped(seal: Callable[[Entry, bytes], Entry]) -> None:
     """What the directory has a CRC-32 of is not written again; AE-2 says nothing, so it is."""
-    bench = opening()
+    world = opening()
     options = Options(password_ref="file:/secrets/zip", on_conflict=OnConflict.SKIP_UNCHANGED)
-    request = bench.request(archive(seal), options)
-    bench.repeat(request)
-    report = bench.repeat(request)
+    request = world.request(archive(seal), options)
+    world.run_request(request)
+    report = world.run_request(request)
     assert report.verdict is Verdict.COMPLETED
     assert report.unchanged == (1 if seal is seal_aes else 5)
 
@@ -134,19 +134,19 @@ def test_unchanged_members_are_skipped(seal: Callable[[Entry, bytes], Entry]) ->
 @pytest.mark.parametrize("deep", [False, True])
 def test_verify(seal: Callable[[Entry, bytes], Entry], *, deep: bool) -> None:
     """What was extracted with the password verifies with it."""
-    bench = opening()
-    request = bench.request(archive(seal), OPTIONS)
-    bench.repeat(request)
-    found = verify_objects(request, bench.context, Effort(2, 10, deep=deep))
+    world = opening()
+    request = world.request(archive(seal), OPTIONS)
+    world.run_request(request)
+    found = verify_objects(request, world.context, Effort(2, 10, deep=deep))
     assert (found.verdict, found.equal) == (Comparison.EQUAL, 5)
 
 
 def test_cat_and_ls() -> None:
     """One member is read and the listing names the method below the encryption."""
-    bench = opening()
-    request = bench.request(archive(seal_aes), Options(names=("large.bin",)))
-    source = bench.stores.source(request.source)
-    opened = open_in(bench.context, source, request.source, request.options)
+    world = opening()
+    request = world.request(archive(seal_aes), Options(names=("large.bin",)))
+    source = world.stores.source(request.source)
+    opened = open_in(world.context, source, request.source, request.options)
     assert opened.member("large.bin").read() == LARGE
     assert [member.problem for member in opened] == [None]
 
@@ -161,13 +161,13 @@ def test_the_password_is_nowhere(password: bytes) -> None:
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
-        bench = opening(password)
-        report: Report = bench.run(archive(seal_zipcrypto), OPTIONS)
-        logging.getLogger("test").debug("%r %r", bench.context, report)
+        world = opening(password)
+        report: Report = world.run(archive(seal_zipcrypto), OPTIONS)
+        logging.getLogger("test").debug("%r %r", world.context, report)
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-    work = bench.stores.run_store(report.run)
+    work = world.stores.run_store(report.run)
     names = list(work.names(""))
     assert {"run.json", "plan.jsonl", "report.json"} <= set(names)
     objects = b"".join(work.read(name) for name in names)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from s3unzip.local.nesting import run_nested
 
 from s3unzip.errors import UsageError
-from s3unzip.local.nesting import run_nested
 from s3unzip.model import (
     Budget,
     GzipForm,
@@ -20,12 +20,12 @@ from s3unzip.model import (
     Verdict,
     decode,
 )
-from s3unzip.planning.plan_writer import make_plan
+from s3unzip.planning.plan import make_plan
 from s3unzip.settling.nested import nested_requests
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes
-from tests.runs import Bench
-from tests.serial_pool import SerialPool
+from tests.runs import World
+
 from tests.zips import DEFLATE, STORED, Entry, build
 
 ONE = Options(nested_depth=1)
@@ -42,14 +42,14 @@ def wrap(levels: int) -> bytes:
 class Tree:
     """A run and the runs below it."""
 
-    def __init__(self, archive: bytes, options: Options, bench: Bench | None = None) -> None:
-        self.bench = bench or Bench()
-        self.report = self.bench.repeat(self.bench.request(archive, options))
+    def __init__(self, archive: bytes, options: Options, world: World | None = None) -> None:
+        self.world = world or World()
+        self.report = self.world.run_request(self.world.request(archive, options))
         self.planned: list[str] = []
-        self.nested = run_nested(self.report, self.bench.context, self._pool, self._note)
+        self.nested = run_nested(self.report, self.world.context, self._pool, self._note)
 
     def _pool(self, run: Run) -> SerialPool:
-        return SerialPool(run, self.bench.context)
+        return SerialPool(run, self.world.context)
 
     def _note(self, summary: PlanSummary) -> None:
         self.planned.append(summary.run.source.key)
@@ -57,7 +57,7 @@ class Tree:
     @property
     def keys(self) -> set[str]:
         """All keys below the archive's prefix."""
-        return set(self.bench.contents())
+        return set(self.world.contents())
 
     @property
     def reasons(self) -> dict[str, str | None]:
@@ -86,11 +86,11 @@ def test_depth(depth: int) -> None:
 def test_each_is_a_run_of_its_own() -> None:
     """A nested run has its own record and report, and the run above lists it."""
     tree = Tree(wrap(1), ONE)
-    work = tree.bench.stores.run_store(tree.report.run)
+    work = tree.world.stores.run_store(tree.report.run)
     line = decode(work.read("nested.jsonl").splitlines()[0], NestedRun)
     assert line == tree.nested[0]
     assert line.run is not None
-    report = decode(tree.bench.stores.run_store(line.run).read("report.json"), Report)
+    report = decode(tree.world.stores.run_store(line.run).read("report.json"), Report)
     assert (report.verdict, report.source.key) == (Verdict.COMPLETED, "archive/inner.zip")
     assert report.pin is not None
     assert report.pin.etag is not None
@@ -117,7 +117,7 @@ def test_members_are_not_written_over() -> None:
     outer = build(Entry("inner.zip", wrap(0)), Entry("inner/level0.txt", b"mine"))
     tree = Tree(outer, ONE)
     assert tree.reasons == {"archive/inner.zip": "nested-prefix-taken"}
-    assert tree.bench.contents()["inner/level0.txt"] == b"mine"
+    assert tree.world.contents()["inner/level0.txt"] == b"mine"
 
 
 def many(count: int, members: int = 1, size: int = 1) -> bytes:
@@ -128,21 +128,21 @@ def many(count: int, members: int = 1, size: int = 1) -> bytes:
 
 def test_budget_of_archives() -> None:
     """Not more archives than the budget are opened, over all levels."""
-    bench = Bench()
-    bench.tune(nested_archives=3)
-    tree = Tree(many(5), ONE, bench)
+    world = World()
+    world.tune(nested_archives=3)
+    tree = Tree(many(5), ONE, world)
     assert len(tree.planned) == 3
     assert [one.reason for one in tree.nested if one.run is None] == ["nested-budget"]
-    deep = Bench()
+    deep = World()
     deep.tune(nested_archives=2)
     assert len(Tree(wrap(5), Options(nested_depth=9), deep).planned) == 2
 
 
 def test_budget_of_members() -> None:
     """An archive with more members than are left is refused before anything of it is written."""
-    bench = Bench()
-    bench.tune(nested_members=25)
-    tree = Tree(many(4, members=10), ONE, bench)
+    world = World()
+    world.tune(nested_members=25)
+    tree = Tree(many(4, members=10), ONE, world)
     verdicts = [one.verdict for one in tree.nested]
     assert verdicts == [Verdict.COMPLETED, Verdict.COMPLETED, Verdict.REJECTED, Verdict.REJECTED]
     assert {one.reason for one in tree.nested} == {None, "too-many-entries"}
@@ -150,21 +150,21 @@ def test_budget_of_members() -> None:
 
 def test_budget_of_bytes() -> None:
     """An archive that declares more bytes than are left is refused."""
-    bench = Bench()
-    bench.tune(nested_bytes=2_500)
-    tree = Tree(many(4, size=1_000), ONE, bench)
+    world = World()
+    world.tune(nested_bytes=2_500)
+    tree = Tree(many(4, size=1_000), ONE, world)
     assert [one.reason for one in tree.nested] == [None, None, "bomb-total", "bomb-total"]
 
 
 def test_an_object_that_was_replaced_is_not_opened() -> None:
     """What is under the key must still be what the run wrote."""
-    bench = Bench()
-    request = bench.request(wrap(1), ONE)
-    report = bench.repeat(request)
-    stored = bench.out.objects["archive/inner.zip"]
-    bench.out.objects["archive/inner.zip"] = replace(stored, body=wrap(3))
+    world = World()
+    request = world.request(wrap(1), ONE)
+    report = world.run_request(request)
+    stored = world.out.objects["archive/inner.zip"]
+    world.out.objects["archive/inner.zip"] = replace(stored, body=wrap(3))
     nested = run_nested(
-        report, bench.context, lambda run: SerialPool(run, bench.context), lambda _: None
+        report, world.context, lambda run: SerialPool(run, world.context), lambda _: None
     )
     assert [one.reason for one in nested] == ["nested-changed"]
 
@@ -174,16 +174,16 @@ def test_a_password_goes_down() -> None:
     inner = build(seal_aes(Entry("secret.txt", b"secret"), b"pw"), Entry("other.csv", b"1"))
     outer = build(seal_aes(Entry("inner.zip", inner, DEFLATE), b"pw"), Entry("x.txt", b"x"))
     options = Options(nested_depth=1, include=("*.zip",), password_ref="file:p")
-    tree = Tree(outer, options, Bench(policy=Policy(password=b"pw")))
+    tree = Tree(outer, options, World(policy=Policy(password=b"pw")))
     assert tree.keys == {"inner.zip", "inner/secret.txt", "inner/other.csv"}
 
 
 def test_again_over_what_is_there() -> None:
     """A second time everything is known to be unchanged, and nested runs have the same names."""
     options = Options(nested_depth=2, on_conflict=OnConflict.SKIP_UNCHANGED)
-    bench = Bench()
-    first = Tree(wrap(2), options, bench)
-    second = Tree(wrap(2), options, bench)
+    world = World()
+    first = Tree(wrap(2), options, world)
+    second = Tree(wrap(2), options, world)
     assert second.report.extracted == 0
     assert [one.run for one in second.nested] == [one.run for one in first.nested]
 
@@ -191,20 +191,20 @@ def test_again_over_what_is_there() -> None:
 def test_large_nested_archives_are_found() -> None:
     """An archive that was copied, or split over tasks, is opened as well."""
     inner = build(*(Entry(f"m{n}", bytes([n]) * 20_000) for n in range(10)))
-    bench = Bench()
-    bench.tune(small_member=65_536, copy_from=65_536, copy_task_bytes=70_000, part_bytes=16_384)
-    tree = Tree(build(Entry("big.zip", inner, STORED)), ONE, bench)
+    world = World()
+    world.tune(small_member=65_536, copy_from=65_536, copy_task_bytes=70_000, part_bytes=16_384)
+    tree = Tree(build(Entry("big.zip", inner, STORED)), ONE, world)
     assert [one.verdict for one in tree.nested] == [Verdict.COMPLETED]
     assert len(tree.keys) == 11
 
 
 def test_requests_for_runs_side_by_side() -> None:
     """Runs that do not know of each other get equal shares of what is left."""
-    bench = Bench()
-    bench.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
-    report = bench.repeat(bench.request(many(3), Options(nested_depth=2)))
-    run = decode(bench.stores.run_store(report.run).read("run.json"), Run)
-    requests = list(nested_requests(run, report, bench.context))
+    world = World()
+    world.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
+    report = world.run_request(world.request(many(3), Options(nested_depth=2)))
+    run = decode(world.stores.run_store(report.run).read("run.json"), Run)
+    requests = list(nested_requests(run, report, world.context))
     assert [request.source.key for request in requests] == [
         "archive/a00.zip", "archive/a01.zip", "archive/a02.zip",
     ]  # fmt: skip
@@ -212,12 +212,12 @@ def test_requests_for_runs_side_by_side() -> None:
         assert request.destination.key == request.source.key.removesuffix(".zip") + "/"
         assert request.options.nested_depth == 1
         assert request.options.nested_budget == Budget(2, 33, 333)
-        assert isinstance(make_plan(request, bench.context), PlanSummary)
+        assert isinstance(make_plan(request, world.context), PlanSummary)
 
 
 def test_not_with_gzip() -> None:
     """An archive that is kept as gzip could not be opened: the two are refused together."""
-    bench = Bench()
+    world = World()
     options = Options(nested_depth=1, as_gzip=GzipForm.SUFFIX)
     with pytest.raises(UsageError, match="as-gzip"):
-        bench.run(wrap(1), options)
+        world.run(wrap(1), options)

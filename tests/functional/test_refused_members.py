@@ -8,7 +8,7 @@ from s3unzip.errors import StorageError
 from s3unzip.extraction.batch import REFUSALS
 from s3unzip.model import Verdict
 from tests.memory import MemoryBucket, MemoryStores
-from tests.runs import Bench
+from tests.runs import World
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -34,26 +34,26 @@ def entries(word: str, count: int) -> list[Entry]:
 
 def test_a_refused_member_fails_alone() -> None:
     """Its outcome has the store's words; all others are written."""
-    bench = Bench(stores=MemoryStores(out=Picky()))
-    report = bench.run(build(*entries("good", 50), *entries("bad", 1)))
+    world = World(stores=MemoryStores(out=Picky()))
+    report = world.run(build(*entries("good", 50), *entries("bad", 1)))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
     assert (report.extracted, report.failed, report.reasons) == (50, 1, {"store-refused": 1})
-    assert len(bench.contents()) == 50
+    assert len(world.contents()) == 50
 
 
 def test_refusals_do_not_end_a_run_whose_other_members_are_taken() -> None:
     """However many: the store takes what it can."""
-    bench = Bench(stores=MemoryStores(out=Picky()))
+    world = World(stores=MemoryStores(out=Picky()))
     refused = REFUSALS + 5
-    report = bench.run(build(*entries("good", 80), *entries("bad", refused)))
+    report = world.run(build(*entries("good", 80), *entries("bad", refused)))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
     assert (report.extracted, report.failed) == (80, refused)
 
 
 def test_a_store_that_refuses_all_ends_the_run() -> None:
     """A million members would be refused one by one."""
-    bench = Bench(stores=MemoryStores(out=Picky()))
-    report = bench.run(build(*entries("bad", REFUSALS + 100)))
+    world = World(stores=MemoryStores(out=Picky()))
+    report = world.run(build(*entries("bad", REFUSALS + 100)))
     assert report.verdict is Verdict.FAILED
     assert report.extracted == 0
 
@@ -62,10 +62,10 @@ def test_of_two_members_that_overlap_the_first_stands() -> None:
     """Only the local header tells: its extra field moves the data into the next member."""
     extra = b"\x99\x99\0\0"  # a field without data, which the directory does not know of
     first = Entry("a", b"datPK\x03\x04", data=extra + b"dat", local={"extra_length": len(extra)})
-    bench = Bench()
-    report = bench.run(build(first, Entry("b", b"hello"), Entry("c", b"!")))
+    world = World()
+    report = world.run(build(first, Entry("b", b"hello"), Entry("c", b"!")))
     assert report.reasons == {"overlap": 1}
-    assert bench.contents() == {"a": first.content, "c": b"!"}
-    bench = Bench()
-    assert bench.run(build(first, Entry("b", b"hello"))).reasons == {"overlap": 1}
-    assert bench.contents() == {"a": first.content}
+    assert world.contents() == {"a": first.content, "c": b"!"}
+    world = World()
+    assert world.run(build(first, Entry("b", b"hello"))).reasons == {"overlap": 1}
+    assert world.contents() == {"a": first.content}

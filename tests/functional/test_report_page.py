@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from s3unzip.settling.settle import settle
 
 from s3unzip.context import Context
 from s3unzip.forecast import Latency, aws, local
 from s3unzip.model import Report, Run, ScanReport, Verdict, decode
 from s3unzip.settling.page import PageData
-from s3unzip.settling.settle import settle
 from tests.runs import Bench
 from tests.zips import Entry, build
 

@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-
 from s3unzip.api.batch import BatchProgress, extract_all, extract_here
+
 from s3unzip.api.several import FoundArchive, check_apart, find_archives, names_several
 from s3unzip.cli.terminal.batch_output import BatchOutput
 from s3unzip.errors import BudgetError, NotFoundError, UsageError

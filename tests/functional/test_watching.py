@@ -11,7 +11,7 @@ import pytest
 from s3unzip.cli.main import main
 from s3unzip.extraction.task import run_task
 from s3unzip.model import PlanSummary, Report, TaskReport, decode
-from s3unzip.planning.plan_writer import make_plan
+from s3unzip.planning.plan import make_plan
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import RunWatcher
 from tests.runs import Bench

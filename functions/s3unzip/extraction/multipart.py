@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -262,13 +262,13 @@ def abort_upload(step: Step, upload: Upload) -> None:
     step.calls.run("abort", lambda: step.destination.abort_upload(upload))
 
 
-def abort_uploads(step: Step, keys: Iterable[str]) -> int:
-    """Abort the uploads of `keys` that killed workers left; return how many there were."""
+def abort_uploads(step: Step, keys: Iterable[str], kept: Collection[str] = ()) -> int:
+    """Abort the uploads of `keys`, but for those with the ids `kept`; return how many there were."""
     wanted = set(keys)
     if not wanted:
         return 0
     found = step.calls.run("list", lambda: list(step.destination.uploads(step.run.key_prefix)))
-    left = [upload for upload in found if upload.key in wanted]
+    left = [one for one in found if one.key in wanted and one.upload_id not in kept]
     for upload in left:
         abort_upload(step, upload)
     return len(left)

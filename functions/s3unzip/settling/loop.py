@@ -76,7 +76,7 @@ def begin(
     known: Archive | None = None,
     calls: Calls | None = None,
     check: Callable[[Reading], None] | None = None,
-    planned: Callable[[PlanSummary], None] | None = None,
+    planned: Callable[[Plan], None] | None = None,
 ) -> Settled:
     """Plan a run and write its first round; a run that was planned goes on where it stopped.
 
@@ -139,10 +139,10 @@ def _write_plan(
     records: RunRecords,
     context: Context,
     calls: Calls,
-    planned: Callable[[PlanSummary], None] | None,
+    planned: Callable[[Plan], None] | None,
 ) -> Settled:
     if planned is not None:
-        planned(plan.summary)
+        planned(plan)
     run = plan.summary.run
     step = Step(run, "plan", context, calls)
     tasks = list(plan.tasks)
@@ -187,17 +187,17 @@ def resume(
     if failed:
         _forget_failures(step)
     state = read_state(step, plan)
-    abort_uploads(step, _keys_of_streams(step, state.left))
+    _drop_uploads(step, state)
     return _go_on(
         step, plan, state, Next(run, "few", round=len(records.list_rounds()) - 1, done=-1)
     )
 
 
-def _keys_of_streams(step: Step, left: Iterable[Task]) -> list[str]:
-    """Return the keys whose uploads only a killed worker can have left."""
-    kinds = {TaskKind.STREAM, TaskKind.COPY}
-    rows = [task.rows for task in left if task.kind in kinds and task.slice is None]
-    return [row.key for span in rows for row in step.read_rows(span)]
+def _drop_uploads(step: Step, state: RunState) -> None:
+    """Abort the uploads of large members that killed workers left; those of slices are kept."""
+    spans = {task.rows for task in state.large}
+    keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
+    abort_uploads(step, keys, {task.slice.upload_id for task in state.large if task.slice})
 
 
 def _forget_failures(step: Step) -> None:
@@ -275,6 +275,8 @@ def _go_on(step: Step, plan: PlanSummary, state: RunState, before: Next) -> Sett
                 following = _next(records, left, number, context)
                 requests = before.requests + step.calls.requests
                 return Settled(replace(following, done=done, idle=idle, requests=requests))
+    if before.round and stop is None:  # something was done again
+        _drop_uploads(step, state)
     left = left + state.waiting
     report = make_report(step, plan, state.tally, stop, left, before.requests, before.round + 1)
     earlier = records.find_report()
@@ -301,6 +303,7 @@ class RunState(Struct):
 
     tally: Tally
     left: list[Task] = field(default_factory=list)  # tasks that have something to do
+    large: list[Task] = field(default_factory=list)  # all but batches
     scanned: list[list[Task]] = field(default_factory=list)  # of each member: to be linked
     sliced: list[list[tuple[Task, TaskOutcomes]]] = field(default_factory=list)  # to be finished
     done: int = 0  # tasks that ended, and members that have an outcome
@@ -320,18 +323,20 @@ def read_state(step: Step, plan: PlanSummary) -> RunState:
         for outcome in records.plan_outcomes():
             state.tally.add(outcome, PLAN_TASK)
     tasks = {task.id: task for task in records.tasks()}
+    state.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
     known = set(records.list_outcomes())
     split: dict[tuple[int, int], list[tuple[Task, TaskOutcomes | None]]] = defaultdict(list)
     members = [name for name in known if name.startswith(MEMBER)]
     streamed = {task.rows for task in tasks.values() if task.kind is TaskKind.STREAM}
     for name, found in records.read_outcomes(sorted(known & tasks.keys())):
-        task = tasks.pop(name)
+        task = tasks[name]
         if found is not None:
             state.tally.add_task(found.report)
             state.done += found.complete
         _sort(state, split, streamed, task, found)
     for task in tasks.values():
-        _sort(state, split, streamed, task, None)
+        if task.id not in known:
+            _sort(state, split, streamed, task, None)
     settled = set()
     for _, found in records.read_outcomes(members):
         if found is not None:

@@ -230,6 +230,12 @@ class DyingWork:
         end(now=last)
         return size
 
+    def create(self, name: str, body: bytes) -> None:
+        """Write an object, unless it exists."""
+        last = self._life.spend()
+        self._work.create(name, body)
+        end(now=last)
+
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return an object or a range of it."""
         self._life.spend()

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from s3unzip.errors import AccessDeniedError, StorageError
 from s3unzip.model import Part
 from tests import zips
-from tests.functional.large.world import KEY, WHOLE, World
 from tests.memory import MemoryBucket, MemoryStores
+from tests.runs import KEY, WHOLE, World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,4 +219,4 @@ def test_a_right_that_is_missing_while_settling_is_in_the_report() -> None:
     assert (report.verdict, report.reason) == ("FAILED", "access-denied")
     assert "s3:PutObject" in (report.message or "")
     bucket.granted = True
-    world.assert_clean(world.redrive(report.run), **{"s.bin": CONTENT})
+    world.assert_clean(world.resume(report.run), **{"s.bin": CONTENT})

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3unzip.extraction.copy import copy_sizes
-from s3unzip.extraction.split.slices import part_sizes
+from s3unzip.extraction.multipart import choose_part_size, parts_at_once
+from s3unzip.extraction.slices import part_sizes
 from s3unzip.model import SliceParts
-from s3unzip.objects.part_writer import choose_part_size, parts_at_once
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.ports import PartLimits
 

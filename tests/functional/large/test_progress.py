@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
+from s3unzip.local.runner import retry_failed
 
 from s3unzip.errors import StorageError, ThrottledError
 from s3unzip.extraction import attempt
-from s3unzip.local.runner import retry_failed
 from s3unzip.model import OnConflict, Options
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import RunWatcher
@@ -19,8 +19,8 @@ from tests import zips
 from tests.functional.large.encoders import encode_zlib, log_lines
 from tests.functional.large.test_copy import RefusingCopies
 from tests.functional.large.test_segments import ten_segments
-from tests.functional.large.world import TUNING, WHOLE, World
 from tests.memory import ManualClock, MemoryBucket, MemoryStores
+from tests.runs import TINY, WHOLE, World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class Told:
         return counts["extracted"], counts["unchanged"], counts["failed"]
 
 
-def shown_world(tuning: Tuning = TUNING, out: MemoryBucket | None = None) -> tuple[World, Told]:
+def shown_world(tuning: Tuning = TINY, out: MemoryBucket | None = None) -> tuple[World, Told]:
     """Return a world and what its runs tell."""
     told = Told()
     return World(tuning, MemoryStores(out=out or MemoryBucket()), progress=told), told
@@ -88,7 +88,7 @@ def watched(world: World, report: Report) -> Counter[str]:
 @pytest.mark.parametrize(
     ("members", "tuning", "kinds"),
     [
-        (SMALL, TUNING, {"batch": 31}),
+        (SMALL, TINY, {"batch": 31}),
         ([zips.Entry("m", LOG, zips.DEFLATE)], WHOLE, {"stream": 1}),
         ([zips.Entry("m", STORED)], WHOLE, {"copy": 1}),
         ([zips.Entry("m", STORED)], replace(WHOLE, copy_task_bytes=25_000), {"copy": 1}),
@@ -208,7 +208,7 @@ def test_a_redrive_begins_where_the_run_stopped() -> None:
     assert told.members[0] == failed.extracted
     out.until = 0.0
     again = world.progress = Told()
-    report = world.redrive(failed.run)
+    report = world.resume(failed.run)
     assert report.verdict == "COMPLETED"
     assert again.shares[0] == before
     again.assert_done(work)
@@ -227,7 +227,7 @@ def test_a_redrive_of_a_split_member_knows_its_slices() -> None:
     assert 0 < before < world.summary(failed).work
     out.until = 0.0
     again = world.progress = Told()
-    report = world.redrive(failed.run)
+    report = world.resume(failed.run)
     world.assert_clean(report, m=LOG * 4)
     assert again.shares[0] == before
     again.assert_done(world.summary(report).work)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import random
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from s3unzip.deflate import ScannedSegment
-from s3unzip.extraction.split.link import linked_sizes
-from s3unzip.local.runner import run_archive
-from s3unzip.local.worker import LINK
-from s3unzip.model import Link, OnConflict, Options, decode
-from s3unzip.runs.records import RunRecords
+from s3unzip.extraction.task import run_task
+from s3unzip.model import OnConflict, Options, Report, Task, TaskKind
+from s3unzip.settings import Tuning
+from s3unzip.settling.loop import begin, settle
 from tests import zips
 from tests.functional.large.encoders import (
     ENCODERS,
@@ -23,35 +22,28 @@ from tests.functional.large.encoders import (
     log_lines,
     mixed_files,
 )
-from tests.functional.large.world import KEY, TUNING, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from s3unzip.local.pool import PoolResult
-    from s3unzip.local.worker import Done, Failed, Follow, Job
-    from s3unzip.model import Report, Run
-    from s3unzip.settings import Tuning
+from tests.memory import MemoryWork
+from tests.runs import KEY, TINY, World
 
 SEGMENTS = 10
 
 
 def ten_segments(data: bytes) -> Tuning:
     """Return settings with which `data` is cut into ten segments."""
-    return replace(TUNING, split_from=len(data), segment_bytes=-(-len(data) // SEGMENTS))
+    return replace(TINY, split_from=len(data), segment_bytes=-(-len(data) // SEGMENTS))
 
 
 def run_split(content: bytes, data: bytes) -> tuple[World, Report]:
     """Extract a member of `data`, cut into ten segments."""
     world = World(ten_segments(data))
     report = world.run(zips.build(zips.Entry("big", content, zips.DEFLATE, data=data)))
-    assert world.summary(report).scans == SEGMENTS
+    assert len(tasks_of(world, report, TaskKind.SCAN)) == SEGMENTS
     return world, report
 
 
-def link_of(world: World, report: Report) -> Link:
-    """Return the link of the one member."""
-    return decode(world.buckets.run_store(report.run).read("links/00000000.json"), Link)
+def tasks_of(world: World, report: Report, kind: TaskKind) -> list[Task]:
+    """Return the tasks of one kind in all rounds."""
+    return [task for task in world.tasks(report) if task.kind is kind]
 
 
 @pytest.mark.parametrize("kind", ["log", "mixed"])
@@ -61,9 +53,9 @@ def test_ten_segments_of_any_encoder_make_the_member(encoder: str, kind: str) ->
     content = log_lines(1_500_000) if kind == "log" else mixed_files(1_500_000)
     world, report = run_split(content, ENCODERS[encoder](content))
     world.assert_clean(report, big=content)
-    link = link_of(world, report)
-    assert not link.stream
-    assert len(link.slices) >= 3  # libdeflate's blocks are long, and this is little data
+    assert not tasks_of(world, report, TaskKind.STREAM)
+    # libdeflate's blocks are long, and this is little data
+    assert len(tasks_of(world, report, TaskKind.SLICE)) >= 3
 
 
 @pytest.mark.parametrize(
@@ -101,10 +93,8 @@ def test_one_segment_of_everything_is_not_scanned(encoder: Encoder) -> None:
     content = log_lines(400_000)
     data = encoder(content)
     world, report = run_split(content, data)
-    link = link_of(world, report)
-    assert link.stream
-    assert link.upload_id is None
-    assert world.read_by_tasks(report) < 1.1 * len(data)
+    assert len(tasks_of(world, report, TaskKind.STREAM)) == 1
+    assert not tasks_of(world, report, TaskKind.SLICE)
 
 
 @pytest.mark.parametrize("segment", range(SEGMENTS))
@@ -140,81 +130,54 @@ def test_a_wrong_declared_size_fails_the_member(declared: dict[str, int], reason
     assert world.out.pending == {}
 
 
-class LosingPool:
-    """A pool that loses what one of its scans found."""
+def run_spoiled(content: bytes, spoil: Callable[[MemoryWork], None]) -> tuple[World, Report]:
+    """Extract a member whose scans are spoiled before they are linked."""
+    data = encode_zlib(6)(content)
+    world = World(ten_segments(data))
+    request = world.request(zips.build(zips.Entry("big", content, zips.DEFLATE, data=data)))
+    step = begin(request, world.context)
+    work = world.buckets.run_store(step.next.run)
+    for task in step.next.tasks:
+        run_task(world.records(step.next.run).read_plan().run, task, world.context)
+    spoil(work)
+    return world, world.finish(settle(step.next, world.context))
 
-    processes = 1
 
-    def __init__(self, world: World, run: Run, place: int) -> None:
-        self._pool = world.pool(run)
-        self._work = world.buckets.run_store(run.id)
-        self._place = place
-
-    def work(self, jobs: Iterable[Job], follow: Follow) -> PoolResult:
-        """Do `jobs`, and lose one scan before the members are linked."""
-
-        def follow_after_loss(ended: Done | Failed) -> Sequence[Job]:
-            following = follow(ended)
-            if [job.id for job in following] == [LINK]:
-                self.spoil()
-            return following
-
-        return self._pool.work(jobs, follow_after_loss)
-
-    def spoil(self) -> None:
-        """Lose one scan."""
-        found = [name for name in self._work.names("scans/") if name.endswith(".bin")]
-        self._work.delete([found[self._place]])
-
-    def close(self) -> None:
-        """Do nothing: there is no process."""
+def scanned(work: MemoryWork) -> list[str]:
+    """Return the names of what scans found."""
+    return [name for name in work.names("split/") if name.endswith("-scanned.bin")]
 
 
 @pytest.mark.parametrize("place", [0, 4, -1])
 def test_a_lost_scan_makes_a_stream_of_the_member(place: int) -> None:
-    """Where a scan never ended, the first, one between or the last, the member is streamed."""
+    """Where a scan's result is lost, the first, one between or the last, the member is streamed."""
     content = log_lines(700_000)
-    data = encode_zlib(6)(content)
-    world = World(ten_segments(data))
-    request = world.request(zips.build(zips.Entry("big", content, zips.DEFLATE, data=data)))
-    report = run_archive(
-        request, world.context, lambda run: LosingPool(world, run, place), lambda _: None
-    )
+    world, report = run_spoiled(content, lambda work: work.delete([scanned(work)[place]]))
     world.assert_clean(report, big=content)
-    assert link_of(world, report).stream
+    assert len(tasks_of(world, report, TaskKind.STREAM)) == 1
 
 
 def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     """Scans that agree on a place where no block begins cost time, never data."""
     content = log_lines(700_000)
-    data = encode_zlib(6)(content)
-    world = World(ten_segments(data))
-    request = world.request(zips.build(zips.Entry("big", content, zips.DEFLATE, data=data)))
 
-    class FalsePool(LosingPool):
-        """Moves one boundary by a bit, in both scans that know it."""
+    def spoil(work: MemoryWork) -> None:
+        names = scanned(work)
+        scans = [ScannedSegment.from_bytes(work.read(name)) for name in names]
+        bit = scans[4].start_bit + 1
+        work.write(names[3], [replace(scans[3], stop_bit=bit).to_bytes()])
+        work.write(names[4], [replace(scans[4], start_bit=bit).to_bytes()])
 
-        def spoil(self) -> None:
-            """Falsify two scans."""
-            names = [name for name in self._work.names("scans/") if name.endswith(".bin")]
-            scans = [ScannedSegment.from_bytes(self._work.read(name)) for name in names]
-            before, after = scans[3], scans[4]
-            bit = after.start_bit + 1
-            self._work.write(names[3], [replace(before, stop_bit=bit).to_bytes()])
-            self._work.write(names[4], [replace(after, start_bit=bit).to_bytes()])
-
-    report = run_archive(
-        request, world.context, lambda run: FalsePool(world, run, 0), lambda _: None
-    )
+    world, report = run_spoiled(content, spoil)
     world.assert_clean(report, big=content)
-    slices = link_of(world, report).slices
-    assert slices  # the link believed it; extracting found out
+    assert tasks_of(world, report, TaskKind.SLICE)  # the link believed it; extracting found out
+    assert len(tasks_of(world, report, TaskKind.STREAM)) == 1
 
 
 def test_two_split_members_and_small_ones_make_one_run() -> None:
     """Members of every kind share a run, and none of them an upload."""
     logs, files = log_lines(700_000), mixed_files(900_000)
-    world = World(replace(TUNING, segment_bytes=16 << 10))
+    world = World(replace(TINY, segment_bytes=16 << 10))
     small = {f"small-{n}": b"%d" % n for n in range(20)}
     entries = [
         zips.Entry("logs", logs, zips.DEFLATE),
@@ -224,18 +187,16 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
     ]
     report = world.run(zips.build(*entries))
     world.assert_clean(report, logs=logs, files=files, **small)
-    assert set(world.summary(report).kinds) == {"batch", "segment", "copy"}
-    records = RunRecords(world.buckets.run_store(report.run))
-    sizes = linked_sizes(records)
-    assert sum(sizes.values()) == 700_000 + 900_000
-    assert set(sizes) <= {task.id for task in records.tasks() if task.parts > 1}
+    assert set(world.records(report.run).read_plan().kinds) == {"batch", "scan", "copy"}
+    slices = tasks_of(world, report, TaskKind.SLICE)
+    assert sum(task.size for task in slices) == 700_000 + 900_000
 
 
 def test_an_unchanged_split_member_is_not_written_again() -> None:
     """With skip-unchanged the second run uploads nothing of a split member."""
     content = log_lines(700_000)
     archive = zips.build(zips.Entry("big", content, zips.DEFLATE))
-    world = World(TUNING)
+    world = World(TINY)
     world.assert_clean(world.run(archive), big=content)
     report = world.run(archive, Options(on_conflict=OnConflict.SKIP_UNCHANGED))
     assert (report.verdict, report.unchanged) == ("COMPLETED", 1)

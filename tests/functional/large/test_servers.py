@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from s3unzip.local.runner import run_archive
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.clock import LocalClock

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 from msgspec.structs import replace
+from s3unzip.local.pool import WorkerPool
+from s3unzip.local.runner import run_archive
+from tests.functional.large.world import ContextMaker
 
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.local.pool import WorkerPool
-from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
@@ -20,7 +21,6 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from tests.functional.large.huge import SMALL, check, write_archive
-from tests.functional.large.world import ContextMaker
 from tests.serial_pool import SerialPool
 from tests.servers import VERSITY
 

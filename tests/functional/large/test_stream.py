@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from tests import zips
 from tests.functional.large.encoders import log_lines, mixed_files
-from tests.functional.large.world import KEY, WHOLE, World
 from tests.memory import MemoryBucket, MemoryStores
+from tests.runs import KEY, WHOLE, World
 
 if TYPE_CHECKING:
     from s3unzip.model import Part
