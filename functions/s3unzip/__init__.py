@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from s3unzip import deflate as deflate
     from s3unzip import errors as errors
     from s3unzip import zip as zip  # noqa: A004 - the name of the format
+    from s3unzip.api.archive import Archive as Archive
+    from s3unzip.api.archive import ArchiveMember as ArchiveMember
+    from s3unzip.api.archive import open_archive as open_archive
     from s3unzip.api.extraction import Progress as Progress
     from s3unzip.api.extraction import extract as extract
-    from s3unzip.api.members import Archive as Archive
-    from s3unzip.api.members import ArchiveMember as ArchiveMember
-    from s3unzip.api.open_archive import open_archive as open_archive
     from s3unzip.api.verification import verify as verify
     from s3unzip.model import GzipForm as GzipForm
     from s3unzip.model import OnConflict as OnConflict
@@ -41,9 +41,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "s3unzip.api.open_archive": ("open_archive",),
+            "s3unzip.api.archive": ("Archive", "ArchiveMember", "open_archive"),
             "s3unzip.api.extraction": ("Progress", "extract"),
-            "s3unzip.api.members": ("Archive", "ArchiveMember"),
             "s3unzip.api.verification": ("verify",),
             "s3unzip.deflate": ("",),
             "s3unzip.errors": ("",),

@@ -25,13 +25,16 @@ class Progress(Protocol):
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments: extracted, unchanged, failed, and bytes read, copied, written and done.
 
-        `bytes_done` goes up to `PlanSummary.work`. An increment is negative where a worker
-        was lost, because its work is done again.
+        `bytes_done` goes up to `PlanSummary.work`.
         """
         ...
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
         """Learn of members that failed, as they fail."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Learn in one line that a store does not answer, and what is done about it."""
         ...
 
     def phase(self, name: str) -> None:
@@ -49,6 +52,7 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # for forecasts and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
+    max_cost: float | None = None  # dollars; a run that would cost more is refused
     connections: Connections = Connections()  # how its stores are reached; part of commands
 
     def calls(self) -> Calls:

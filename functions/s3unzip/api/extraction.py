@@ -18,37 +18,39 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from s3unzip.api.after_success import parse_after_success
-from s3unzip.api.options import judge_selection, make_policy, read_compared_records
-from s3unzip.errors import UsageError
+from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse_after_success
+from s3unzip.api.several import check_apart, find_archives
+from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, Setup
-from s3unzip.local.nesting import run_nested
-from s3unzip.local.processes.processors import available_processors
-from s3unzip.local.runner import run_archive
-from s3unzip.model import Options, Request
-from s3unzip.settings import make_tuning
+from s3unzip.local.processors import available_processors
+from s3unzip.model import (
+    ArchiveEnd,
+    Batch,
+    Location,
+    NestedRun,
+    Options,
+    Outcome,
+    PlanSummary,
+    Report,
+    Request,
+)
+from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
-    from s3unzip.planning.reading import Reading
-    from s3unzip.settings import Tuning
-    from s3unzip.stores.ports import ListedObject
-    from s3unzip.zip import Policy
+from s3unzip.stores.ports import ListedObject
+from s3unzip.zip import Policy
 
 
 class Progress:
     """Told of what happens in a run. Subclass it and override what you need.
 
-    `finished` and `failed` may be called from any thread, the others from the thread of `extract`.
+    `finished`, `failed` and `notice` may be called from any thread, the others from the thread of
+    `extract`.
     """
 
     def planned(self, plan: PlanSummary) -> None:
@@ -57,8 +59,8 @@ class Progress:
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments: extracted, unchanged, failed, and bytes read, copied, written and done.
 
-        `bytes_done` goes up to `PlanSummary.work`. An increment is negative where a worker
-        was lost, because its work is done again.
+        `bytes_done` goes up to `PlanSummary.work`. No increment is negative: what is done again
+        counts once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -67,11 +69,24 @@ class Progress:
     def phase(self, name: str) -> None:
         """Learn that a phase of the run begins: plan, scan, link, extract or report."""
 
+    def notice(self, text: str) -> None:
+        """Learn in one line that a store does not answer, and what is done about it."""
+
     def reported(self, report: Report) -> None:
         """Learn how the run ended, before the archives inside the archive begin."""
 
     def nested(self, run: NestedRun) -> None:
         """Learn what became of one archive inside the archive."""
+
+
+class BatchProgress(Progress):
+    """Told of what happens to several archives."""
+
+    def found(self, archives: int, size: int) -> None:
+        """Learn how many archives there are, and how many bytes those have whose size is known."""
+
+    def ended(self, end: ArchiveEnd) -> None:
+        """Learn how one archive ended."""
 
 
 def extract(  # noqa: PLR0913 - options of a public function
@@ -84,6 +99,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     tuning: Tuning | None = None,
     max_cost: float | None = None,
     after_success: str | None = None,
+    endpoint_url: str | None = None,
     stores: StoreConfig | None = None,
     progress: Progress | None = None,
     warn: Callable[[str], object] | None = None,
@@ -91,8 +107,9 @@ def extract(  # noqa: PLR0913 - options of a public function
 ) -> Report:
     """Extract an archive with worker processes of this machine; return the run's report.
 
-    A member that fails does not raise: the report counts it. The run keeps records below
-    `stores.work`, for ``s3unzip show``, ``redrive`` and ``retry``.
+    A member that fails does not raise: the report counts it, and `Report.raise_for_verdict`
+    raises. The run keeps records below `stores.work`, for ``s3unzip show`` and ``resume``. Nothing
+    is written before all options and the archive's directory are checked.
 
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
@@ -102,11 +119,12 @@ def extract(  # noqa: PLR0913 - options of a public function
         workers: worker processes. None: one for each processor.
         tuning: how the work is cut. None: the defaults, for so many workers.
         max_cost: dollars. A run whose forecast is above it writes nothing.
-        after_success: ``delete``, ``move=LOCATION`` or ``tag=NAME=VALUE``: done to the version that
-            was extracted, after the report of a complete run; see `Report.after_success`.
+        after_success: ``delete`` or ``tag=NAME=VALUE``: done to the version that was extracted,
+            after the report of a complete run; see `Report.after_success`.
+        endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached, and where records are kept.
         progress: told of what happens.
-        warn: takes a sentence for each glob that no member fits.
+        warn: takes a sentence for each glob that matches no member.
         delete_extra: called after a complete run with the objects below its prefix that are no
             members (``key`` and ``size`` in bytes); if it returns True, they are deleted.
 
@@ -119,11 +137,15 @@ def extract(  # noqa: PLR0913 - options of a public function
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
     options = _with_password(options or Options(), password)
-    request = _make_request(source, destination, options, after_success)
+    where, target = parse_source(_as_text(source)), parse_destination(_as_text(destination))
+    request = _make_request(where, target, options, after_success)
     policy = make_policy(options, password, request.destination)
-    setup = set_up(stores or StoreConfig(), policy, workers, tuning)
-    judge = judge_selection(options, warn)
-    return extract_request(request, setup, max_cost, progress or Progress(), judge, delete_extra)
+    setup = set_up(at_endpoint(stores, endpoint_url), policy, workers, tuning)
+    if delete_extra is not None:
+        check_extra(request, setup.stores.work, open_stores(setup.stores))
+    told = progress or Progress()
+    with Machine(setup, request.source, request.destination, told) as machine:
+        return _extract_one(machine, request, max_cost, told, warn, delete_extra)
 
 
 def _with_password(options: Options, password: bytes | str | None) -> Options:
@@ -133,28 +155,21 @@ def _with_password(options: Options, password: bytes | str | None) -> Options:
 
 
 def _make_request(
-    source: object, destination: object, options: Options, after_success: str | None
+    source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
-    where = parse_source(_as_text(source))
-    rule = parse_after_success(after_success, where) if after_success else None
-    target = parse_destination(_as_text(destination))
-    return Request(where, target, options, after_success=rule)
+    rule = parse_after_success(after_success, source, options) if after_success else None
+    return Request(source, destination, options, after_success=rule)
 
 
 def set_up(
     stores: StoreConfig, policy: Policy, workers: int | None, tuning: Tuning | None
 ) -> Setup:
-    """Return how this machine performs runs.
-
-    Raises:
-        UsageError: there are no workers.
-    """
+    """Return how this machine performs runs."""
     processes = len(available_processors()) if workers is None else workers
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
     given = tuning or make_tuning({"max_workers": processes})
-    # On one machine there are no Maps, so batches are not cut for one.
-    return Setup(stores, policy, replace(given, max_inline_tasks=0), processes)
+    return Setup(stores, policy, given, processes)
 
 
 def _as_text(location: object) -> str:
@@ -164,34 +179,123 @@ def _as_text(location: object) -> str:
     return os.fspath(location)
 
 
-def extract_request(
+def _extract_one(
+    machine: Machine,
     request: Request,
-    setup: Setup,
     max_cost: float | None,
-    progress: Progress,
-    judge: Callable[[Reading], None],
+    told: Progress,
+    warn: Callable[[str], object] | None,
     confirm: Callable[[Sequence[ListedObject]], bool] | None = None,
 ) -> Report:
-    """Extract an archive as `extract` does, with what its options came to."""
+    """Extract an archive, and the archives inside it."""
+    report = machine.run(request, judge_selection(request.options, warn), told.planned, max_cost)
     if confirm is not None:
-        check_extra(request, setup.stores.work, open_stores(setup.stores))
-    with Machine(setup, request.source, request.destination, progress) as machine:
+        report = clear_extra(report, machine.context, confirm)
+    told.reported(report)
+    for one in machine.run_nested(report):
+        told.nested(one)
+    return report
 
-        def admit(plan: PlanSummary) -> None:
-            machine.admit(plan, max_cost)
 
-        def planned(plan: PlanSummary) -> None:
-            admit(plan)
-            progress.planned(plan)
+def extract_all(  # noqa: PLR0913 - options of a public function
+    sources: Sequence[str],
+    destination: str,
+    options: Options | None = None,
+    *,
+    password: bytes | None = None,
+    workers: int | None = None,
+    tuning: Tuning | None = None,
+    max_cost: float | None = None,
+    after_success: str | None = None,
+    stores: StoreConfig | None = None,
+    progress: BatchProgress | None = None,
+) -> Batch:
+    """Extract several archives, one after the other; the failure of one does not stop the others.
 
-        written = read_compared_records(setup.stores.work, request, machine.context.stores)
-        claim = machine.locks.claim(request, judge)
-        report = run_archive(request, machine.context, machine.make_pool, planned, claim, written)
-        if confirm is not None:
-            report = clear_extra(report, machine.context, confirm)
-        progress.reported(report)
-        if request.options.nested_depth:
-            context, make_pool = machine.open_nested()
-            for one in run_nested(report, context, make_pool, admit, machine.locks):
-                progress.nested(one)
-        return report
+    Args:
+        sources: archives, folders, prefixes (``s3://bucket/in/``) and globs.
+        destination: as of `extract`, for all; likewise the options that follow.
+        options: as of `extract`.
+        password: as of `extract`.
+        workers: as of `extract`.
+        tuning: as of `extract`.
+        max_cost: dollars of each archive.
+        after_success: as of `extract`, for each archive.
+        stores: as of `extract`.
+        progress: told of what happens.
+
+    Raises:
+        UsageError: a location or an option is wrong, or two archives have the same keys.
+        NotFoundError: a folder, a prefix or a glob has no archive.
+        StorageError, ServiceFaultError: archives cannot be listed.
+        InterruptedRunError: Ctrl-C; finished members are on record.
+    """
+    told, config = progress or BatchProgress(), stores or StoreConfig()
+    chosen = _with_password(options or Options(), password)
+    target = parse_destination(destination)
+    found = find_archives(sources, config)
+    requests = [_make_request(one.source, target, chosen, after_success) for one in found]
+    check_apart(requests)
+    setup = set_up(config, make_policy(chosen, password, target), workers, tuning)
+    told.found(len(found), sum(one.size or 0 for one in found))
+    ends: list[ArchiveEnd] = []
+    inner = _Inner(told)
+    with Machine(setup, requests[0].source, target, inner) as machine:
+        for request in requests:
+            try:
+                ends.append(_end_one(machine, request, max_cost, inner))
+            except (InterruptedRunError, KeyboardInterrupt) as interrupt:
+                raise _interrupted(len(ends), len(requests), interrupt) from interrupt
+            told.ended(ends[-1])
+    return Batch(max(one.exit_code for one in ends), tuple(ends))
+
+
+class _Inner(Progress):
+    """Passes the counts of each of several archives on."""
+
+    def __init__(self, outer: BatchProgress) -> None:
+        self._outer = outer
+        self.runs: list[NestedRun] = []
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        self._outer.finished(counts)
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        self._outer.failed(outcomes)
+
+    def notice(self, text: str) -> None:
+        self._outer.notice(text)
+
+    def nested(self, run: NestedRun) -> None:
+        self.runs.append(run)
+
+
+def _end_one(
+    machine: Machine, request: Request, max_cost: float | None, inner: _Inner
+) -> ArchiveEnd:
+    """Extract one of several archives; what goes wrong is in the result."""
+    warnings: list[str] = []
+    inner.runs = []
+    source = str(request.source.public)
+    try:
+        report = _extract_one(machine, request, max_cost, inner, warnings.append)
+    except InterruptedRunError:
+        raise
+    except S3UnzipError as error:
+        return ArchiveEnd(source, error.exit_code, error=str(error))
+    right = all(one.is_right for one in inner.runs)
+    code = report.verdict.exit_code or (0 if right else 1)
+    return ArchiveEnd(source, code, report, nested=tuple(inner.runs), warnings=tuple(warnings))
+
+
+def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
+    """Return the error that says how to go on."""
+    begun = isinstance(interrupt, InterruptedRunError)
+    words = f"stopped: {ended:,} of {archives:,} archives ended"
+    if begun:
+        words += f"; of the next one: {interrupt}"
+    if archives - ended - begun > 0:
+        words += (
+            f"\n{archives - ended - begun:,} archives had not begun: start the same command again"
+        )
+    return InterruptedRunError(words)

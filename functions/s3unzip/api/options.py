@@ -1,27 +1,26 @@
-"""What options come to: the policy, a check of the selection, and what earlier runs wrote."""
+"""What options come to: the policy, the stores, the rule for the archive after its run."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
-from s3unzip.model import OnConflict
-from s3unzip.planning.selection import check_selection
-from s3unzip.runs.records import RunRecords
-from s3unzip.runs.written import read_written
-from s3unzip.stores.home import runs_of_archive
+from s3unzip.model import AfterSuccess, Location, Options, SourceAction
+from s3unzip.planning.read import Reading
+from s3unzip.planning.select import check_selection
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.zip import Limits, Policy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+FORMS = "delete or tag=NAME=VALUE"
 
-    from s3unzip.model import Location, Options, Request
-    from s3unzip.planning.reading import Reading
-    from s3unzip.runs.written import WrittenObjects
-    from s3unzip.stores.ports import Stores
+
+def at_endpoint(stores: StoreConfig | None, endpoint_url: str | None) -> StoreConfig:
+    """Return how stores are reached, S3 at `endpoint_url` if it is given."""
+    config = stores or StoreConfig()
+    return config if endpoint_url is None else replace(config, endpoint_url=endpoint_url)
 
 
 def judge_selection(
@@ -54,9 +53,6 @@ def make_policy(
         password: opens encrypted members. A string is used as UTF-8.
         destination: a folder's own path does not count in the limit of keys.
         limits: None: the defaults.
-
-    Raises:
-        UsageError: Python does not know the encoding.
     """
     if options.encoding is not None:
         try:
@@ -73,19 +69,43 @@ def make_policy(
     )
 
 
-def read_local_records(home: Location, request: Request, stores: Stores) -> WrittenObjects:
-    """Return what the runs below `home` wrote to the destination of `request`.
+def parse_after_success(text: str, source: Location, options: Options) -> AfterSuccess:
+    """Return the rule that `text` says for the archive `source`: ``delete``, ``tag=NAME=VALUE``.
 
-    Only runs of archives of the same name are read.
+    `UsageError`: it says none, or one that the archive's store cannot do, or an archive would be
+    deleted of which only some members are extracted.
     """
-    runs = runs_of_archive(home, request.source)
-    return read_written((RunRecords.open(stores, run) for run in runs), request.destination)
+    action, _, rest = text.partition("=")
+    if source.scheme not in {"s3", "file"}:
+        raise UsageError(
+            f"after success: {source.public} is only read; only s3:// archives and files can be "
+            "deleted or tagged"
+        )
+    match action:
+        case "delete" if not rest:
+            if selects_some(options):
+                raise UsageError(
+                    "after success: delete needs all members; leave out the options that select "
+                    "some (--include, --exclude, --member, --limit, --strip-components)"
+                )
+            return AfterSuccess(SourceAction.DELETE)
+        case "tag" if rest:
+            return AfterSuccess(SourceAction.TAG, tags=_tags(rest, source))
+        case _:
+            raise UsageError(f"after success: {text!r} is none of {FORMS}")
 
 
-def read_compared_records(
-    home: Location, request: Request, stores: Stores
-) -> WrittenObjects | None:
-    """Return what `read_local_records` does; None if existing objects are overwritten anyway."""
-    if request.options.on_conflict is OnConflict.OVERWRITE:
-        return None
-    return read_local_records(home, request, stores)
+def selects_some(options: Options) -> bool:
+    """Return whether members may be left out: then the archive has what the objects have not."""
+    chosen = options.include or options.exclude or options.names or options.strip_components
+    return bool(chosen) or options.limit is not None
+
+
+def _tags(text: str, source: Location) -> dict[str, str]:
+    """Return the one tag of an object."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"after success: a tag is NAME=VALUE, not {text!r}")
+    if source.scheme == "file":
+        raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
+    return {name: value}

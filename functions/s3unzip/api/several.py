@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import Location
-from s3unzip.objects.globs import compile_glob
-from s3unzip.objects.pages import BEYOND
+from s3unzip.extraction.conflicts import BEYOND
+from s3unzip.model import Location, Request
 from s3unzip.planning.keys import parse_template
-from s3unzip.stores.factory import open_stores
+from s3unzip.planning.select import compile_glob
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from s3unzip.model import Request
-    from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.ports import Stores
+from s3unzip.stores.ports import Stores
 
 GLOB = frozenset("*?[")
 SUFFIX = ".zip"

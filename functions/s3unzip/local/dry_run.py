@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from msgspec import Struct
 
+from s3unzip.context import Context
 from s3unzip.explanations import describe
-from s3unzip.model import OnConflict, PlannedMember
-from s3unzip.objects.existing import find_unchanged
-from s3unzip.objects.pages import BEYOND, list_pages
-from s3unzip.objects.stored import check_form
+from s3unzip.extraction.conflicts import BEYOND, find_unchanged, list_pages
+from s3unzip.model import OnConflict, Options, PlannedMember, Request
 from s3unzip.planning.keys import marker_key, parse_template
-from s3unzip.planning.reading import read_archive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from s3unzip.context import Context
-    from s3unzip.model import Options, Request
-    from s3unzip.planning.reading import Reading
-    from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import ListedObject
+from s3unzip.planning.plan import check_options
+from s3unzip.planning.read import Reading, read_archive
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import ListedObject
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -37,7 +30,7 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 def decide(
     request: Request,
     context: Context,
-    judge: Callable[[Reading], None] | None = None,
+    check: Callable[[Reading], None] | None = None,
     *,
     delete_extra: bool = False,
 ) -> Iterator[Decision]:
@@ -46,22 +39,15 @@ def decide(
     Args:
         request: of the run.
         context: stores and rules.
-        judge: called with what was read of the archive; may raise to stop here.
+        check: called with what was read of the archive; may raise to stop here.
         delete_extra: whether the run would delete what is no member. It would not if a member
             fails or is refused.
-
-    Raises:
-        NothingSelectedError: `judge` found no member.
-        RejectedError: the archive is refused.
-        UsageError: the destination cannot hold what `request` asks for.
-        StorageError: a store refused.
-        ServiceFaultError: a store failed beyond the retries.
     """
-    check_form(request)
+    check_options(request)
     calls = context.calls()
     reading = read_archive(request, context, calls)
-    if judge is not None:
-        judge(reading)
+    if check is not None:
+        check(reading)
     key_of = reading.template.key_of()
     rows = sorted(
         (PlannedMember(member, key_of(member.path)) for member in reading.selected),
@@ -95,7 +81,7 @@ def _compare(
     there = {one.key for one in listed}
     present = [row for row in rows if row.key in there]
     at_once = context.tuning.puts_in_flight
-    return listed, find_unchanged(present, request.options, destination, calls, at_once).keys()
+    return listed, find_unchanged(present, request.options, destination, calls, at_once)
 
 
 def _decide_row(row: PlannedMember, options: Options, *, exists: bool, same: bool) -> Decision:

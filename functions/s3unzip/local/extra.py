@@ -7,23 +7,19 @@ alone. The caller is asked before the first object goes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from s3unzip.context import Context
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.model import Location, Verdict
-from s3unzip.objects.pages import BEYOND, PAGE, list_pages
+from s3unzip.extraction.conflicts import BEYOND, PAGE, list_pages
+from s3unzip.local.locking import known_runs
+from s3unzip.model import Location, Outcome, Report, Request, Run, Verdict
 from s3unzip.planning.keys import marker_key, parse_template
 from s3unzip.runs.records import RunRecords
-from s3unzip.settling.nested import every_outcome
-from s3unzip.stores.home import known_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from s3unzip.context import Context
-    from s3unzip.model import Report, Request, Run
-    from s3unzip.stores.ports import ListedObject, Stores
+from s3unzip.stores.ports import ListedObject, Stores
 
 OPTION = "--delete-extra"
 
@@ -36,9 +32,8 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
         home: where this machine keeps its runs.
         stores: read their records.
 
-    Raises:
-        UsageError: not all members are extracted; the prefix is none, or holds the archive, the
-            records of runs or what another archive's run wrote.
+    `UsageError`: not all members are extracted; the prefix is none, or holds the archive, the
+    records of runs or what another archive's run wrote.
     """
     options = request.options
     if options.include or options.exclude or options.names or options.limit is not None:
@@ -66,15 +61,12 @@ def clear_extra(
         context: of this process; its requests are counted in the report.
         confirm: gets what would be deleted, in the order of the keys; nothing is deleted unless
             it returns True. It is not called if nothing is extra.
-
-    Raises:
-        StorageError, ServiceFaultError: the destination refuses to list or to delete.
     """
     if report.verdict is not Verdict.COMPLETED:
         return report
     calls = context.calls()
     records = RunRecords.open(context.stores, report.run, calls)
-    run = records.read_run()
+    run = records.read_plan().run
     members = _member_keys(run, report, records)
     destination = context.stores.destination(run.destination)
     first = run.key_prefix
@@ -84,7 +76,9 @@ def clear_extra(
         for start in range(0, len(found), PAGE):
             keys = [one.key for one in found[start : start + PAGE]]
             calls.run("delete", partial(destination.delete, keys))
-    return records.rewrite_report(report.counting, remote=report.settling.put > 0)
+    report = replace(report, requests=report.requests + calls.requests)
+    records.amend_report(report)
+    return report
 
 
 def _check_prefix(request: Request, prefix: str) -> None:
@@ -106,9 +100,6 @@ def _check_contents(request: Request, prefix: str, home: Location) -> None:
     """Check that neither the archive nor the records of runs are or will be below the prefix."""
     below = Location(request.destination.scheme, request.destination.bucket, prefix)
     places = {"the archive": request.source, "the records of runs": home}
-    rule = request.after_success
-    if rule is not None and rule.target is not None:
-        places["the place that the archive is moved to"] = rule.target
     for what, place in places.items():
         if _is_below(place, below):
             raise UsageError(f"{OPTION}: {what} ({place}) is below {prefix}")
@@ -127,9 +118,10 @@ def _check_others(request: Request, prefix: str, home: Location, stores: Stores)
     """Check that no run of another archive wrote below the prefix, as far as this machine knows."""
     place = request.destination
     for name in known_runs(home):
-        other = RunRecords.open(stores, name).find_run()
-        if other is None:
+        plan = RunRecords.open(stores, name).find_plan()
+        if plan is None:
             continue
+        other = plan.run
         there = other.destination
         overlaps = other.key_prefix.startswith(prefix) or prefix.startswith(other.key_prefix)
         if (
@@ -146,10 +138,9 @@ def _check_others(request: Request, prefix: str, home: Location, stores: Stores)
 def _member_keys(run: Run, report: Report, records: RunRecords) -> set[str]:
     """Return the keys that the run wrote or found unchanged, and its marker.
 
-    Raises:
-        ServiceFaultError: the records do not have all of them.
+    `ServiceFaultError`: the records do not have all of them.
     """
-    keys = {outcome.key for outcome in every_outcome(records, run.key_prefix)}
+    keys = {outcome.key for outcome in records.outcome_lines(Outcome)}
     if len(keys) != report.extracted + report.unchanged:
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
     return keys | {marker_key(run.key_prefix)} if run.options.marker else keys

@@ -1,4 +1,4 @@
-"""Ensures that only one process at a time works on a run on this machine.
+"""The runs of this machine: which there are, and a lock, so that one process works on each.
 
 A second process would replace the plan of the first, delete its outcomes and abort its uploads. So
 a run is locked before anything of it is written. The kernel holds the lock, on a file in the run's
@@ -9,38 +9,32 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from contextlib import ExitStack
 from functools import partial
+from io import BufferedWriter
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from s3unzip.errors import AccessDeniedError, UsageError
-from s3unzip.model import run_id
+from s3unzip.model import Location, run_stem
 from s3unzip.stores.folder.descriptors import PRIVATE, make_folders
 from s3unzip.stores.folder.os_errors import HOME_ADVICE, translate_error
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from io import BufferedWriter
-
-    from s3unzip.model import Request
-    from s3unzip.planning.reading import Reading
-
 LOCK = "lock"
+DAY = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
 TRIES, PAUSE = 5, 0.02  # seconds: `is_at_work` holds the lock of an idle run for a moment
 
 
 def lock_run(home: str, run: str) -> BufferedWriter:
     """Lock `run` against other processes until the returned file is closed.
 
+    `UsageError`: another process works on the run.
+
     Args:
         home: the folder of all runs.
         run: its id.
-
-    Raises:
-        AccessDeniedError: the folder of runs may not be written.
-        UsageError: another process works on the run.
     """
     folder = Path(home, "runs", run)
     try:
@@ -82,29 +76,10 @@ class RunLocks:
         self._runs.clear()
 
     def take(self, run: str) -> None:
-        """Lock a run, unless it is locked here already.
-
-        Raises:
-            UsageError: another process works on the run.
-        """
+        """Lock a run, unless it is locked here already."""
         if run not in self._runs:
             self._held.enter_context(lock_run(self._home, run))
             self._runs.add(run)
-
-    def claim(
-        self, request: Request, judge: Callable[[Reading], None] | None = None
-    ) -> Callable[[Reading], None]:
-        """Return a function that locks the run of `request` when its archive was read.
-
-        `judge` is called first: what it refuses leaves no lock behind.
-        """
-
-        def claimed(reading: Reading) -> None:
-            if judge is not None:
-                judge(reading)
-            self.take(run_id(request, reading.pin))
-
-        return claimed
 
 
 def is_at_work(home: str, run: str) -> bool:
@@ -122,3 +97,27 @@ def is_at_work(home: str, run: str) -> bool:
     except OSError:  # nobody ever worked on it, or this user may not look
         return False
     return False
+
+
+def known_runs(home: Location) -> list[str]:
+    """Return the ids of the runs below `home`, the latest first: by the times of their folders.
+
+    `AccessDeniedError`: this user may not read the folder.
+    """
+    folder = Path(home.key, "runs")
+    try:
+        days = [day for day in os.scandir(folder) if DAY.fullmatch(day.name)]
+        found = [entry for day in days for entry in os.scandir(day) if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+    except PermissionError as error:
+        denied = translate_error(error, str(error.filename or folder))
+        raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from error
+    found.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    return [os.path.relpath(entry.path, folder) for entry in found]
+
+
+def runs_of_archive(home: Location, source: Location) -> list[str]:
+    """Return the ids of the runs below `home` that may be of `source`, the earliest first."""
+    of_it = re.compile(rf"[^/]+/\d+-{re.escape(run_stem(source))}-[0-9a-f]{{8}}")
+    return [run for run in reversed(known_runs(home)) if of_it.match(run)]

@@ -1,38 +1,70 @@
-"""The resources of runs on this machine: worker processes, stores and locks."""
+"""Runs on this machine: the loop of `settling.loop`, whose tasks worker processes do.
+
+A `Machine` has what the runs of one command share: stores, workers, locks. The records of a run are
+the same as on AWS, in a folder.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.forecast import Latency, check_budget, forecast_run, local
-from s3unzip.local.contexts import open_context, record_of, worker_modules
-from s3unzip.local.leftovers import drop_leftovers
+from s3unzip.context import Context, Progress
+from s3unzip.errors import InterruptedRunError, S3UnzipError
+from s3unzip.extraction.multipart import abort_uploads
+from s3unzip.local.contexts import open_context, worker_modules
 from s3unzip.local.locking import RunLocks
-from s3unzip.local.pool import WorkerPool
-from s3unzip.local.processes.forkserver import ForkServer
+from s3unzip.local.workers import Workers
+from s3unzip.model import (
+    Location,
+    NestedRun,
+    PlanSummary,
+    Report,
+    Request,
+    Run,
+    Stop,
+    TaskKind,
+    Verdict,
+    run_id,
+)
+from s3unzip.planning.read import Reading, read_tail
 from s3unzip.runs.records import RunRecords
+from s3unzip.runs.step import STOPPED, Step
+from s3unzip.settings import Tuning
+from s3unzip.settling import loop
+from s3unzip.settling.after_success import finish_source
+from s3unzip.settling.nested import (
+    find_nested,
+    first_budget,
+    has_nested,
+    nested_request,
+    record_nested,
+    spend,
+)
+from s3unzip.settling.next_step import resume_command
 from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.zip import Policy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_log = logging.getLogger("s3unzip.machine")
 
-    from s3unzip.context import Context, Progress
-    from s3unzip.forecast import Platform
-    from s3unzip.model import Connections, Location, PlanSummary, Run
-    from s3unzip.settings import Tuning
-    from s3unzip.stores.factory import StoreConfig
-    from s3unzip.zip import Policy
+FAULT = "service-fault"  # the reason of a run that a store ended which did not answer
+MAX_TOLD = 3  # folders that a warning names
 
-LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store on the local network
+Check = Callable[[Reading], None]
+Show = Callable[[PlanSummary], None]
 
 
 class Setup(Struct, frozen=True):
-    """How this machine performs a run."""
+    """How this machine performs runs."""
 
     stores: StoreConfig
     policy: Policy
@@ -41,16 +73,13 @@ class Setup(Struct, frozen=True):
 
 
 class Machine:
-    """Worker processes and stores for the runs of one archive and of the archives inside it.
-
-    Use it as a context manager. It starts the fork server at once, because a program with
-    threads cannot be forked safely.
+    """Workers, stores and locks for the runs of one command; a context manager.
 
     Args:
         setup: how to perform the runs.
-        source: the archive.
-        destination: where its members go.
-        progress: gets the counts that the workers send.
+        source: an archive: what reads it is imported before the first worker starts.
+        destination: where members go, likewise.
+        progress: takes what the workers count.
     """
 
     def __init__(
@@ -61,14 +90,11 @@ class Machine:
         progress: Progress | None = None,
     ) -> None:
         self._setup = setup
-        self._source = source
         self._progress = progress
+        self._modules = worker_modules(setup.stores.work, source, destination)
         self._held = ExitStack()
-        self.locks = self._held.enter_context(RunLocks(setup.stores.work.key))
-        modules = worker_modules(setup.stores.work, source, destination)
-        self._server = self._held.enter_context(ForkServer(modules))
-        self._platform = local_platform(setup.stores, destination, setup.processes)
-        self.context = self._open_context(setup.stores)
+        self._locks = self._held.enter_context(RunLocks(setup.stores.work.key))
+        self.context, self._workers = self._open(setup.stores)
 
     def __enter__(self) -> Self:
         return self
@@ -76,90 +102,245 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def make_pool(self, run: Run) -> WorkerPool:
-        """Return workers for one run."""
-        return self._make_pool(run, self._setup.stores)
-
-    def make_archive_pool(self, archives: int) -> WorkerPool:
-        """Return workers that each do whole archives, for so many archives."""
-        stores, policy = replace(self._setup.stores, check_reachable=False), self._setup.policy
-        open_worker = partial(
-            open_context, stores, policy, self._setup.tuning, platform=self._platform
-        )
-        processes = max(1, min(self._setup.processes, archives))
-        return WorkerPool(None, processes, open_worker, self._progress, self._server)
-
-    def open_nested(self) -> tuple[Context, Callable[[Run], WorkerPool]]:
-        """Return the context and the workers of archives that are objects of the destination."""
-        stores = self._setup.stores.at_destination()
-        if stores == self._setup.stores:
-            return self.context, self.make_pool
-        return self._open_context(stores), partial(self._make_pool, stores=stores)
-
-    def _open_context(self, stores: StoreConfig) -> Context:
-        policy, tuning = self._setup.policy, self._setup.tuning
-        clock, platform = LocalClock(), self._platform
-        return open_context(stores, policy, tuning, clock, self._progress, platform)
-
-    def _make_pool(self, run: Run, stores: StoreConfig) -> WorkerPool:
-        patient = replace(stores, check_reachable=False)
-        open_worker = partial(open_context, patient, self._setup.policy, self._setup.tuning)
-        return WorkerPool(run, self._setup.processes, open_worker, self._progress, self._server)
-
-    def go_on(self, run: str, connections: Connections) -> None:
-        """Lock a run that began before against other processes until the machine is closed.
+    def run(
+        self,
+        request: Request,
+        check: Check | None = None,
+        planned: Show | None = None,
+        max_cost: float | None = None,
+    ) -> Report:
+        """Extract one archive; return its report.
 
         Args:
-            run: its id.
-            connections: how its stores are reached, for whoever continues it.
-
-        Raises:
-            UsageError: another process works on the run.
+            request: archive, destination and options.
+            check: called with what was read before anything is written; may raise to stop here.
+            planned: called with the plan before the first task begins; may raise likewise.
+            max_cost: dollars; a run whose estimate is above it writes nothing (`BudgetError`).
         """
-        self.locks.take(run)
-        RunRecords.open(self.context.stores, run).write_connections(connections)
+        context = replace(self.context, max_cost=max_cost)
+        return self._run(request, context, self._workers, check, planned)
 
-    def admit(self, summary: PlanSummary, max_cost: float | None) -> None:
-        """Let a planned run begin: check its cost, abort the uploads of killed runs.
+    def resume(self, run: str, planned: Show | None = None, *, failed: bool = False) -> Report:
+        """Do what is left of a run; `failed`: also the members that failed. Return its report."""
+        self._locks.take(run)
+        return resume_run(run, self.context, self._workers, planned, failed=failed)
 
-        Raises:
-            BudgetError: its forecast cost is above `max_cost` dollars.
+    def run_nested(self, report: Report) -> Iterator[NestedRun]:
+        """Extract the archives that a run extracted, level by level; yield what became of each.
+
+        Each archive gets the rest of the budget after the archives before it. ``nested.jsonl`` of
+        the outer run has the same results.
         """
-        if max_cost is not None:
-            check_cost(summary, max_cost, self.context)
-        connections = record_of(self._setup.stores)
-        if summary.run.source != self._source:  # an archive inside the archive
-            connections = connections.at_destination()
-        begin_run(self._setup.stores.work.key, summary, self.context, connections)
+        if not has_nested(report):
+            return
+        context, workers = self.context, self._workers
+        stores = self._setup.stores.at_destination()
+        if stores != self._setup.stores:
+            context, workers = self._open(stores)
+        left = first_budget(context.tuning)
+        above = deque([report])
+        while above:
+            outer = above.popleft()
+            if not has_nested(outer):
+                continue
+            run = RunRecords.open(context.stores, outer.run).read_plan().run
+            found, results = find_nested(run, context, left.archives)
+            yield from results
+            for outcome in found:
+                request = nested_request(run, outcome.key, left)
+                try:
+                    below = self._run(request, context, workers)
+                except InterruptedRunError:
+                    record_nested(run, context, results)
+                    raise
+                except S3UnzipError as error:
+                    result = NestedRun(outcome.key, reason="not-begun", message=str(error))
+                else:
+                    left = spend(left, below)
+                    told = below.run, below.verdict, below.reason, below.message
+                    result = NestedRun(outcome.key, *told)
+                    above.append(below)
+                results.append(result)
+                yield result
+            record_nested(run, context, results)
+
+    def _open(self, stores: StoreConfig) -> tuple[Context, Workers]:
+        """Return this process's context and the workers for archives that `stores` reach."""
+        policy, tuning = self._setup.policy, self._setup.tuning
+        context = open_context(stores, policy, tuning, LocalClock(), self._progress)
+        patient = replace(stores, check_reachable=False)
+        opening = partial(open_context, patient, policy, tuning)
+        workers = Workers(self._setup.processes, context, opening, self._modules)
+        return context, self._held.enter_context(workers)
+
+    def _run(
+        self,
+        request: Request,
+        context: Context,
+        workers: Workers,
+        check: Check | None = None,
+        planned: Show | None = None,
+    ) -> Report:
+        """Extract one archive, locked from before anything of its run is written."""
+
+        def claim(run: str) -> None:
+            self._locks.take(run)
+
+        return run_archive(request, context, workers, check, planned, claim)
 
 
-def check_cost(summary: PlanSummary, max_cost: float, context: Context) -> None:
-    """Refuse a planned run whose forecast is above `max_cost` dollars.
-
-    Raises:
-        BudgetError: it is.
-    """
-    if context.platform is not None:
-        tasks = list(RunRecords.open(context.stores, summary.run.id).tasks())
-        forecast = forecast_run(summary, tasks, context.platform, context.tuning)
-        check_budget(forecast, max_cost)
-
-
-def begin_run(home: str, summary: PlanSummary, context: Context, connections: Connections) -> None:
-    """Record how a planned run's stores are reached; abort the uploads of killed runs.
+def run_archive(
+    request: Request,
+    context: Context,
+    workers: Workers,
+    check: Check | None = None,
+    planned: Show | None = None,
+    claim: Callable[[str], object] | None = None,
+) -> Report:
+    """Extract one archive from its beginning; return its report.
 
     Args:
-        home: the folder of all runs.
-        summary: of the plan.
+        request: archive, destination and options.
         context: of this process.
-        connections: how the run's stores are reached, for whoever continues it.
+        workers: do the tasks.
+        check: called with what was read before anything is written; may raise to stop here.
+        planned: called with the plan before the first task begins; may raise likewise.
+        claim: called with the id of the run after `check`; it keeps other processes off it.
     """
-    RunRecords.open(context.stores, summary.run.id).write_connections(connections)
-    drop_leftovers(home, summary.run, context)
+    _begin_phase("plan", context)
+    calls = context.calls()
+    source = context.stores.source(request.source)
+    tail = read_tail(source, request.source, context, calls)
+    run = run_id(request, tail.pin, tail.modified)
+
+    def claimed(reading: Reading) -> None:
+        if check is not None:
+            check(reading)
+        if claim is not None:
+            claim(run)
+        _forget(run, context)
+
+    known = loop.Archive(tail=tail)
+    settled = loop.begin(request, context, known, calls, claimed, planned)
+    return _go_round(settled, context, workers)
 
 
-def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:
-    """Return this machine as forecasts know it; requests to self-hosted stores cost nothing."""
-    endpoint = config.at_destination().endpoint_url
-    amazon = destination.scheme == "s3" and endpoint is None
-    return local(workers=processes, put=LOCAL_PUT, priced_requests=amazon)
+def _forget(run: str, context: Context) -> None:
+    """Drop what an earlier run of the same id left: its uploads, then its records."""
+    calls = context.calls()
+    records = RunRecords.open(context.stores, run, calls)
+    plan = records.find_plan()
+    if plan is not None:
+        drop_uploads(Step(plan.run, "plan", context, calls))
+    records.forget()
+
+
+def drop_uploads(step: Step) -> int:
+    """Abort the uploads that killed workers of a run left; return how many there were."""
+    small = {TaskKind.BATCH, TaskKind.SCAN}
+    spans = {task.rows for task in step.records.tasks() if task.kind not in small}
+    return abort_uploads(step, [row.key for span in spans for row in step.read_rows(span)])
+
+
+def resume_run(
+    run: str,
+    context: Context,
+    workers: Workers,
+    planned: Show | None = None,
+    *,
+    failed: bool = False,
+) -> Report:
+    """Do what is left of a run; return its report.
+
+    Args:
+        run: its id.
+        context: of this process.
+        workers: do the tasks.
+        planned: called with the plan before the first task begins.
+        failed: whether to do the members again that failed.
+    """
+    records = RunRecords.open(context.stores, run)
+    plan = records.read_plan()
+    if planned is not None:
+        planned(plan)
+    settled = loop.resume(run, context, failed=failed)
+    if context.progress is not None:
+        context.progress.finished(+_count_done(records))
+    return _go_round(settled, context, workers)
+
+
+def _count_done(records: RunRecords) -> Counter[str]:
+    """Return what earlier processes did of a run, as the progress counts it."""
+    counts: Counter[str] = Counter()
+    for task in records.list_outcomes():
+        done = records.find_task_report(task)
+        if done is not None:
+            for name in ("extracted", "unchanged", "failed", "bytes_done", "bytes_written"):
+                counts[name] += getattr(done, name)
+    return counts
+
+
+def _go_round(settled: loop.Settled, context: Context, workers: Workers) -> Report:
+    """Do round after round; return the report of the run.
+
+    `InterruptedRunError`: Ctrl-C; what is done is on record.
+    """
+    records = RunRecords.open(context.stores, settled.next.run)
+    plan = records.find_plan()
+    if plan is None and settled.report is not None:
+        return settled.report  # it was refused
+    run = records.read_plan().run
+    try:
+        while settled.report is None:
+            step = settled.next
+            scans = any(task.kind is TaskKind.SCAN for task in step.tasks)
+            _begin_phase("scan" if scans else "extract", context)
+            fault = workers.do_all(run, step.tasks or records.read_round(step.round))
+            if fault is not None and records.find_stop() is None:
+                records.write_stop(Stop(Verdict.FAILED, FAULT, str(fault)))
+            _begin_phase("link" if scans else "report", context)
+            settled = loop.settle(step, context)
+        _make_folders(run, records, context)
+    except KeyboardInterrupt as interrupt:
+        raise _interrupted(settled, run, records, context) from interrupt
+    return finish_source(run, settled.report, context)
+
+
+def _interrupted(
+    settled: loop.Settled, run: Run, records: RunRecords, context: Context
+) -> InterruptedRunError:
+    """Write the report of a run that is stopped; return the error that says how to go on."""
+    records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
+    report = settled.report or loop.settle(settled.next, context).report
+    done = 0 if report is None else report.extracted + report.unchanged
+    return InterruptedRunError(
+        f"stopped: {done:,} of {records.read_plan().selected:,} members are in {run.destination}; "
+        f"continue with: {resume_command(run, context.connections)}"
+    )
+
+
+def _begin_phase(name: str, context: Context) -> None:
+    """Tell the progress that a phase begins."""
+    if context.progress is not None:
+        context.progress.phase(name)
+
+
+def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
+    """Create the archive's folders, also those without files, in a destination that is a folder.
+
+    The members come first: where a file has the name of a folder, the file stays and a warning is
+    logged.
+    """
+    if run.destination.scheme != "file":
+        return
+    destination = context.stores.destination(run.destination)
+    if not isinstance(destination, FolderDestination):
+        return
+    refused: list[str] = []
+    for key in records.folders():
+        try:
+            destination.make_folder(key)
+        except S3UnzipError as error:
+            refused.append(str(error))
+    if refused:
+        _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_TOLD]))

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 
-from s3unzip.local.processes.forkserver import ForkServer
-from s3unzip.local.processes.processors import (
-    available_processors,
-    has_one_thread,
-    keep_to,
-    yield_to_others,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from multiprocessing.connection import Connection
+from s3unzip.local.processors import available_processors, keep_to, yield_to_others
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux places threads as it is told"
@@ -40,17 +32,10 @@ class Places(NamedTuple):
     everywhere: list[int]
 
 
-def ask_worker(question: Callable[[], T]) -> T:
-    """Return the answer to a question that is put to a process with one thread."""
-    with ForkServer() as server:
-        child = server.start(partial(_answer, question=question))
-        answer: T = child.connection.recv()
-        server.reap(child)
-    return answer
-
-
-def _answer(connection: Connection, question: Callable[[], object]) -> None:
-    connection.send(question())
+def ask_process(question: Callable[[], T]) -> T:
+    """Return the answer to a question that is put to another process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(question).result()
 
 
 @contextmanager
@@ -63,13 +48,6 @@ def waiting_thread() -> Iterator[int]:
     yield thread.native_id
     over.set()
     thread.join()
-
-
-def count_threads() -> tuple[bool, bool]:
-    """Say whether this process has one thread, without another one and with it."""
-    alone = has_one_thread()
-    with waiting_thread():
-        return alone, has_one_thread()
 
 
 def place_threads() -> Places:
@@ -108,28 +86,23 @@ def schedule_the_idle() -> int:
     return os.sched_getscheduler(0)
 
 
-def test_one_thread_or_more() -> None:
-    """Only for a process with one thread the answer is yes."""
-    assert ask_worker(count_threads) == (True, False)
-
-
 def test_threads_keep_to_a_processor() -> None:
     """Those that run and those to come; and all are let free again."""
-    places = ask_worker(place_threads)
+    places = ask_process(place_threads)
     assert places.earlier == places.later == places.everywhere[-1:]
     assert places.free == places.everywhere
 
 
 def test_a_processor_that_is_not_there() -> None:
     """It may have been taken from a container meanwhile: threads stay where they were."""
-    assert ask_worker(keep_to_none_there_is)
+    assert ask_process(keep_to_none_there_is)
 
 
 def test_threads_yield() -> None:
     """A process and its threads use SCHED_BATCH, so they preempt no other thread."""
-    assert ask_worker(schedule_threads) == (os.SCHED_BATCH, os.SCHED_BATCH)
+    assert ask_process(schedule_threads) == (os.SCHED_BATCH, os.SCHED_BATCH)
 
 
 def test_a_policy_that_somebody_chose_stays() -> None:
     """``chrt --idle s3unzip run`` is meant."""
-    assert ask_worker(schedule_the_idle) == os.SCHED_IDLE
+    assert ask_process(schedule_the_idle) == os.SCHED_IDLE

@@ -17,13 +17,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from s3unzip.settings import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 THREADS = Path("/proc/self/task")  # proc(5): one entry for each thread
 
@@ -33,11 +30,6 @@ def available_processors() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def has_one_thread() -> bool:
-    """Return whether this process has one thread; Python does not see libraries' threads."""
-    return len(_threads()) == 1
 
 
 def yield_to_others() -> None:

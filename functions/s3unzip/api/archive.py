@@ -1,0 +1,390 @@
+"""Look into an archive without extracting it.
+
+>>> import io, zipfile
+>>> import s3unzip
+>>> file = io.BytesIO()
+>>> with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+...     new.writestr("notes/today.txt", "Buy milk.")
+>>> archive = s3unzip.open_archive(file)
+>>> list(archive), "notes/today.txt" in archive
+(['notes/today.txt'], True)
+>>> member = archive["notes/today.txt"]
+>>> member.size, member.method
+(9, 'Defl')
+>>> archive.read("notes/today.txt")
+b'Buy milk.'
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
+from itertools import islice
+from operator import attrgetter, gt
+from typing import IO, Self
+
+from s3unzip.api.options import at_endpoint, judge_selection, make_policy
+from s3unzip.context import Context
+from s3unzip.errors import MemberError, NotFoundError
+from s3unzip.extraction.stream import open_local
+from s3unzip.finding import Finding
+from s3unzip.model import Location, Options, Request
+from s3unzip.planning.keys import PATHS
+from s3unzip.planning.read import Reading, read_directory, read_tail
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.locations import parse_source
+from s3unzip.stores.ports import Source
+from s3unzip.stores.readahead import read_ahead
+from s3unzip.stores.reader import BinaryReader, ReaderSource
+from s3unzip.zip import (
+    AFTER_LENGTH,
+    ByteRange,
+    Failure,
+    Limits,
+    Member,
+    MemberDecoder,
+    close_member,
+)
+from s3unzip.zip.coding import name_method
+
+WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
+HELD_BYTES = 64 * 1024**2  # of a member that `open` keeps in memory; beyond, in a temporary file
+
+
+class NoSuchMemberError(NotFoundError, KeyError):
+    """No selected member has that name; a `KeyError`, as of any mapping."""
+
+    __str__ = Exception.__str__
+
+
+class ArchiveMember:
+    """One member of an `Archive`. Directories are no members."""
+
+    __slots__ = ("_entry", "_stream")
+
+    def __init__(
+        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | Failure
+    ) -> None:
+        self._stream = stream
+        self._entry = entry
+
+    def __repr__(self) -> str:
+        return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
+
+    def read(self) -> bytes:
+        """Return the content, checked against its size and CRC-32.
+
+        The content must fit into memory; `size` says how large it is.
+
+        Raises:
+            MemberError: the member is refused, is corrupt, or needs another password.
+            SourceChangedError: the archive is no longer the one that was opened.
+            StorageError: it cannot be read.
+            ServiceFaultError: the store failed for now; a later call may succeed.
+        """
+        return b"".join(self.stream())
+
+    def open(self) -> IO[bytes]:
+        """Return the content as a binary file that can seek.
+
+        It is read and checked before this returns; above 64 MiB it is kept in a temporary file.
+
+        Raises:
+            MemberError, SourceChangedError, StorageError, ServiceFaultError: as `read`.
+        """
+        file = tempfile.SpooledTemporaryFile(HELD_BYTES)  # noqa: SIM115 - for the caller
+        file.writelines(self.stream())
+        file.seek(0)
+        return file
+
+    def stream(self) -> Iterator[bytes]:
+        """Yield the content in pieces of at most 1 MiB.
+
+        The size and the CRC-32 are checked after the last piece. Use the content only when the
+        iteration has ended without an error.
+
+        Raises:
+            MemberError, SourceChangedError, StorageError, ServiceFaultError: as `read`.
+        """
+        if not isinstance(self._entry, Member):
+            raise MemberError(self._entry.finding)
+        return self._stream(self._entry)
+
+    @property
+    def index(self) -> int:
+        """Place in the central directory, from 0."""
+        return self._entry.index
+
+    @property
+    def name(self) -> str:
+        """The normalised path: segments joined by slashes, never absolute."""
+        return self._entry.path
+
+    @property
+    def size(self) -> int:
+        """Size of the content in bytes, as the directory declares it."""
+        return self._entry.size
+
+    @property
+    def compressed_size(self) -> int:
+        """Size in the archive in bytes, as the directory declares it."""
+        return self._entry.compressed_size
+
+    @property
+    def offset(self) -> int:
+        """Byte offset of the local header in the archive."""
+        return self._entry.offset
+
+    @property
+    def method(self) -> str | None:
+        """Short name of the compression method; None if the member is refused."""
+        return name_method(self._entry.method) if isinstance(self._entry, Member) else None
+
+    @property
+    def crc32(self) -> int | None:
+        """CRC-32 of the content as the directory declares it; None if the member is refused."""
+        return self._entry.crc32 if isinstance(self._entry, Member) else None
+
+    @property
+    def mtime(self) -> int | None:
+        """Time of modification in Unix seconds; None if it is unknown."""
+        return self._entry.mtime if isinstance(self._entry, Member) else None
+
+    @property
+    def mode(self) -> int | None:
+        """Unix mode bits; None if they are unknown."""
+        return self._entry.mode if isinstance(self._entry, Member) else None
+
+    @property
+    def problem(self) -> Finding | None:
+        """Why the member cannot be read, by the directory alone; None: nothing is wrong so far."""
+        return None if isinstance(self._entry, Member) else self._entry.finding
+
+
+class Archive(Mapping[str, ArchiveMember]):
+    """The members of one version of an archive: a mapping from their names.
+
+    Iteration yields the names, as `namelist` of `zipfile` does; ``values()`` yields the members.
+    Looking into it reads nothing more. If the archive is overwritten before a member is read,
+    reading raises `SourceChangedError`. Nothing stays open between two reads; ``with`` is accepted.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        reading: Reading,
+        read: Callable[[ByteRange], bytes],
+        context: Context,
+    ) -> None:
+        self._location = location
+        self._reading = reading
+        self._refused = reading.failures
+        self._read = read
+        self._context = context
+        self._places: dict[str, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Archive {self.source}: {len(self)} members>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __len__(self) -> int:
+        """Return the number of selected members; refused ones count, directories do not."""
+        return len(self._reading.selected) + len(self._refused)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the selected members, refused ones too, in the directory's order."""
+        return (member.name for member in self.members())
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a selected member has that name."""
+        return name in self._find_places()
+
+    def __getitem__(self, name: str) -> ArchiveMember:
+        """Return the member of that name; the first call notes the names of all members.
+
+        Raises:
+            NotFoundError: no selected member has that name; it is a `KeyError`, too.
+        """
+        place = self._find_places().get(name)
+        if place is None:
+            message = f"{name!r}: no such member in {self.source}; see s3unzip ls"
+            raise NoSuchMemberError(message)
+        good = len(self._reading.selected)
+        entry = self._reading.selected[place] if place < good else self._refused[place - good]
+        return ArchiveMember(self._stream, entry)
+
+    def members(self) -> Iterator[ArchiveMember]:
+        """Yield the selected members, refused ones too, in the order of the directory."""
+        good = (ArchiveMember(self._stream, member) for member in self._in_order())
+        if not self._refused:
+            return good
+        refused = (ArchiveMember(self._stream, failure) for failure in self._refused)
+        return merge(good, refused, key=attrgetter("index"))
+
+    def namelist(self) -> list[str]:
+        """Return the names of the selected members, in the order of the directory."""
+        return list(self)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a member, checked against its size and CRC-32.
+
+        Raises:
+            NotFoundError: no selected member has that name.
+            MemberError, SourceChangedError, StorageError, ServiceFaultError: as
+                `ArchiveMember.read`.
+        """
+        return self[name].read()
+
+    def open(self, name: str) -> IO[bytes]:
+        """Return the content of a member as a binary file that can seek.
+
+        It is read and checked before this returns; above 64 MiB it is kept in a temporary file.
+
+        Raises:
+            NotFoundError: no selected member has that name.
+            MemberError, SourceChangedError, StorageError, ServiceFaultError: as
+                `ArchiveMember.read`.
+        """
+        return self[name].open()
+
+    @property
+    def source(self) -> str:
+        """Where the archive is, without secrets."""
+        return str(self._location.public)
+
+    @property
+    def size(self) -> int:
+        """The archive's size in bytes."""
+        return self._reading.pin.size
+
+    @property
+    def refused(self) -> int:
+        """How many of the selected members have a `problem` and cannot be read."""
+        return len(self._refused)
+
+    @property
+    def warnings(self) -> Mapping[str, int]:
+        """What is odd but tolerated: code of the check to number of findings.
+
+        In the directory, and in the members that were read so far.
+        """
+        return dict(self._reading.index.warnings.counts)
+
+    def _find_places(self) -> dict[str, int]:
+        """Return the place of each name among the good members, then the refused ones."""
+        if self._places is None:
+            names = [failure.path for failure in self._refused]
+            good = len(self._reading.selected)
+            self._places = {name: good + place for place, name in enumerate(names)}
+            self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
+        return self._places
+
+    def _in_order(self) -> Iterator[Member]:
+        """Yield the good members in the order of the directory, without a copy of them."""
+        members = self._reading.selected
+        index = array("I", (member.index for member in members))
+        if not any(map(gt, index, islice(index, 1, None))):
+            return iter(members)
+        places = array("I", sorted(range(len(index)), key=index.__getitem__))
+        return (members[place] for place in places)
+
+    def _stream(self, member: Member) -> Iterator[bytes]:
+        policy, tuning = self._context.policy, self._context.tuning
+        read = self._reader(member)
+        opened = open_local(member, read, policy)
+        self._note(opened.warnings)
+        start = member.offset + opened.data_start
+        stop = start + member.compressed_size
+        decoder = MemberDecoder(member, policy, opened)
+        pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
+        for piece in decoder.decode(pieces):
+            yield piece if isinstance(piece, bytes) else bytes(piece)
+        self._note(decoder.warnings)
+        end = min(member.stop, stop + AFTER_LENGTH)
+        after = read(ByteRange(stop, end)) if end > stop else b""
+        self._note(close_member(member, opened, after, policy))
+
+    def _note(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self._reading.index.warnings.add(finding)
+
+    def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
+        """Return what reads the member's ranges; a small member is read with one request."""
+        whole = ByteRange(member.offset, member.stop)
+        if whole.length > WHOLE_BYTES:
+            return self._read
+        held = self._read(whole)
+        return lambda want: held[want.start - whole.start : want.stop - whole.start]
+
+
+def open_archive(  # noqa: PLR0913 - options of a public function
+    source: str | os.PathLike[str] | BinaryReader,
+    options: Options | None = None,
+    *,
+    password: bytes | str | None = None,
+    limits: Limits | None = None,
+    endpoint_url: str | None = None,
+    stores: StoreConfig | None = None,
+    warn: Callable[[str], object] | None = None,
+) -> Archive:
+    """Read the directory of an archive and check it; read no member yet.
+
+    Args:
+        source: ``s3://bucket/key``, a path, an ``http://`` or ``https://`` URL, or a binary reader
+            that can seek. A reader stays open and belongs to the caller.
+        options: `include`, `exclude`, `names` and `limit` select members. `lenient` and
+            `encoding` say how the directory is read. The others are for `extract`.
+        password: opens encrypted members. A string is used as UTF-8.
+        limits: bounds on what an archive may ask for. None: the defaults.
+        endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
+        stores: how S3 and web servers are reached. None: the defaults of boto3.
+        warn: takes a sentence for each glob that matches no member.
+
+    Raises:
+        RejectedError: the archive is not a ZIP, is broken, or has two meanings.
+        NothingSelectedError: a name is no member's, or `options` select nothing.
+        UsageError: `source` names no archive, or an option is wrong.
+        StorageError: the archive cannot be read.
+        ServiceFaultError: the store failed for now; a later call may succeed.
+    """
+    options = options or Options()
+    context = Context(
+        stores=open_stores(at_endpoint(stores, endpoint_url)),
+        clock=LocalClock(),
+        policy=make_policy(options, password, limits=limits),
+    )
+    if isinstance(source, (str, os.PathLike)):
+        location = parse_source(os.fspath(source))
+        return open_in(context, context.stores.source(location), location, options, warn)
+    reader = ReaderSource(source)
+    return open_in(context, reader, reader.location, options, warn)
+
+
+def open_in(
+    context: Context,
+    source: Source,
+    location: Location,
+    options: Options,
+    warn: Callable[[str], object] | None = None,
+) -> Archive:
+    """Return the archive at `location` of `source`."""
+    calls = context.calls()
+    tail = read_tail(source, location, context, calls)
+    version = source.pinned(location, tail.pin)
+    request = Request(location, location, options)
+    reading = read_directory(version, tail, request, PATHS, context, calls)
+
+    def read(want: ByteRange) -> bytes:
+        return calls.run("get", lambda: version.read(want))
+
+    judge_selection(options, warn)(reading)
+    return Archive(location, reading, read, context)

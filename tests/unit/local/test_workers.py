@@ -1,0 +1,281 @@
+"""Worker processes: each task is done, a killed worker costs an attempt, a stopped one writes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from s3unzip.context import Context, Progress
+from s3unzip.errors import InterruptedRunError
+from s3unzip.local.contexts import open_context
+from s3unzip.local.machine import resume_run, run_archive
+from s3unzip.local.processors import available_processors
+from s3unzip.local.workers import Counted, Ended, Tally, Workers
+from s3unzip.model import Outcome, Report, Request, Status, Verdict
+from s3unzip.settings import make_tuning
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.zip import Policy
+from tests.zips import Entry, build
+
+MEMBERS = 300
+LINUX = sys.platform == "linux"
+
+
+class Shown:
+    """The progress of a program: what it was told."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failures: list[int] = []
+        self.notices: list[str] = []
+        self.seen = threading.Event()
+        self.each: Callable[[], object] = lambda: None
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Add up; progress never goes back."""
+        assert all(count > 0 for count in counts.values())
+        self.each()
+        self.counts.update(counts)
+        if self.counts["extracted"]:
+            self.seen.set()
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Note which members failed."""
+        self.failures += [outcome.index for outcome in outcomes]
+
+    def notice(self, text: str) -> None:
+        """Note it."""
+        self.notices.append(text)
+
+    def phase(self, name: str) -> None:
+        """Take no notice."""
+
+
+class Folder:
+    """An archive in a folder, extracted into another by worker processes."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder = folder
+        self.workers = workers
+        archive = folder / "a.zip"
+        entries = [Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)]
+        archive.write_bytes(build(*entries))
+        config = StoreConfig(parse_destination(str(folder / "home")))
+        tuning = make_tuning({"batch_members": 10, "max_workers": 2})
+        self.open_context = partial(open_context, config, Policy(), tuning)
+        self.shown = Shown()
+        self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
+
+    @contextmanager
+    def at_work(
+        self, opening: Callable[[LocalClock, Progress], Context] | None = None
+    ) -> Iterator[tuple[Context, Workers]]:
+        """Give the context of the program, and workers."""
+        context = self.open_context(LocalClock(), self.shown)
+        with Workers(self.workers, context, opening or self.open_context) as workers:
+            yield context, workers
+
+    def run(self, opening: Callable[[LocalClock, Progress], Context] | None = None) -> Report:
+        """Extract."""
+        with self.at_work(opening) as (context, workers):
+            return run_archive(self.request, context, workers)
+
+    def written(self) -> int:
+        """Count the files that are there, whole."""
+        return sum(1 for path in (self.folder / "out" / "a").iterdir() if path.stat().st_size)
+
+
+def pids() -> list[int]:
+    """Return the process ids of the workers."""
+    return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
+
+
+def test_processes_extract_an_archive(tmp_path: Path) -> None:
+    """Two workers do many tasks; each member counts once, and no process is left."""
+    folder = Folder(tmp_path)
+    report = folder.run()
+    assert report.verdict is Verdict.COMPLETED
+    assert folder.written() == report.extracted == folder.shown.counts["extracted"] == MEMBERS
+    assert pids() == []
+
+
+def test_one_worker_is_a_thread(tmp_path: Path) -> None:
+    """A program that asks for one worker starts no process."""
+    folder = Folder(tmp_path)
+    context = folder.open_context(LocalClock(), folder.shown)
+    started: set[int] = set()
+    folder.shown.each = lambda: started.update(pids())
+    with Workers(1, context) as workers:
+        assert run_archive(folder.request, context, workers).verdict is Verdict.COMPLETED
+    assert started == set()
+
+
+@pytest.mark.skipif(not LINUX, reason="only Linux places threads as it is told")
+def test_each_worker_has_a_processor(tmp_path: Path) -> None:
+    """As many workers as processors: each keeps to its own while it has small members."""
+    before = os.sched_getaffinity(0)
+    some = available_processors()[:2]
+    os.sched_setaffinity(0, some)
+    places: dict[int, set[int]] = {}
+    try:
+        folder = Folder(tmp_path, workers=len(some))
+        folder.shown.each = lambda: places.update({p: os.sched_getaffinity(p) for p in pids()})
+        folder.run()
+    finally:
+        os.sched_setaffinity(0, before)
+    assert sorted(map(sorted, places.values())) == [[processor] for processor in some]
+
+
+def test_killed_workers_are_replaced(tmp_path: Path) -> None:
+    """A worker that is killed costs an attempt of some tasks; each member counts once."""
+    folder = Folder(tmp_path)
+
+    def kill() -> None:
+        folder.shown.seen.wait(60)
+        os.kill(pids()[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    report = folder.run()
+    killer.join()
+    assert report.verdict is Verdict.COMPLETED
+    assert folder.written() == folder.shown.counts["extracted"] == MEMBERS
+
+
+def test_workers_that_die_at_once_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many pools in a row are tried, and the report says why."""
+    monkeypatch.setattr("s3unzip.local.workers.MAX_LOST", 1)
+    folder = Folder(tmp_path)
+    report = folder.run(partial(note_and_die, str(tmp_path / "started")))
+    assert report.verdict is Verdict.FAILED
+    assert report.message is not None
+    assert "its worker process died" in report.message
+    assert len((tmp_path / "started").read_text()) >= 2
+
+
+def note_and_die(started: str, clock: LocalClock, progress: Progress) -> NoReturn:
+    """Be a worker that is out of memory before it begins."""
+    del clock, progress
+    with Path(started).open("a") as file:
+        file.write("x")
+    os._exit(137)
+
+
+def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
+    """Finished work is on record; `resume` does the rest."""
+    folder = Folder(tmp_path)
+
+    def interrupt() -> None:
+        folder.shown.seen.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopper = threading.Thread(target=interrupt)
+    stopper.start()
+    with pytest.raises(InterruptedRunError, match="continue with: s3unzip resume ") as stopped:
+        folder.run()
+    stopper.join()
+    run = str(stopped.value).rpartition(" ")[2]
+    with folder.at_work() as (context, workers):
+        report = resume_run(run, context, workers)
+    assert report.verdict is Verdict.COMPLETED
+    assert folder.written() == MEMBERS
+
+
+SCRIPT = """
+import sys
+import s3unzip
+from s3unzip.stores.locations import parse_destination
+stores = s3unzip.StoreConfig(parse_destination(sys.argv[3]))
+tuning = s3unzip.Tuning(batch_members=10, small_member=1_000_000)
+print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning=tuning).extracted)
+"""
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    """Workers do not import the program's main module, so a script may call `extract` at once."""
+    folder = Folder(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    words = [tmp_path / "a.zip", tmp_path / "out", tmp_path / "home"]
+    done = subprocess.run(
+        [sys.executable, script, *words], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.stdout.strip(), done.stderr) == (str(MEMBERS), "")
+    assert folder.written() == MEMBERS
+
+
+def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
+    """After SIGKILL of the program no worker goes on, and nothing is printed."""
+    Folder(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(f"import os\nprint(os.getpid(), flush=True)\n{SCRIPT}")
+    words = [tmp_path / "a.zip", tmp_path / "out", tmp_path / "home"]
+    program = subprocess.Popen(
+        [sys.executable, script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("out/a/*")) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    program.kill()
+    _, errors = program.communicate(timeout=60)  # workers hold standard error open until they end
+    assert errors == b""
+
+
+def failure(index: int) -> Outcome:
+    """Return the outcome of a member that failed."""
+    return Outcome(index, f"k{index}", Status.FAILED)
+
+
+def test_counts_of_a_lost_attempt_count_once() -> None:
+    """What is done again counts from where the lost attempt was; a failure is shown once."""
+    shown = Shown()
+    tally = Tally(shown)
+    first = tally.begin("t")
+    tally.take(Counted("t", first, {"extracted": 7}))
+    tally.take(Counted("t", first, failed=failure(1)))
+    tally.end("t", Ended({}, lost=True, error=InterruptedRunError("lost")))
+    second = tally.begin("t")
+    tally.take(Counted("t", first, {"extracted": 5}))  # comes late
+    tally.take(Counted("t", second, {"extracted": 6}))
+    tally.take(Counted("t", second, failed=failure(1)))
+    assert (shown.counts["extracted"], shown.failures) == (7, [1])
+    tally.end("t", Ended({"extracted": 9}))
+    assert shown.counts["extracted"] == 9
+
+
+def test_attempts_that_are_on_record_add_up() -> None:
+    """A fault ends an attempt: the next one counts only what it adds."""
+    shown = Shown()
+    tally = Tally(shown)
+    tally.begin("t")
+    tally.end("t", Ended({"extracted": 4}, error=InterruptedRunError("a fault")))
+    second = tally.begin("t")
+    tally.take(Counted("t", second, {"extracted": 3}))
+    tally.end("t", Ended({"extracted": 3}))
+    assert shown.counts["extracted"] == 7
+
+
+def test_a_notice_is_shown_once() -> None:
+    """Two workers that meet the same dead store say so in one line."""
+    shown = Shown()
+    tally = Tally(shown)
+    for seconds in (58, 57):
+        tally.take(Counted("t", 1, notice=f"no answer from http://s3, retrying for {seconds} s"))
+    assert shown.notices == ["no answer from http://s3, retrying for 58 s"]
