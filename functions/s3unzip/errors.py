@@ -7,6 +7,7 @@
     |  +- ScopeError                exit 2  the destination would trigger its own pipeline
     |  +- BudgetError               exit 2  the forecast is above what the caller allows
     |  +- NothingSelectedError      exit 7  no member is selected, or a name is no member's
+    +- VerdictError                 exit 1  a run is not COMPLETED, and its caller wants to know
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
     |  +- ZipFormatError                    raised by the ZIP core (zip.errors)
     |  |  +- RejectedError          exit 3  the directory is broken or has two meanings
@@ -62,6 +63,10 @@ class NothingSelectedError(UsageError):
     """No member is selected, or a name that was asked for is no member's."""
 
     exit_code = 7
+
+
+class VerdictError(S3UnzipError):
+    """A run ended otherwise than COMPLETED: raised by `Report.raise_for_verdict` alone."""
 
 
 class StorageError(S3UnzipError):

@@ -12,13 +12,14 @@ import re
 import threading
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Literal, TypeVar
+from functools import cache
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict, fields, force_setattr, replace
 
-from s3unzip.errors import Finding, UsageError
+from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip.member import Member
 
@@ -181,25 +182,45 @@ class Budget(Struct, frozen=True, array_like=True):
     size: int  # bytes of their members
 
 
-class Options(Struct, frozen=True, omit_defaults=True):
-    """The caller's choices; part of the run's identity."""
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """The caller's choices; part of the run's identity. They are checked when they are made."""
 
     key_template: str = "{archive_stem}/{member}"
     on_conflict: OnConflict = OnConflict.OVERWRITE
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    strip_components: int = 0  # leading folders of a member's path that its key leaves out
+    strip_components: Count = 0  # leading folders of a member's path that its key leaves out
     names: tuple[str, ...] = ()  # exact member names; none: all
-    limit: int | None = None  # extract only this many of the selected members
+    limit: Count | None = None  # extract only this many of the selected members
     lenient: bool = False
     encoding: str | None = None
     as_gzip: GzipForm | None = None  # the raw deflate stream re-wrapped, not inflated
     trust_crc: bool = False  # with as_gzip: do not inflate to check
     password_ref: str | None = None  # where the password is, never the password
-    nested_depth: int = 0  # how many levels of archives inside archives are also extracted
+    nested_depth: Count = 0  # how many levels of archives inside archives are also extracted
     nested_budget: Budget | None = None  # of a nested run: limits of it and the runs below
     marker: bool = False  # write _SUCCESS last
     objects: ObjectProperties | None = None  # what is set on the objects besides their content
+
+    def __post_init__(self) -> None:
+        for name, kind in _option_types().items():
+            value = getattr(self, name)
+            try:
+                force_setattr(self, name, msgspec.convert(value, kind))
+            except msgspec.ValidationError as error:
+                words = f"option {name}={value!r}: {error}"
+                if isinstance(value, str) and kind == tuple[str, ...]:
+                    words = f"option {name}: give a list of texts, ({value!r},), not one text"
+                raise UsageError(words) from None
+
+
+@cache
+def _option_types() -> dict[str, object]:
+    """Return the type of each option."""
+    return {option.name: option.type for option in fields(Options)}
 
 
 class SourceAction(StrEnum):
@@ -623,6 +644,22 @@ class Report(Struct, frozen=True, omit_defaults=True):
     def ok(self) -> bool:
         """Whether every member that was asked for is in the destination."""
         return self.verdict is Verdict.COMPLETED
+
+    def raise_for_verdict(self) -> None:
+        """Do nothing after a complete run.
+
+        Raises:
+            VerdictError: the verdict is another one; the message says why.
+        """
+        if not self.ok:
+            why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
+            raise VerdictError(f"{self.run}: {self.verdict.value}: {why}")
+
+    def __repr__(self) -> str:
+        return (
+            f"<Report {self.run}: {self.verdict.value}, {self.extracted} extracted, "
+            f"{self.unchanged} unchanged, {self.failed} failed>"
+        )
 
 
 class NestedRun(Struct, frozen=True, omit_defaults=True):
