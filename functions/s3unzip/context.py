@@ -33,8 +33,8 @@ class Progress(Protocol):
         """Learn of members that failed, as they fail."""
         ...
 
-    def notice(self, text: str) -> None:
-        """Learn in one line that a store does not answer, and what is done about it."""
+    def trouble(self, message: str) -> None:
+        """Learn, in one line, that a store does not answer and is tried again."""
         ...
 
     def phase(self, name: str) -> None:
@@ -52,7 +52,6 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # for forecasts and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
-    max_cost: float | None = None  # dollars; a run that would cost more is refused
     connections: Connections = Connections()  # how its stores are reached; part of commands
 
     def calls(self) -> Calls:

@@ -21,6 +21,7 @@ import os
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from heapq import merge
 from itertools import islice
 from operator import attrgetter, gt
@@ -96,8 +97,10 @@ class ArchiveMember:
         Raises:
             MemberError, SourceChangedError, StorageError, ServiceFaultError: as `read`.
         """
-        file = tempfile.SpooledTemporaryFile(HELD_BYTES)  # noqa: SIM115 - for the caller
-        file.writelines(self.stream())
+        with ExitStack() as stack:
+            file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES))
+            file.writelines(self.stream())
+            stack.pop_all()  # it is whole, so the caller closes it
         file.seek(0)
         return file
 

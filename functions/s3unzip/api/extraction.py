@@ -39,6 +39,7 @@ from s3unzip.model import (
     Report,
     Request,
 )
+from s3unzip.planning.plan import Plan
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -49,7 +50,7 @@ from s3unzip.zip import Policy
 class Progress:
     """Told of what happens in a run. Subclass it and override what you need.
 
-    `finished`, `failed` and `notice` may be called from any thread, the others from the thread of
+    `finished`, `failed` and `trouble` may be called from any thread, the others from the thread of
     `extract`.
     """
 
@@ -69,8 +70,8 @@ class Progress:
     def phase(self, name: str) -> None:
         """Learn that a phase of the run begins: plan, scan, link, extract or report."""
 
-    def notice(self, text: str) -> None:
-        """Learn in one line that a store does not answer, and what is done about it."""
+    def trouble(self, message: str) -> None:
+        """Learn, in one line, that a store does not answer and is tried again."""
 
     def reported(self, report: Report) -> None:
         """Learn how the run ended, before the archives inside the archive begin."""
@@ -188,7 +189,13 @@ def _extract_one(
     confirm: Callable[[Sequence[ListedObject]], bool] | None = None,
 ) -> Report:
     """Extract an archive, and the archives inside it."""
-    report = machine.run(request, judge_selection(request.options, warn), told.planned, max_cost)
+
+    def planned(plan: Plan) -> None:
+        if max_cost is not None:
+            machine.check_cost(plan, max_cost)
+        told.planned(plan.summary)
+
+    report = machine.run(request, judge_selection(request.options, warn), planned)
     if confirm is not None:
         report = clear_extra(report, machine.context, confirm)
     told.reported(report)
@@ -263,8 +270,8 @@ class _Inner(Progress):
     def failed(self, outcomes: Sequence[Outcome]) -> None:
         self._outer.failed(outcomes)
 
-    def notice(self, text: str) -> None:
-        self._outer.notice(text)
+    def trouble(self, message: str) -> None:
+        self._outer.trouble(message)
 
     def nested(self, run: NestedRun) -> None:
         self.runs.append(run)

@@ -34,6 +34,7 @@ from s3unzip.model import (
     Verdict,
     run_id,
 )
+from s3unzip.planning.plan import Plan
 from s3unzip.planning.read import Reading, read_tail
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import STOPPED, Step
@@ -60,6 +61,7 @@ FAULT = "service-fault"  # the reason of a run that a store ended which did not 
 MAX_TOLD = 3  # folders that a warning names
 
 Check = Callable[[Reading], None]
+Planned = Callable[[Plan], None]
 Show = Callable[[PlanSummary], None]
 
 
@@ -103,11 +105,7 @@ class Machine:
         self._held.close()
 
     def run(
-        self,
-        request: Request,
-        check: Check | None = None,
-        planned: Show | None = None,
-        max_cost: float | None = None,
+        self, request: Request, check: Check | None = None, planned: Planned | None = None
     ) -> Report:
         """Extract one archive; return its report.
 
@@ -115,15 +113,27 @@ class Machine:
             request: archive, destination and options.
             check: called with what was read before anything is written; may raise to stop here.
             planned: called with the plan before the first task begins; may raise likewise.
-            max_cost: dollars; a run whose estimate is above it writes nothing (`BudgetError`).
         """
-        context = replace(self.context, max_cost=max_cost)
-        return self._run(request, context, self._workers, check, planned)
+        return self._run(request, self.context, self._workers, check, planned)
 
-    def resume(self, run: str, planned: Show | None = None, *, failed: bool = False) -> Report:
+    def check_cost(self, plan: Plan, max_cost: float) -> None:
+        """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`).
+
+        Requests to self-hosted stores cost nothing.
+        """
+        from s3unzip.estimate import check_budget, estimate_run, local  # noqa: PLC0415 - rare
+
+        endpoint = self._setup.stores.at_destination().endpoint_url
+        amazon = plan.summary.run.destination.scheme == "s3" and endpoint is None
+        platform = local(workers=self._setup.processes, priced_requests=amazon)
+        tasks = plan.tasks + plan.copies
+        made = estimate_run(plan.summary, tasks, platform, self._setup.tuning)
+        check_budget(made, max_cost)
+
+    def resume(self, run: str, show: Show | None = None, *, failed: bool = False) -> Report:
         """Do what is left of a run; `failed`: also the members that failed. Return its report."""
         self._locks.take(run)
-        return resume_run(run, self.context, self._workers, planned, failed=failed)
+        return resume_run(run, self.context, self._workers, show, failed=failed)
 
     def run_nested(self, report: Report) -> Iterator[NestedRun]:
         """Extract the archives that a run extracted, level by level; yield what became of each.
@@ -179,7 +189,7 @@ class Machine:
         context: Context,
         workers: Workers,
         check: Check | None = None,
-        planned: Show | None = None,
+        planned: Planned | None = None,
     ) -> Report:
         """Extract one archive, locked from before anything of its run is written."""
 
@@ -194,7 +204,7 @@ def run_archive(
     context: Context,
     workers: Workers,
     check: Check | None = None,
-    planned: Show | None = None,
+    planned: Planned | None = None,
     claim: Callable[[str], object] | None = None,
 ) -> Report:
     """Extract one archive from its beginning; return its report.
@@ -246,7 +256,7 @@ def resume_run(
     run: str,
     context: Context,
     workers: Workers,
-    planned: Show | None = None,
+    show: Show | None = None,
     *,
     failed: bool = False,
 ) -> Report:
@@ -256,13 +266,13 @@ def resume_run(
         run: its id.
         context: of this process.
         workers: do the tasks.
-        planned: called with the plan before the first task begins.
+        show: called with the plan before the first task begins.
         failed: whether to do the members again that failed.
     """
     records = RunRecords.open(context.stores, run)
     plan = records.read_plan()
-    if planned is not None:
-        planned(plan)
+    if show is not None:
+        show(plan)
     settled = loop.resume(run, context, failed=failed)
     if context.progress is not None:
         context.progress.finished(+_count_done(records))

@@ -59,7 +59,7 @@ from s3unzip.stores.ports import Clock
 _log = logging.getLogger("s3unzip.workers")
 
 MAX_LOST = 5  # pools in a row whose workers die before any task ends
-NOTICE_SECONDS = 30.0  # until the same notice is shown again
+TROUBLE_SECONDS = 30.0  # until the same line is shown again
 STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
 NO_MEMORY = (
     "its worker has no memory left: use fewer --workers or --puts, or raise the limit (ulimit -v)"
@@ -75,7 +75,7 @@ class Counted(Struct, frozen=True, array_like=True):
     attempt: int
     counts: dict[str, int] = {}
     failed: Outcome | None = None  # a member that failed
-    notice: str = ""  # of a store that does not answer
+    trouble: str = ""  # a store does not answer
 
 
 class Ended(Struct, frozen=True):
@@ -115,9 +115,9 @@ class Counting:
         for outcome in outcomes:
             self._send(Counted(self._task, self._attempt, failed=outcome))
 
-    def notice(self, text: str) -> None:
+    def trouble(self, message: str) -> None:
         """Send a line about a store that does not answer."""
-        self._send(Counted(self._task, self._attempt, notice=text))
+        self._send(Counted(self._task, self._attempt, trouble=message))
 
     def phase(self, name: str) -> None:
         """Do nothing: the program knows the phase."""
@@ -143,7 +143,7 @@ class Tally:
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
         self._tasks: dict[str, _TaskCounts] = {}
-        self._notices: dict[str, float] = {}  # when each was passed on
+        self._troubles: dict[str, float] = {}  # when each was passed on
         self._lock = threading.Lock()
 
     def begin(self, task: str) -> int:
@@ -156,8 +156,8 @@ class Tally:
 
     def take(self, message: Counted) -> None:
         """Take what an attempt counted; an attempt that is over counts no more."""
-        if message.notice:
-            self._tell_notice(message.notice)
+        if message.trouble:
+            self._tell_trouble(message.trouble)
             return
         with self._lock:
             known = self._tasks.get(message.task)
@@ -183,14 +183,14 @@ class Tally:
             if ended.error is None:
                 del self._tasks[task]
 
-    def _tell_notice(self, text: str) -> None:
+    def _tell_trouble(self, message: str) -> None:
         """Pass a line on, once for all workers: they meet the same store."""
-        about = text.partition(", retrying")[0]
+        about = message.partition(", retrying")[0]
         with self._lock:
-            since = time.monotonic() - self._notices.get(about, -math.inf)
-            if since > NOTICE_SECONDS and self._progress is not None:
-                self._notices[about] = time.monotonic()
-                self._progress.notice(text)
+            since = time.monotonic() - self._troubles.get(about, -math.inf)
+            if since > TROUBLE_SECONDS and self._progress is not None:
+                self._troubles[about] = time.monotonic()
+                self._progress.trouble(message)
 
     def _tell(self, known: _TaskCounts) -> None:
         new = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import tempfile
 from pathlib import Path
@@ -50,7 +51,7 @@ class Bytes(io.RawIOBase):
 def test_members_in_order_with_their_facts() -> None:
     """Members come in the directory's order; a refused one says why; directories are left out."""
     archive = s3unzip.open_archive(io.BytesIO(RAW))
-    one, evil, large = archive
+    one, evil, large = archive.members()
     assert (one.name, one.size, one.method, one.index) == ("a/one.txt", 150, "Defl", 0)
     assert evil.problem is not None
     assert (evil.problem.code, evil.method, evil.crc32, evil.index) == (
@@ -66,19 +67,49 @@ def test_members_in_order_with_their_facts() -> None:
 def test_content_is_read_and_streamed() -> None:
     """`read` returns the content, `stream` yields it in pieces of at most 1 MiB."""
     archive = s3unzip.open_archive(Bytes(RAW))
-    assert archive.member("a/one.txt").read() == b"one" * 50
-    pieces = list(archive.member("large.bin").stream())
+    assert archive["a/one.txt"].read() == b"one" * 50
+    pieces = list(archive["large.bin"].stream())
     assert b"".join(pieces) == LARGE
     assert max(map(len, pieces)) <= 1 << 20
+
+
+def test_an_archive_is_a_mapping_from_names() -> None:
+    """Iteration, `in`, `namelist` and `[]` are about names, as users of `zipfile` expect."""
+    with s3unzip.open_archive(io.BytesIO(RAW)) as archive:
+        names = ["a/one.txt", "../evil.txt", "large.bin"]
+        assert list(archive) == archive.namelist() == list(archive.keys()) == names
+        assert "a/one.txt" in archive
+        assert "dir/" not in archive
+        assert archive["../evil.txt"].problem is not None
+        assert archive.get("no-such") is None
+        assert archive.read("a/one.txt") == b"one" * 50
+        assert repr(archive) == "<Archive reader:///archive: 3 members>"
+        with pytest.raises(KeyError, match="no such member"):
+            archive["no-such"]
+
+
+def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`open` gives a file that can seek, which is read and checked; text readers wrap it."""
+    rows = b"name,size\r\na,1\r\nb,2\r\n"
+    archive = s3unzip.open_archive(io.BytesIO(build(Entry("t.csv", rows, DEFLATE))))
+    with archive.open("t.csv") as file, io.TextIOWrapper(file, newline="") as text:
+        assert [row["size"] for row in csv.DictReader(text)] == ["1", "2"]
+    monkeypatch.setattr("s3unzip.api.archive.HELD_BYTES", 1000)  # the rest is in a temporary file
+    with s3unzip.open_archive(io.BytesIO(RAW)).open("large.bin") as file:
+        file.seek(-16, io.SEEK_END)
+        assert (file.tell(), file.read()) == (len(LARGE) - 16, LARGE[-16:])
+    broken = RAW.replace(LARGE[:16], b"0123456789abcdeF", 1)
+    with pytest.raises(MemberError, match="crc-mismatch"):
+        s3unzip.open_archive(io.BytesIO(broken)).open("large.bin")
 
 
 def test_refused_member_raises_its_problem() -> None:
     """Reading a member that the directory condemns raises what `problem` says."""
     archive = s3unzip.open_archive(io.BytesIO(RAW))
     with pytest.raises(MemberError, match="name-dotdot"):
-        archive.member("../evil.txt").read()
+        archive["../evil.txt"].read()
     with pytest.raises(NotFoundError, match="no-such"):
-        archive.member("no-such")
+        archive["no-such"]
 
 
 def test_corrupt_content_raises_after_the_last_piece() -> None:
@@ -86,7 +117,7 @@ def test_corrupt_content_raises_after_the_last_piece() -> None:
     raw = RAW.replace(LARGE[:16], b"0123456789abcdeF", 1)
     pieces: list[bytes] = []
     with pytest.raises(MemberError, match="crc-mismatch"):
-        pieces.extend(s3unzip.open_archive(io.BytesIO(raw)).member("large.bin").stream())
+        pieces.extend(s3unzip.open_archive(io.BytesIO(raw))["large.bin"].stream())
 
 
 def test_password_opens_encrypted_members() -> None:
@@ -94,18 +125,18 @@ def test_password_opens_encrypted_members() -> None:
     raw = build(seal_aes(Entry("secret.txt", b"secret", DEFLATE), b"pa55"))
     for password in (b"pa55", "pa55"):
         archive = s3unzip.open_archive(io.BytesIO(raw), password=password)
-        assert archive.member("secret.txt").read() == b"secret"
+        assert archive["secret.txt"].read() == b"secret"
     archive = s3unzip.open_archive(io.BytesIO(raw))
     with pytest.raises(MemberError, match="encrypted"):
-        archive.member("secret.txt").read()
+        archive["secret.txt"].read()
 
 
 def test_options_select_members() -> None:
     """Include, exclude, names and limit select, for refused members too."""
     archive = s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(include=("*.txt",)))
-    assert [member.name for member in archive] == ["a/one.txt", "../evil.txt"]
+    assert list(archive) == ["a/one.txt", "../evil.txt"]
     archive = s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(names=("large.bin",)))
-    assert [member.name for member in archive] == ["large.bin"]
+    assert list(archive) == ["large.bin"]
     warnings: list[str] = []
     options = s3unzip.Options(include=("*.txt", "*.csv"))
     s3unzip.open_archive(io.BytesIO(RAW), options, warn=warnings.append)
@@ -139,7 +170,7 @@ def test_a_reader_that_shrinks_is_a_changed_source() -> None:
     archive = s3unzip.open_archive(file)
     file.truncate(100)
     with pytest.raises(SourceChangedError):
-        archive.member("large.bin").read()
+        archive["large.bin"].read()
 
 
 def test_files_and_urls() -> None:
@@ -148,11 +179,11 @@ def test_files_and_urls() -> None:
         path = Path(folder, "a.zip")
         path.write_bytes(RAW)
         archive = s3unzip.open_archive(path)
-        assert archive.member("large.bin").read() == LARGE
+        assert archive["large.bin"].read() == LARGE
         path.write_bytes(RAW + b" ")
         with pytest.raises(SourceChangedError):
-            archive.member("large.bin").read()
+            archive["large.bin"].read()
     with HttpServer(WebFiles({"a.zip": RAW})) as server:
         archive = s3unzip.open_archive(f"{server.url}/a.zip?secret=1")
-        assert archive.member("large.bin").read() == LARGE
+        assert archive["large.bin"].read() == LARGE
         assert "secret" not in archive.source

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 import s3unzip
 from s3unzip import Comparison, OnConflict, Options, StoreConfig, Verdict
-from s3unzip.errors import UsageError
-from s3unzip.stores.home import known_runs
+from s3unzip.errors import UsageError, VerdictError
+from s3unzip.local.locking import known_runs
+from s3unzip.model import NestedRun, PlanSummary, Report
 from s3unzip.stores.locations import parse_destination
 from tests.encrypting import seal_aes
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from s3unzip.model import NestedRun, PlanSummary, Report
 
 FLAT = Options(key_template="{member}")
 
@@ -74,6 +70,12 @@ def test_extracts_and_verifies(archive: Path, tmp_path: Path, stores: StoreConfi
     assert (tmp_path / "out/one.txt").read_bytes() == b"1" * 99
     assert told.events == ["planned 2", "COMPLETED_WITH_ERRORS"]
     assert told.extracted == 2
+    assert not report.ok
+    with pytest.raises(VerdictError, match="COMPLETED_WITH_ERRORS: 1 failed"):
+        report.raise_for_verdict()
+    assert repr(report) == (
+        f"<Report {report.run}: COMPLETED_WITH_ERRORS, 2 extracted, 0 unchanged, 1 failed>"
+    )
     found = s3unzip.verify(archive, tmp_path / "out", FLAT, stores=stores)
     assert (found.verdict, found.equal, found.refused) == (Comparison.EQUAL, 2, 1)
     (tmp_path / "out/one.txt").write_bytes(b"2" * 99)
@@ -111,6 +113,40 @@ def test_password_is_used_and_not_recorded(tmp_path: Path, stores: StoreConfig) 
     kept = [file.read_bytes() for file in tmp_path.glob("home/**/*") if file.is_file()]
     assert kept
     assert not any(b"pa55-never-kept" in data for data in kept)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"include": "readme.txt"}, r"option include: give a list of texts, \('readme.txt',\)"),
+        ({"names": "readme.txt"}, "option names: give a list of texts"),
+        ({"strip_components": -1}, "option strip_components=-1"),
+        ({"on_conflict": "nver"}, "option on_conflict='nver': Invalid enum value"),
+        ({"limit": "3"}, "option limit='3'"),
+    ],
+)
+def test_options_are_checked_when_they_are_made(wrong: dict[str, object], words: str) -> None:
+    """A wrong option is named before anything else happens."""
+    with pytest.raises(UsageError, match=words):
+        Options(**wrong)  # type: ignore[arg-type]  # as said
+
+
+def test_options_take_lists_and_texts() -> None:
+    """A list is a tuple, and a text is the member of an enumeration."""
+    made = Options(include=["*.txt"], on_conflict="never")  # type: ignore[arg-type]  # as said
+    assert made == Options(include=("*.txt",), on_conflict=OnConflict.NEVER)
+
+
+def test_an_archive_is_kept_of_which_only_some_members_are_extracted(
+    archive: Path, tmp_path: Path, stores: StoreConfig
+) -> None:
+    """Deleting it would lose the others, so the request is refused."""
+    for options in (Options(limit=1), Options(names=("one.txt",)), Options(strip_components=1)):
+        with pytest.raises(UsageError, match="delete needs all members"):
+            s3unzip.extract(
+                archive, tmp_path / "out", options, after_success="delete", stores=stores
+            )
+    assert not (tmp_path / "out").exists()
 
 
 def test_wrong_requests_are_refused_before_work(

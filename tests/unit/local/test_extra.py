@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -10,16 +11,10 @@ from msgspec.structs import replace
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.model import Location, Options, Request, Verdict
-from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.ports import ListedObject, ObjectFacts
 from tests.memory import MemoryStores
-from tests.runs import Bench
+from tests.runs import World
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from s3unzip.stores.ports import ListedObject
 
 ARCHIVE = build(Entry("a", b"1"), Entry("d/b", b"2"))
 SOURCE = Location("s3", "in", "x/archive.zip")
@@ -94,59 +89,59 @@ def test_a_prefix_of_its_own_is_taken(destination: Location, template: str, tmp_
 
 def test_runs_that_cannot_be_read_have_no_say(tmp_path: Path) -> None:
     """A run that was never planned wrote nothing."""
-    (tmp_path / "runs/archive-0").mkdir(parents=True)
+    (tmp_path / "runs/2026-11-23/101112-archive-01234567").mkdir(parents=True)
     home = Location("file", "", f"{tmp_path}/")
     check_extra(Request(SOURCE, Location("s3", "out", "")), home, MemoryStores())
 
 
 def test_nothing_is_asked_where_nothing_is_extra() -> None:
     """The caller hears only of what is there."""
-    bench = Bench()
-    report = bench.run(ARCHIVE)
-    bench.out.put("elsewhere/x", b"", FACTS, if_absent=False)
+    world = World()
+    report = world.run(ARCHIVE)
+    world.out.put("elsewhere/x", b"", FACTS, if_absent=False)
 
     def fail(found: Sequence[ListedObject]) -> bool:
         raise AssertionError(found)
 
-    cleared = clear_extra(report, bench.context, fail)
+    cleared = clear_extra(report, world.context, fail)
     assert cleared.requests.list > report.requests.list  # the second report counts the LIST
     assert cleared.requests.delete == report.requests.delete
     assert cleared.verdict is Verdict.COMPLETED
-    assert bench.contents("archive/").keys() == {"a", "d/b", "elsewhere/x"}
+    assert world.contents("archive/").keys() == {"a", "d/b", "elsewhere/x"}
 
 
 def test_extra_objects_go() -> None:
     """They come in the order of their keys, with their sizes."""
-    bench = Bench()
+    world = World()
     for key in ("archive/z", "archive/d/b.old", "archive/d/c"):
-        bench.out.put(key, b"123", FACTS, if_absent=False)
-    report = bench.run(ARCHIVE)
+        world.out.put(key, b"123", FACTS, if_absent=False)
+    report = world.run(ARCHIVE)
     seen: list[tuple[str, int]] = []
 
     def note(found: Sequence[ListedObject]) -> bool:
         seen.extend((one.key, one.size) for one in found)
         return True
 
-    clear_extra(report, bench.context, note)
+    clear_extra(report, world.context, note)
     assert seen == [("archive/d/b.old", 3), ("archive/d/c", 3), ("archive/z", 3)]
-    assert bench.contents().keys() == {"a", "d/b"}
+    assert world.contents().keys() == {"a", "d/b"}
 
 
 def test_a_run_that_is_not_completed_deletes_nothing() -> None:
     """Neither is anything listed."""
-    bench = Bench()
-    bench.out.put("archive/z", b"123", FACTS, if_absent=False)
+    world = World()
+    world.out.put("archive/z", b"123", FACTS, if_absent=False)
     bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
-    report = bench.run(build(Entry("a", b"1"), bad))
-    assert clear_extra(report, bench.context, agree) is report
-    assert "archive/z" in bench.out.objects
+    report = world.run(build(Entry("a", b"1"), bad))
+    assert clear_extra(report, world.context, agree) is report
+    assert "archive/z" in world.out.objects
 
 
 def test_records_that_lack_a_member_delete_nothing() -> None:
     """Lost outcomes must not make a member extra."""
-    bench = Bench()
-    report = bench.run(ARCHIVE)
+    world = World()
+    report = world.run(ARCHIVE)
     wrong = replace(report, extracted=report.extracted + 1)
     with pytest.raises(ServiceFaultError, match="do not have all members"):
-        clear_extra(wrong, bench.context, agree)
-    assert len(bench.out.objects) == 2
+        clear_extra(wrong, world.context, agree)
+    assert len(world.out.objects) == 2

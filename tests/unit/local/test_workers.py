@@ -42,7 +42,7 @@ class Shown:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.failures: list[int] = []
-        self.notices: list[str] = []
+        self.troubles: list[str] = []
         self.seen = threading.Event()
         self.each: Callable[[], object] = lambda: None
 
@@ -58,9 +58,9 @@ class Shown:
         """Note which members failed."""
         self.failures += [outcome.index for outcome in outcomes]
 
-    def notice(self, text: str) -> None:
+    def trouble(self, message: str) -> None:
         """Note it."""
-        self.notices.append(text)
+        self.troubles.append(message)
 
     def phase(self, name: str) -> None:
         """Take no notice."""
@@ -272,10 +272,10 @@ def test_attempts_that_are_on_record_add_up() -> None:
     assert shown.counts["extracted"] == 7
 
 
-def test_a_notice_is_shown_once() -> None:
+def test_trouble_is_shown_once() -> None:
     """Two workers that meet the same dead store say so in one line."""
     shown = Shown()
     tally = Tally(shown)
     for seconds in (58, 57):
-        tally.take(Counted("t", 1, notice=f"no answer from http://s3, retrying for {seconds} s"))
-    assert shown.notices == ["no answer from http://s3, retrying for 58 s"]
+        tally.take(Counted("t", 1, trouble=f"no answer from http://s3, retrying for {seconds} s"))
+    assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]
