@@ -15,24 +15,18 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from embedded.deploy import start_aws, synthesize
-from embedded.ministack import EmbeddedAwsError
+from embedded.ministack import EmbeddedAws, EmbeddedAwsError
 from embedded.pipeline import DeployedPipeline
 from infra.bundle import BundleError
 from s3unzip.cli.terminal.output import print_report
 from s3unzip.cli.terminal.progress import RunDisplay
-from s3unzip.model import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from embedded.ministack import EmbeddedAws
-    from s3unzip.model import Report
+from s3unzip.model import Report, Verdict
 
 MEMBERS = 3_000
 RUN_SECONDS = 600.0
@@ -70,12 +64,12 @@ def watch_run(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Repo
             report = pipeline.report(run)
             if report is not None:
                 return report
-            summary = pipeline.summary(run)
+            summary = pipeline.plan(run)
             if summary is not None and not planned:
                 planned = True
                 display.planned(summary)
             if summary is not None:
-                done = min(pipeline.finished_tasks(run) - 1, summary.tasks)  # one is the index's
+                done = min(pipeline.finished_tasks(run), summary.tasks)
                 share = summary.selected * max(0, done) // max(1, summary.tasks)
                 part = summary.bytes_in * (share - told) // max(1, summary.selected)
                 display.finished({"extracted": share - told, "bytes_read": part})

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from embedded.deploy import deploy, make_client
+from embedded.deploy import Assembly, deploy, make_client
 from embedded.ministack import EmbeddedAwsError
-from s3unzip import run_files
-from s3unzip.direct.bundle import unpack
-from s3unzip.model import PlanSummary, Report, Run, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from embedded.deploy import Assembly
+from s3unzip.model import PlanSummary, Report, decode, execution_name
+from s3unzip.runs.records import OUTCOMES, REPORT, RUN, RUNS
 
 # Between two looks at a run, seconds: each look takes CPU time from the functions on this machine.
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.05, 0.4, 1.25
@@ -30,7 +25,7 @@ class DeployedPipeline:
     variables: Mapping[str, str]
     outputs: Mapping[str, str]
     _clients: dict[str, Any] = field(default_factory=dict)
-    _runs: dict[str, Run] = field(default_factory=dict)  # by prefix in the work bucket
+    _keys: dict[str, str] = field(default_factory=dict)  # of archives by run
 
     @classmethod
     def create(cls, assembly: Assembly, variables: Mapping[str, str]) -> DeployedPipeline:
@@ -47,46 +42,56 @@ class DeployedPipeline:
         """Put an archive into the ingest bucket."""
         self.client("s3").put_object(Bucket=self.outputs["IngestBucket"], Key=key, Body=body)
 
-    def find_run(self, key: str) -> Run | None:
-        """Return the newest run of the archive `key`, None if there is none yet."""
-        pages = self.client("s3").get_paginator("list_objects_v2")
-        bucket = self.outputs["WorkBucket"]
-        for page in pages.paginate(Bucket=bucket, Prefix="runs/", Delimiter="/"):
-            for found in page.get("CommonPrefixes", []):
-                prefix = found["Prefix"]
-                if prefix not in self._runs and not prefix.startswith("runs/-"):
-                    body = self._record(prefix, run_files.RUN)
-                    if body is not None:
-                        self._runs[prefix] = decode(body, Run)
-        ours = [run for run in self._runs.values() if run.source.key == key]
-        return max(ours, key=lambda run: run.created, default=None)
+    def runs(self) -> list[str]:
+        """Return the ids of all runs that have records, the newest last."""
+        days = self._folders(RUNS)
+        found = [run for day in days for run in self._folders(day)]
+        return [one.removeprefix(RUNS).rstrip("/") for one in found]
 
-    def summary(self, run: Run) -> PlanSummary | None:
-        """Return the plan's summary, None before the plan ends or if it refused the archive."""
-        body = self._record(f"runs/{run.id}/", run_files.SUMMARY)
+    def find_run(self, key: str) -> str | None:
+        """Return the id of the newest run of the archive `key`, None if there is none yet."""
+        runs = self.runs()
+        for run in runs:
+            if run not in self._keys:
+                plan = self.plan(run)
+                report = self.find_report(run) if plan is None else None
+                source = plan.run.source if plan else report.source if report else None
+                if source is not None:
+                    self._keys[run] = source.key
+        return next((run for run in reversed(runs) if self._keys.get(run) == key), None)
+
+    def plan(self, run: str) -> PlanSummary | None:
+        """Return the plan of a run, None before it is whole and where there are only two records.
+
+        Of a small archive that was extracted the outcomes and the report are kept.
+        """
+        body = self.read(f"{RUNS}{run}/{RUN}")
         return None if body is None else decode(body, PlanSummary)
 
-    def finished_tasks(self, run: Run) -> int:
+    def finished_tasks(self, run: str) -> int:
         """Return how many tasks have outcomes."""
-        return sum(1 for _ in self._names(f"runs/{run.id}/outcomes/"))
+        return sum(1 for _ in self._names(f"{RUNS}{run}/{OUTCOMES}"))
 
-    def report(self, run: Run) -> Report | None:
+    def find_report(self, run: str) -> Report | None:
+        """Return the report of a run as it is, None if it has none."""
+        body = self.read(f"{RUNS}{run}/{REPORT}")
+        return None if body is None else decode(body, Report)
+
+    def report(self, run: str) -> Report | None:
         """Return the report of a run, None while the run is active."""
         # The status first: a report that is read after the end is the last one.
-        status = self.status(run)
-        body = self.read(f"runs/{run.id}/report.json")
-        report = None if body is None else decode(body, Report)
-        return None if report is None or report.continues or status == "RUNNING" else report
+        return None if self.status(run) == "RUNNING" else self.find_report(run)
 
-    def status(self, run: Run) -> str | None:
-        """Return the status of the run's execution, None if it never had one."""
-        machine = self.outputs["StateMachineArn"]
-        name = f"{machine.replace(':stateMachine:', ':execution:')}:{run.id}"
-        states = self.client("stepfunctions")
-        try:
-            found: str = states.describe_execution(executionArn=name)["status"]
-        except states.exceptions.ExecutionDoesNotExist:
-            return None
+    def status(self, run: str) -> str | None:
+        """Return the status of the run's last execution, None if it never had one."""
+        machine, found = self.outputs["StateMachineArn"], None
+        states, base = self.client("stepfunctions"), execution_name(run)
+        for name in (base, *(f"{base}-r{number}" for number in range(2, 100))):
+            arn = f"{machine.replace(':stateMachine:', ':execution:')}:{name}"
+            try:
+                found = str(states.describe_execution(executionArn=arn)["status"])
+            except states.exceptions.ExecutionDoesNotExist:
+                break
         return found
 
     def wait(self, key: str, seconds: float = HANG_SECONDS) -> Report:
@@ -114,14 +119,6 @@ class DeployedPipeline:
             return None
         body: bytes = answer["Body"].read()
         return body
-
-    def _record(self, prefix: str, name: str) -> bytes | None:
-        """Return a record of a run, from the object that has all of them if it was a direct run."""
-        body = self.read(prefix + name)
-        report = self.read(prefix + run_files.REPORT) if body is None else None
-        records = None if report is None else decode(report, Report).records
-        bundle = None if records is None else self.read(f"runs/{records}")
-        return body if bundle is None else unpack(bundle)[1].get(name)
 
     def members(self, prefix: str = "") -> dict[str, bytes]:
         """Return the destination's objects below `prefix`, whole."""
@@ -160,6 +157,11 @@ class DeployedPipeline:
         for line in self.logs().splitlines():
             if line.startswith("{") and '"_aws"' in line:
                 yield json.loads(line)
+
+    def _folders(self, prefix: str) -> list[str]:
+        pages = self.client("s3").get_paginator("list_objects_v2")
+        listed = pages.paginate(Bucket=self.outputs["WorkBucket"], Prefix=prefix, Delimiter="/")
+        return [one["Prefix"] for page in listed for one in page.get("CommonPrefixes", [])]
 
     def _names(self, prefix: str) -> Iterator[str]:
         pages = self.client("s3").get_paginator("list_objects_v2")

@@ -133,7 +133,6 @@ class LambdaConfig(Struct, frozen=True):
             tuning=self.tuning,
             platform=self.platform,
             environment=self.environment,
-            max_cost=self.max_cost,
         )
 
 

@@ -24,7 +24,6 @@ from s3unzip.model import (
     Pin,
     Report,
     Request,
-    Run,
     execution_name,
     run_id,
 )
@@ -96,27 +95,18 @@ def end_run(report: Report, config: LambdaConfig, context: Context, *, look: boo
         StorageError, ServiceFaultError, ...: the step is to be repeated.
     """
     bind_run(report.run, str(report.source))
-    run = _run_of(report, context)
-    if run is not None and has_nested(report):
-        count = 0
-        for request in nested_requests(run, report, context):
+    if has_nested(report):
+        records = RunRecords.open(context.stores, report.run, context.calls())
+        requests = list(nested_requests(records.read_plan().run, report, context))
+        for request in requests:
             _start_nested(request, config, context)
-            count += 1
-        logger.info("nested archives", started=count)
+        logger.info("nested archives", started=len(requests))
     if look:
         _follow_newer(report, config, context)
     record_archive(report)
     announce(open_client("events"), config, report)
-    if run is not None and is_left(report):
-        _finish_source(run, report, context)
-
-
-def _run_of(report: Report, context: Context) -> Run | None:
-    """Return the run, None where what follows its end needs no more than the report."""
-    if not has_nested(report) and not is_left(report):
-        return None
-    plan = RunRecords.open(context.stores, report.run, context.calls()).find_plan()
-    return plan.run if plan is not None else None
+    if is_left(report):
+        _finish_source(report, config, context)
 
 
 def _start_nested(request: Request, config: LambdaConfig, context: Context) -> None:
@@ -161,10 +151,11 @@ def _follow_newer(report: Report, config: LambdaConfig, context: Context) -> Non
     start(config, f"{report.run}{AGAIN}", request_of(f"{report.run}{AGAIN}", again))
 
 
-def _finish_source(run: Run, report: Report, context: Context) -> None:
+def _finish_source(report: Report, config: LambdaConfig, context: Context) -> None:
     """Delete or tag the archive. It never fails the step: the run has ended, its verdict stays."""
+    stored = replace(context, stores=config.stores)  # the report is written by now
     try:
-        result = finish_source(run, report, context).after_success
+        result = finish_source(config.after_success, report, stored).after_success
     except S3UnzipError:
         logger.exception("the report cannot be written again")
         return

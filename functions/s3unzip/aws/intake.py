@@ -32,7 +32,7 @@ from s3unzip.aws.telemetry import (
 )
 from s3unzip.clients import preload
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError, RejectedError, RunStoppedError, UsageError
+from s3unzip.errors import NotFoundError, RejectedError, RunStoppedError, S3UnzipError, UsageError
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
 from s3unzip.model import Report, Request, TaskKind, Verdict, run_id
 from s3unzip.planning.read import disks_of, read_tail
@@ -57,6 +57,7 @@ USAGE_WAIT = 1  # of a message without a valid event
 SMALL_MEMBER = 32 * MIB  # up to here a member of a small archive is one PUT
 FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
 KEPT = (OUTCOMES, REPORT)  # what stays of a small run that is COMPLETED
+TASK_FAULTS: tuple[type[S3UnzipError], ...] = (*ATTEMPT_FAULTS, RunStoppedError)
 BRIEF_SECONDS = 1.0  # a run that took no longer cannot have been overtaken by a newer archive
 
 
@@ -126,7 +127,7 @@ def take_archive(
     Raises:
         UsageError, StorageError, ServiceFaultError: the message is to come again.
     """
-    calls = context.calls()
+    calls = _open_calls(context)
     source = context.stores.source(request.source)
     try:
         tail = read_tail(source, request.source, context, calls)
@@ -141,7 +142,7 @@ def take_archive(
     elif not _holds_directory(tail, context):
         start(config, run, request_of(run, request, tail.pin))
     else:
-        _plan_here(request, Archive(run, tail.pin, tail), tail, config, context)
+        _plan_here(request, run, tail, config, context, calls)
 
 
 def _take_known(
@@ -192,15 +193,19 @@ class _SmallContext(Context, frozen=True):
 
     def calls(self) -> _HeldCalls:
         """Return the counted, retried calls of one step."""
-        tuning = self.tuning
-        return _HeldCalls(self.clock, tuning.retry_seconds, tuning.puts_in_flight, FIRST_PUTS)
+        return _open_calls(self)
+
+
+def _open_calls(context: Context) -> _HeldCalls:
+    tuning = context.tuning
+    return _HeldCalls(context.clock, tuning.retry_seconds, tuning.puts_in_flight, FIRST_PUTS)
 
 
 class _SmallRun:
     """A run whose records are in memory, and the end of its archive, too."""
 
-    def __init__(self, known: Archive, tail: Tail, context: Context, tuning: Tuning) -> None:
-        self._known = known
+    def __init__(self, run: str, tail: Tail, context: Context, tuning: Tuning) -> None:
+        self._known = Archive(run, tail.pin, tail)
         self._context = context
         self._memory = MemoryRunStore()
         values = asdict(context) | {"tuning": tuning}
@@ -208,9 +213,9 @@ class _SmallRun:
         self.context = _SmallContext(**(values | {"stores": stores}))
         self.records = RunRecords(self._memory)
 
-    def begin(self, request: Request) -> Settled:
-        """Plan the run."""
-        return begin(request, self.context, self._known)
+    def begin(self, request: Request, calls: Calls) -> Settled:
+        """Plan the run; `calls` are of the invocation so far."""
+        return begin(request, self.context, self._known, calls)
 
     def is_small(self, settled: Settled) -> bool:
         """Say whether this function does the planned run itself."""
@@ -231,7 +236,7 @@ class _SmallRun:
             for task in settled.next.tasks:
                 try:
                     record_task(run_task(run, task, context))
-                except (*ATTEMPT_FAULTS, RunStoppedError) as fault:  # it is in the next round
+                except TASK_FAULTS as fault:  # it is in the next round
                     logger.warning("task failed", task=task.id, error=str(fault))
             settled = settle(settled.next, context)
         return settled
@@ -255,14 +260,14 @@ class _SmallRun:
 
 
 def _plan_here(
-    request: Request, known: Archive, tail: Tail, config: LambdaConfig, context: Context
+    request: Request, run: str, tail: Tail, config: LambdaConfig, context: Context, calls: Calls
 ) -> None:
     """Plan an archive; do it at once if it is small, else hand the plan to the state machine."""
     tuning = context.tuning
     members = count_entries(tail.data) or 0
     if members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes:
-        small = _SmallRun(known, tail, context, _one_batch(tuning))
-        settled = small.begin(request)
+        small = _SmallRun(run, tail, context, _one_batch(tuning))
+        settled = small.begin(request, calls)
         if small.is_small(settled):
             settled = small.work(settled)
             small.leave(settled)
@@ -270,8 +275,8 @@ def _plan_here(
                 record_handover()
             _go_on(settled, config, small.context)
             return
-    planned = _SmallRun(known, tail, context, tuning)
-    settled = planned.begin(request)
+    planned = _SmallRun(run, tail, context, tuning)
+    settled = planned.begin(request, calls)
     planned.leave(settled)
     _go_on(settled, config, planned.context)
 

@@ -13,10 +13,8 @@ from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.clients import preload
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.model import Next, Report, Request, Verdict, decode, run_of_execution
-from s3unzip.runs.records import RunRecords
+from s3unzip.model import Next, Request, decode, run_of_execution
 from s3unzip.settling.loop import settle, settle_failed
-from s3unzip.settling.report import render_page
 
 if TYPE_CHECKING:  # a stub
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -58,31 +56,10 @@ def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> 
     bind_run(run)
     cause = ": ".join(str(detail[name]) for name in ("error", "cause") if detail.get(name))
     message = f"the execution is {detail['status']}: {cause[:MAX_CAUSE]}".removesuffix(": ")
-    report = settle_failed(run, message, step) or _end_unplanned(run, message, detail, step)
+    given = decode(detail.get("input") or "{}", dict[str, Any])
+    request = parse_field(given, "request", Request) if "request" in given else None
+    report = settle_failed(run, message, step, request)
     if report is None:
         logger.info("run has a report", status=detail["status"])
     else:
         end_run(report, config, step, look=False)
-
-
-def _end_unplanned(run: str, message: str, detail: dict[str, Any], step: Context) -> Report | None:
-    """Report a run that has no plan; None if it has a plan, or a report."""
-    records = RunRecords.open(step.stores, run, step.calls())
-    given = decode(detail.get("input") or "{}", dict[str, Any])
-    if records.find_plan() is not None or "request" not in given:
-        return None
-    request, now = parse_field(given, "request", Request), step.clock.now()
-    report = Report(
-        run=run,
-        verdict=Verdict.FAILED,
-        source=request.source.public,
-        pin=None,
-        destination=request.destination,
-        options=request.options,
-        reason="plan-failed",
-        message=message,
-        event_time=request.event_time,
-        started=now,
-        finished=now,
-    )
-    return report if records.create_report(report, render_page(report, step)) else None
