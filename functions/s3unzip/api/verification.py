@@ -19,26 +19,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from s3unzip.api.options import judge_selection, make_policy, read_local_records
-from s3unzip.context import Context
+from s3unzip.api.options import at_endpoint, judge_selection, make_policy
+from s3unzip.context import Context, Progress
+from s3unzip.local.locking import runs_of_archive
 from s3unzip.model import Options, Request
+from s3unzip.runs.records import RunRecords
 from s3unzip.runs.written import read_written
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.verification.verifying import Effort, verify_objects
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from s3unzip.context import Progress
-    from s3unzip.runs.records import RunRecords
-    from s3unzip.runs.written import WrittenObjects
-    from s3unzip.verification.results import Judged, Verification
+from s3unzip.verification import ComparedObject, Effort, Verification, verify_objects
 
 
 def verify(  # noqa: PLR0913 - options of a public function
@@ -50,8 +44,9 @@ def verify(  # noqa: PLR0913 - options of a public function
     records: Iterable[RunRecords] | None = None,
     at_once: int = 64,
     max_listed: int = 20,
-    each: Callable[[Judged], object] | None = None,
+    each: Callable[[ComparedObject], object] | None = None,
     password: bytes | str | None = None,
+    endpoint_url: str | None = None,
     stores: StoreConfig | None = None,
     progress: Progress | None = None,
     warn: Callable[[str], object] | None = None,
@@ -68,11 +63,12 @@ def verify(  # noqa: PLR0913 - options of a public function
             still what a run wrote is not asked for. None: the runs of this machine.
         at_once: requests in flight.
         max_listed: differences of each kind to list; all are counted.
-        each: takes every object as it is judged, one call at a time.
+        each: takes every object and its result, one call at a time.
         password: opens encrypted members. A string is used as UTF-8.
+        endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached. None: the defaults of boto3.
         progress: told of ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
-        warn: takes a sentence for each glob that no member fits.
+        warn: takes a sentence for each glob that matches no member.
 
     Raises:
         NothingSelectedError: a name is no member's, or `options` select nothing.
@@ -85,20 +81,12 @@ def verify(  # noqa: PLR0913 - options of a public function
         parse_source(os.fspath(source)), parse_destination(os.fspath(destination)), options
     )
     effort = Effort(at_once, max_listed, deep=deep)
-    config = stores or StoreConfig()
+    config = at_endpoint(stores, endpoint_url)
     many = open_stores(replace(config, connections=max(config.connections, at_once)))
     policy = make_policy(options, password, request.destination)
     context = Context(many, LocalClock(), policy, progress=progress)
-    written = None if deep else _read_written(request, config, context, records)
-    return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
-
-
-def _read_written(
-    request: Request,
-    config: StoreConfig,
-    context: Context,
-    records: Iterable[RunRecords] | None,
-) -> WrittenObjects:
     if records is None:
-        return read_local_records(config.work, request, context.stores)
-    return read_written(records, request.destination)
+        runs = runs_of_archive(config.work, request.source)
+        records = (RunRecords.open(context.stores, run) for run in runs)
+    written = None if deep else read_written(records, request.destination)
+    return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
