@@ -132,7 +132,7 @@ class ClaimedError(ServiceFaultError):
 
 
 class RunStoppedError(S3UnzipError):
-    """Another task met a fault that stops the whole run: mend it, then redrive."""
+    """Another task met a fault that stops the whole run: mend it, then resume the run."""
 
     exit_code = 5
 

@@ -25,7 +25,7 @@ class Help(Enum):
     SHOW = auto()  # none: it lists the members
     RETRY = auto()
     RETRY_WITH_PASSWORD = auto()
-    RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
+    RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a resumed run does not read them
 
 
 NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
@@ -38,8 +38,8 @@ RAISE_LIMIT = (
 )
 EXTRACT_LATER = "Extract the member with a tool that supports it: s3unzip ls shows the method."
 NOTHING_TO_DO = "Nothing to do: the member was extracted."
-MEND_AND_RETRY = "Fix the cause, then try the failed members again: s3unzip retry RUN."
-MEND_AND_REDRIVE = "Fix the cause, then continue: s3unzip redrive RUN."
+MEND_AND_RETRY = "Fix the cause, then try the failed members again: s3unzip resume RUN --failed."
+MEND_AND_REDRIVE = "Fix the cause, then continue: s3unzip resume RUN."
 
 # Advice of single checks; the others follow from where the check looks (`_advice_of`).
 _ADVICE = {
@@ -71,9 +71,9 @@ _ADVICE = {
     "encrypted": "Give the password with --password-file, --ask-password or S3UNZIP_PASSWORD; "
     "in an environment set password_secret. Then start again with s3unzip run: a retry "
     "does not read these members. PKWARE's strong encryption is not supported.",
-    "wrong-password": "Try again with the right password: s3unzip retry RUN with --password-file, "
+    "wrong-password": "Try again with the right password: s3unzip resume RUN --failed with --password-file, "
     "--ask-password or S3UNZIP_PASSWORD; in an environment put it into the secret first.",
-    "aes-mac-mismatch": "Check the password, and try again with the right one: s3unzip retry RUN "
+    "aes-mac-mismatch": "Check the password, and try again with the right one: s3unzip resume RUN --failed "
     "with --password-file, --ask-password or S3UNZIP_PASSWORD. If it is right, the member is "
     "damaged. " + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
@@ -116,20 +116,20 @@ _OTHER = {
     "slice-refused": Explanation(
         "A slice of a split member did not hold, so the member is streamed whole.", NOTHING_TO_DO
     ),
-    "stopped": Explanation("The run was stopped.", "Continue the run: s3unzip redrive RUN."),
+    "stopped": Explanation("The run was stopped.", "Continue the run: s3unzip resume RUN."),
     "storage": Explanation("A store refused.", MEND_AND_REDRIVE),
     "store-full": Explanation(
         "No space is left at the destination.",
-        "Make room at the destination, then continue: s3unzip redrive RUN.",
+        "Make room at the destination, then continue: s3unzip resume RUN.",
     ),
     "store-refused": Explanation("The store refused this member.", MEND_AND_RETRY),
     "plan-failed": Explanation(
         "The planner failed, so nothing was extracted.",
-        "Read the log of the planner function, fix the cause, then: s3unzip redrive RUN.",
+        "Read the log of the planner function, fix the cause, then: s3unzip resume RUN.",
     ),
     "tasks-failed": Explanation(
         "Some tasks did not end, so some members have no outcome.",
-        "Continue the run: s3unzip redrive RUN.",
+        "Continue the run: s3unzip resume RUN.",
     ),
 }
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from s3unzip.api.after_success import parse_after_success
-from s3unzip.local.runner import redrive, retry_failed, run_archive
 
+from s3unzip.api.options import parse_after_success
 from s3unzip.errors import UsageError
+from s3unzip.local.machine import resume_run, run_archive
+from s3unzip.local.workers import Workers
 from s3unzip.model import (
     AfterSuccess,
     Location,
+    Options,
     Report,
     Request,
-    Run,
     SourceAction,
     SourceState,
     Verdict,
@@ -24,24 +25,15 @@ from s3unzip.model import (
     encode,
     run_id,
 )
-from s3unzip.settling.after_success import finish_source, pending_result
+from s3unzip.settling.after_success import pending_result
 from s3unzip.stores.locations import parse_source
-from s3unzip.stores.ports import ObjectFacts
 from tests.processes import Program
-from tests.runs import Bench
-
+from tests.runs import World
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from s3unzip.model import PlanSummary
 
 BODY = build(*(Entry(f"d/{n}.txt", b"%d" % n * 50, DEFLATE) for n in range(4)))
 DELETE = AfterSuccess(SourceAction.DELETE)
 WRONG = {"crc32": 1}
-FACTS = ObjectFacts("application/zip", {})
 
 
 @pytest.fixture
@@ -63,25 +55,6 @@ def test_a_file_is_deleted(program: Program) -> None:
     assert len(list((program.folder / "out").rglob("*.txt"))) == 4
 
 
-def test_a_file_is_moved_and_a_failed_move_is_redriven(program: Program) -> None:
-    """Another file is in the way at first: exit 0, the reason, the next command, which does it."""
-    done = program.folder / "done"
-    done.mkdir()
-    (done / "a.zip").write_bytes(b"in the way")
-    ended = program.run("run", "a.zip", "out", "-w", "1", "--after-success", "move=done")
-    assert ended.code == 0
-    assert "the archive is not moved to" in ended.err
-    assert "exists already; it is not overwritten" in ended.err
-    assert "next: s3unzip redrive" in ended.err
-    assert (program.folder / "a.zip").read_bytes() == BODY
-    (done / "a.zip").unlink()
-    ended = program.run("redrive", "latest", "-w", "1")
-    assert ended.code == 0
-    assert (done / "a.zip").read_bytes() == BODY
-    assert not (program.folder / "a.zip").exists()
-    assert "nothing is left to do" in program.run("redrive", "latest", "-w", "1").err
-
-
 def test_a_damaged_archive_stays(program: Program) -> None:
     """Only COMPLETED is success."""
     ended = program.run("run", "damaged.zip", "out", "-w", "1", "--after-success", "delete")
@@ -92,13 +65,10 @@ def test_a_damaged_archive_stays(program: Program) -> None:
 @pytest.mark.parametrize(
     ("source", "text", "words"),
     [
-        ("a.zip", "burn", "'burn' is none of delete, move=LOCATION or tag=NAME=VALUE"),
+        ("a.zip", "burn", "'burn' is none of delete or tag=NAME=VALUE"),
         ("a.zip", "delete=x", "is none of"),
-        ("a.zip", "move", "is none of"),
-        ("a.zip", "move=.", "is in .* already"),
-        ("a.zip", "move=s3://bucket/x", "can be moved within the file system only"),
-        ("a.zip", "tag=a=b", "is a file, which has no tags: delete or move it"),
-        ("s3://arrivals/a.zip", "move=out", "can be moved within S3 only"),
+        ("a.zip", "move=done", "is none of"),
+        ("a.zip", "tag=a=b", "is a file, which has no tags: delete it"),
         ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
         ("https://host/a.zip?key=secret", "delete", r"https://host/a.zip\?... is only read"),
     ],
@@ -106,94 +76,64 @@ def test_a_damaged_archive_stays(program: Program) -> None:
 def test_what_cannot_be_asked_for(source: str, text: str, words: str) -> None:
     """It is refused before anything is read, in words that say what is possible."""
     with pytest.raises(UsageError, match=words):
-        parse_after_success(text, parse_source(source))
+        parse_after_success(text, parse_source(source), Options())
 
 
 def test_what_can_be_asked_for() -> None:
-    """A move keeps the archive's name."""
+    """An archive is deleted or tagged; it is deleted only if all its members are extracted."""
     where = Location("s3", "arrivals", "t/a.zip")
-    assert parse_after_success("delete", where) == DELETE
-    moved = parse_after_success("move=s3://arrivals/done", where)
-    assert moved == AfterSuccess(SourceAction.MOVE, Location("s3", "arrivals", "done/a.zip"))
-    tagged = parse_after_success("tag=state=a=b", where)
+    assert parse_after_success("delete", where, Options()) == DELETE
+    tagged = parse_after_success("tag=state=a=b", where, Options(limit=1))
     assert tagged == AfterSuccess(SourceAction.TAG, tags={"state": "a=b"})
+    for some in (Options(limit=1), Options(include=("*",)), Options(strip_components=1)):
+        with pytest.raises(UsageError, match="delete needs all members"):
+            parse_after_success("delete", where, some)
 
 
 def test_the_rule_is_no_part_of_the_identity_and_survives_json() -> None:
     """The same archive with another rule is the same run, so it is known."""
-    bench = Bench()
-    request = bench.request(BODY)
+    world = World()
+    request = world.request(BODY)
     ruled = Request(request.source, request.destination, request.options, after_success=DELETE)
-    pin = bench.context.stores.source(request.source).head(request.source)
-    assert run_id(request, pin) == run_id(ruled, pin)
+    pin = world.context.stores.source(request.source).head(request.source)
+    assert run_id(request, pin, 0.0) == run_id(ruled, pin, 0.0)
     assert decode(encode(ruled), Request) == ruled
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"action": "move"}',
-        '{"action": "delete", "target": {"scheme": "s3", "bucket": "b", "key": ""}}',
-        '{"action": "tag"}',
-        '{"action": "delete", "tags": {"a": "b"}}',
-    ],
-)
+@pytest.mark.parametrize("text", ['{"action": "tag"}', '{"action": "delete", "tags": {"a": "b"}}'])
 def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
-    """Nothing is deleted that was to be moved."""
+    """Nothing is deleted that was to be tagged."""
     with pytest.raises(UsageError, match=r"go(es)? with the action"):
         decode(text, AfterSuccess)
 
 
-def run_ruled(bench: Bench, body: bytes, rule: AfterSuccess) -> tuple[Report, PlanSummary]:
-    """Extract an archive with a rule; return the report and the plan."""
-    request = bench.request(body)
+def run_ruled(world: World, body: bytes, rule: AfterSuccess) -> Report:
+    """Extract an archive with a rule; return the report."""
+    request = world.request(body)
     ruled = Request(request.source, request.destination, request.options, after_success=rule)
-    plans: list[PlanSummary] = []
-    report = run_archive(ruled, bench.context, make_pool(bench), plans.append)
-    return report, plans[0]
+    return run_archive(ruled, world.context, Workers(1, world.context))
 
 
-def make_pool(bench: Bench) -> Callable[[Run], SerialPool]:
-    """Return what makes a pool in this process."""
-    return lambda run: SerialPool(run, bench.context)
-
-
-def test_a_retry_and_a_redrive_after_the_action_leave_it() -> None:
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_run_that_is_resumed_after_the_action_leaves_it(failed: bool) -> None:
     """The report still says that it is done; the same bytes, put again, stay."""
-    bench = Bench()
-    report, plan = run_ruled(bench, BODY, DELETE)
+    world = World()
+    report = run_ruled(world, BODY, DELETE)
     assert report.after_success is not None
     assert report.after_success.state is SourceState.DONE
-    source = bench.request(BODY).source
-    for again in (redrive, retry_failed):
-        later = again(plan, bench.context, make_pool(bench))
-        assert later.verdict is Verdict.COMPLETED
-        assert later.after_success == report.after_success
-        assert source.key in bench.stores.bucket(source.bucket).objects
-
-
-def test_a_move_waits_for_a_function_with_time_enough() -> None:
-    """A copy is not begun that the end of the function could cut off."""
-    bench = Bench()
-    rule = AfterSuccess(SourceAction.MOVE, Location("s3", "done", "a.zip"))
-    bench.stores.bucket("done").put("a.zip", b"in the way", FACTS, if_absent=False)
-    report, plan = run_ruled(bench, BODY, rule)
-    assert report.after_success is not None
-    assert report.after_success.state is SourceState.FAILED
-    bench.clock.left = 5.0
-    later = finish_source(plan.run, report, bench.context).after_success
-    assert later is not None
-    assert later.state is SourceState.FAILED
-    assert "raise its timeout, then redrive the run" in str(later.message)
+    source = world.request(BODY).source
+    later = resume_run(report.run, world.context, Workers(1, world.context), failed=failed)
+    assert later.verdict is Verdict.COMPLETED
+    assert later.after_success == report.after_success
+    assert source.key in world.buckets.bucket(source.bucket).objects
 
 
 def test_a_split_archive_is_kept() -> None:
     """It is several files, each with a version of its own."""
-    bench = Bench()
-    report, plan = run_ruled(bench, BODY, DELETE)
-    pin = plan.run.pin
-    whole = replace(plan.run, pin=replace(pin, parts=(pin, pin)))
-    kept = pending_result(whole, report)
+    world = World()
+    report = run_ruled(world, BODY, DELETE)
+    run = world.records(report.run).read_plan().run
+    kept = pending_result(replace(run, pin=replace(run.pin, parts=(run.pin, run.pin))), report)
     assert kept is not None
     assert kept.state is SourceState.KEPT
     assert "split into 2 files" in str(kept.message)

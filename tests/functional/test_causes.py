@@ -5,20 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from s3unzip.local.runner import redrive, retry_failed
 
 from s3unzip.errors import AccessDeniedError, StorageError, ThrottledError
-from s3unzip.model import PlanSummary, Verdict, decode
+from s3unzip.model import Verdict
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import World
-
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from s3unzip.errors import S3UnzipError
-    from s3unzip.model import Report
     from s3unzip.stores.ports import Buffer, ObjectFacts
 
 
@@ -45,7 +40,7 @@ def bucket() -> Refusing:
 @pytest.fixture
 def world(bucket: Refusing) -> World:
     """A machine that writes to the destination, and soon gives up."""
-    world = World(stores=MemoryStores(out=bucket))
+    world = World(buckets=MemoryStores(out=bucket))
     world.tune(retry_seconds=1.0)
     return world
 
@@ -53,51 +48,44 @@ def world(bucket: Refusing) -> World:
 ARCHIVE = build(Entry("good", b"1"), Entry("bad", b"2"))
 
 
-def again(act: Callable[..., Report], report: Report, world: World) -> Report:
-    """Redrive or retry the run of a report."""
-    summary = decode(world.stores.run_store(report.run).read("summary.json"), PlanSummary)
-    context = world.context
-    return act(summary, context, lambda run: SerialPool(run, context))
-
-
 def test_tasks_that_did_not_end(world: World, bucket: Refusing) -> None:
-    """The report has the words of the store, and a redrive does what is left."""
+    """The report has the words of the store, and a resume does what is left."""
     bucket.error = ThrottledError("503 SlowDown of s3://out")
     report = world.run(ARCHIVE)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
     assert str(report.message).endswith(" no outcome: 503 SlowDown of s3://out")
     bucket.error = None
-    assert again(redrive, report, world).verdict is Verdict.COMPLETED
+    assert world.resume(report.run).verdict is Verdict.COMPLETED
 
 
-def test_a_retry_that_meets_a_missing_right(world: World, bucket: Refusing) -> None:
+def test_failed_members_again_meets_a_missing_right(world: World, bucket: Refusing) -> None:
     """It is FAILED with that reason, not COMPLETED_WITH_ERRORS with the old one."""
     first = world.run(ARCHIVE)
     assert first.reasons == {"store-refused": 1}
     bucket.error = AccessDeniedError("s3:PutObject is missing")
-    report = again(retry_failed, first, world)
+    report = world.resume(first.run, failed=True)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
     assert report.message == "s3:PutObject is missing"
-    assert (report.extracted, report.failed) == (1, 1)
+    assert (report.extracted, report.missing) == (1, 1)
     bucket.error = None
-    assert again(redrive, report, world).verdict is Verdict.COMPLETED
+    assert world.resume(report.run).verdict is Verdict.COMPLETED
     assert world.contents() == {"good": b"1", "bad": b"2"}
 
 
-def test_a_retry_that_does_not_end(world: World, bucket: Refusing) -> None:
-    """The members that were not tried again are counted, with the cause; a retry may follow."""
+def test_failed_members_again_does_not_end(world: World, bucket: Refusing) -> None:
+    """The members that are left are counted, with the cause; a resume may follow."""
     first = world.run(ARCHIVE)
     bucket.error = ThrottledError("503 SlowDown of s3://out")
-    report = again(retry_failed, first, world)
+    report = world.resume(first.run, failed=True)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
-    assert report.message == "1 member was not tried again: 503 SlowDown of s3://out"
+    assert report.message == "1 member has no outcome: 503 SlowDown of s3://out"
     bucket.error = None
-    assert again(retry_failed, report, world).verdict is Verdict.COMPLETED
+    assert world.resume(report.run).verdict is Verdict.COMPLETED
 
 
-def test_a_retry_that_fails_as_before(world: World) -> None:
+def test_failed_members_again_fails_as_before(world: World) -> None:
     """The member's failure is its outcome: no task was left undone."""
     first = world.run(ARCHIVE)
-    report = again(retry_failed, first, world)
+    report = world.resume(first.run, failed=True)
     assert (report.verdict, report.reason) == (Verdict.COMPLETED_WITH_ERRORS, None)
     assert report.reasons == {"store-refused": 1}

@@ -145,7 +145,7 @@ def test_cat_and_ls() -> None:
     """One member is read and the listing names the method below the encryption."""
     world = opening()
     request = world.request(archive(seal_aes), Options(names=("large.bin",)))
-    source = world.stores.source(request.source)
+    source = world.buckets.source(request.source)
     opened = open_in(world.context, source, request.source, request.options)
     assert opened.member("large.bin").read() == LARGE
     assert [member.problem for member in opened] == [None]
@@ -167,7 +167,7 @@ def test_the_password_is_nowhere(password: bytes) -> None:
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-    work = world.stores.run_store(report.run)
+    work = world.buckets.run_store(report.run)
     names = list(work.names(""))
     assert {"run.json", "plan.jsonl", "report.json"} <= set(names)
     objects = b"".join(work.read(name) for name in names)

@@ -86,11 +86,11 @@ def test_depth(depth: int) -> None:
 def test_each_is_a_run_of_its_own() -> None:
     """A nested run has its own record and report, and the run above lists it."""
     tree = Tree(wrap(1), ONE)
-    work = tree.world.stores.run_store(tree.report.run)
+    work = tree.world.buckets.run_store(tree.report.run)
     line = decode(work.read("nested.jsonl").splitlines()[0], NestedRun)
     assert line == tree.nested[0]
     assert line.run is not None
-    report = decode(tree.world.stores.run_store(line.run).read("report.json"), Report)
+    report = decode(tree.world.buckets.run_store(line.run).read("report.json"), Report)
     assert (report.verdict, report.source.key) == (Verdict.COMPLETED, "archive/inner.zip")
     assert report.pin is not None
     assert report.pin.etag is not None
@@ -203,7 +203,7 @@ def test_requests_for_runs_side_by_side() -> None:
     world = World()
     world.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
     report = world.run_request(world.request(many(3), Options(nested_depth=2)))
-    run = decode(world.stores.run_store(report.run).read("run.json"), Run)
+    run = decode(world.buckets.run_store(report.run).read("run.json"), Run)
     requests = list(nested_requests(run, report, world.context))
     assert [request.source.key for request in requests] == [
         "archive/a00.zip", "archive/a01.zip", "archive/a02.zip",

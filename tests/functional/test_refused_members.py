@@ -34,7 +34,7 @@ def entries(word: str, count: int) -> list[Entry]:
 
 def test_a_refused_member_fails_alone() -> None:
     """Its outcome has the store's words; all others are written."""
-    world = World(stores=MemoryStores(out=Picky()))
+    world = World(buckets=MemoryStores(out=Picky()))
     report = world.run(build(*entries("good", 50), *entries("bad", 1)))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
     assert (report.extracted, report.failed, report.reasons) == (50, 1, {"store-refused": 1})
@@ -43,7 +43,7 @@ def test_a_refused_member_fails_alone() -> None:
 
 def test_refusals_do_not_end_a_run_whose_other_members_are_taken() -> None:
     """However many: the store takes what it can."""
-    world = World(stores=MemoryStores(out=Picky()))
+    world = World(buckets=MemoryStores(out=Picky()))
     refused = REFUSALS + 5
     report = world.run(build(*entries("good", 80), *entries("bad", refused)))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
@@ -52,7 +52,7 @@ def test_refusals_do_not_end_a_run_whose_other_members_are_taken() -> None:
 
 def test_a_store_that_refuses_all_ends_the_run() -> None:
     """A million members would be refused one by one."""
-    world = World(stores=MemoryStores(out=Picky()))
+    world = World(buckets=MemoryStores(out=Picky()))
     report = world.run(build(*entries("bad", REFUSALS + 100)))
     assert report.verdict is Verdict.FAILED
     assert report.extracted == 0

@@ -12,16 +12,15 @@ from s3unzip.errors import AccessDeniedError, ThrottledError
 from s3unzip.model import (
     OnConflict,
     Options,
-    PlanSummary,
     Report,
+    Requests,
     Verdict,
     decode,
 )
-from s3unzip.planning.plan import make_plan
+from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import World
-
 from tests.zips import Entry, build, unicode_path
 
 DEFLATED = 8
@@ -52,9 +51,8 @@ def test_every_member_is_written_and_reported() -> None:
 def test_a_small_archive_is_planned_with_one_get() -> None:
     """The suffix range returns tail, size and pin, and contains the complete directory."""
     world = World()
-    summary = make_plan(world.request(build(*entries(20))), world.context)
-    assert isinstance(summary, PlanSummary)
-    assert summary.requests.get == 1
+    step = begin(world.request(build(*entries(20))), world.context)
+    assert world.records(step.next.run).read_plan().requests == Requests(get=1, put=2)
 
 
 def test_a_large_directory_is_read_in_pinned_pieces() -> None:
@@ -86,7 +84,7 @@ def test_a_broken_index_writes_nothing() -> None:
     assert report.verdict is Verdict.REJECTED
     assert report.reason == "trailing-data"
     assert world.out.objects == {}
-    written = decode(world.stores.run_store(report.run).read("report.json"), Report)
+    written = decode(world.buckets.run_store(report.run).read("report.json"), Report)
     assert written.verdict is Verdict.REJECTED
 
 
@@ -178,7 +176,7 @@ def test_skip_unchanged_puts_only_what_differs() -> None:
     assert report.verdict is Verdict.COMPLETED
     assert (report.extracted, report.unchanged) == (2, 38)
     assert world.out.puts - before == 2
-    assert report.requests.head == 39 + 2  # of members, and of records that are streamed
+    assert report.requests.head == 39 + 1  # of members, and of a round that is streamed
 
 
 def test_never_keeps_what_is_there() -> None:
@@ -197,13 +195,11 @@ def test_an_overwritten_source_is_a_verdict() -> None:
     """A range that answers 412 ends the run as SOURCE_CHANGED, not as a mix."""
     world = World()
     request = world.request(build(*entries(10)))
-    summary = make_plan(request, world.context)
-    assert isinstance(summary, PlanSummary)
-    world.stores.bucket("ingest").put(
+    step = begin(request, world.context)
+    world.buckets.bucket("ingest").put(
         request.source.key, build(*entries(11)), ObjectFacts("x", {}), if_absent=False
     )
-    context = world.context
-    report = resume(summary, context, lambda run: SerialPool(run, context))
+    report = world.finish(step)
     assert report.verdict is Verdict.SOURCE_CHANGED
     assert world.out.objects == {}
 
@@ -227,47 +223,24 @@ class Refusing(MemoryBucket):
 
 
 def test_a_refused_destination_stops_the_run() -> None:
-    """The first 403 stops the run after a few requests; redrive continues when it is mended."""
+    """The first 403 stops the run after a few requests; resume continues when it is mended."""
     refusing = Refusing(10, AccessDeniedError("s3:PutObject on out is missing"))
-    world, members = World(stores=MemoryStores(out=refusing)), entries(500)
+    world, members = World(buckets=MemoryStores(out=refusing)), entries(500)
     report = world.run(build(*members))
     assert report.verdict is Verdict.FAILED
     assert report.reason == "access-denied"
     assert "s3:PutObject" in str(report.message)
     assert refusing.asked < 100
     refusing.allowed = 10_000
-    summary = decode(world.stores.run_store(report.run).read("summary.json"), PlanSummary)
-    context = world.context
-    again = resume(summary, context, lambda run: SerialPool(run, context))
+    again = world.resume(report.run)
     assert again.verdict is Verdict.COMPLETED
     assert world.contents() == expected(members)
-
-
-class Closed(MemoryBucket):
-    """Begins no upload."""
-
-    def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Refuse.
-
-        Raises:
-            AccessDeniedError: always.
-        """
-        raise AccessDeniedError(f"s3:PutObject on {key} is missing, for {facts.content_type}")
-
-
-def test_a_destination_that_refuses_the_probe_leaves_no_plan() -> None:
-    """The plan ends with the destination's words, before any of its objects is there."""
-    world = World(stores=MemoryStores(out=Closed()))
-    with pytest.raises(AccessDeniedError, match=r"s3:PutObject on archive/d0/f0\.json is missing"):
-        make_plan(world.request(build(*entries(20))), world.context)
-    (work,) = world.stores.runs.values()
-    assert [name for name in work.names("") if not name.startswith("uploads/")] == []
 
 
 def test_a_throttled_destination_fails_the_task_not_the_member() -> None:
     """When the retry budget is spent, the run is FAILED and nothing is lost."""
     refusing = Refusing(0, ThrottledError("slow down"))
-    world = World(stores=MemoryStores(out=refusing))
+    world = World(buckets=MemoryStores(out=refusing))
     world.tune(retry_seconds=1.0)
     report = world.run(build(*entries(5)))
     assert report.verdict is Verdict.FAILED
@@ -323,8 +296,8 @@ def test_long_names_make_no_long_report() -> None:
     names += [f"{number:03}" + "n" * 65_000 for number in range(100)]
     report = world.run(build(*map(Entry, names), Entry("fine", b"1")))
     assert (report.failed, report.extracted) == (200, 1)
-    work = world.stores.run_store(report.run)
-    for name in ("report.json", "outcomes/index.jsonl"):
+    work = world.buckets.run_store(report.run)
+    for name in ("report.json", "outcomes/plan.jsonl"):
         assert len(work.read(name)) < 200 * 1_000
     assert all(len(failure.key) < 300 for failure in report.failures)
     shown = io.StringIO()

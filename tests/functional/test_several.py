@@ -8,30 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
-from s3unzip.api.batch import BatchProgress, extract_all, extract_here
 
+from s3unzip.api.extraction import BatchProgress, extract_all
 from s3unzip.api.several import FoundArchive, check_apart, find_archives, names_several
-from s3unzip.cli.terminal.batch_output import BatchOutput
-from s3unzip.errors import BudgetError, NotFoundError, UsageError
-from s3unzip.local.contexts import open_context
-from s3unzip.model import Batch, Connections, Location, Options, Request, Verdict, decode
-from s3unzip.platforms import aws
-from s3unzip.settings import Tuning, make_tuning
-from s3unzip.stores.clock import LocalClock
+from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.model import ArchiveEnd, Batch, Location, Options, Request, decode
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.zip import Policy
 from tests.patience import HANG_SECONDS
 from tests.processes import Program
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from s3unzip.model import ArchiveEnd
 
 WRONG = {"crc32": 1}
 DAMAGED = build(Entry("good", b"1"), Entry("bad", b"x" * 99, DEFLATE, local=WRONG, central=WRONG))
@@ -160,10 +149,15 @@ class Heard(BatchProgress):
     def __init__(self) -> None:
         self.ends: list[ArchiveEnd] = []
         self.known: tuple[int, int] = (0, 0)
+        self.extracted = 0
 
     def found(self, archives: int, size: int) -> None:
         """Keep the work ahead."""
         self.known = archives, size
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Count members."""
+        self.extracted += counts.get("extracted", 0)
 
     def ended(self, end: ArchiveEnd) -> None:
         """Keep an end."""
@@ -175,56 +169,27 @@ def config_of(folder: Path) -> StoreConfig:
     return StoreConfig(Location("file", "", f"{folder}/.runs/"))
 
 
-def test_large_archives_have_all_workers(program: Program) -> None:
-    """What is above the setting is extracted as one archive is, after the small ones."""
+def test_archives_share_the_workers(program: Program) -> None:
+    """One after the other; the archives inside, the warnings and the counts belong to each."""
     folder = program.folder
+    nested = build(Entry("inner.zip", archive("inner")), Entry("bad.zip", b"PK"))
+    (folder / "nested.zip").write_bytes(nested)
     heard = Heard()
-    small = len(archive("a"))
-    words = [str(folder / name) for name in ("damaged.zip", "in/a.zip", "text.zip")]
+    words = [str(folder / name) for name in ("damaged.zip", "nested.zip", "text.zip")]
+    options = Options(include=("*", "nothing*"), nested_depth=1)
     batch = extract_all(
-        words,
-        str(folder / "out"),
-        Options(include=("*", "nothing*")),
-        workers=2,
-        tuning=make_tuning({"small_archive": small, "max_workers": 2}),
-        stores=config_of(folder),
-        progress=heard,
+        words, str(folder / "out"), options, workers=2, stores=config_of(folder), progress=heard
     )
     assert heard.known[0] == 3
     assert [end.exit_code for end in batch.archives] == [1, 0, 3]
-    assert [end.source.rsplit("/", 1)[-1] for end in heard.ends][-1] == "damaged.zip"
+    assert heard.ends == list(batch.archives)
+    assert heard.extracted == 4  # good, both archives inside, and the member of one
     assert batch.archives[0].warnings
-    output = BatchOutput(quiet=True, json=False)
-    output.found(3, 0)
-    output.finished({"extracted": 2, "bytes_written": 10})
-    output.failed([])
-    for end in batch.archives:
-        output.ended(end)
-    assert output.figures().phase == "3/3 archives"
-    assert output.figures().share == 1.0
-
-
-def test_one_archive_in_this_process(program: Program, tmp_path: Path) -> None:
-    """What a worker does for a small archive: cost, lock, run, nested archives."""
-    folder = program.folder
-    nested = folder / "nested.zip"
-    nested.write_bytes(build(Entry("inner.zip", archive("inner")), Entry("bad.zip", b"PK")))
-    config = config_of(tmp_path)
-    context = open_context(config, Policy(), Tuning(), LocalClock(), None, aws(workers=1))
-    target = parse_destination(str(folder / "out"))
-    request = Request(parse_source(str(nested)), target, Options(nested_depth=1))
-    end = extract_here(request, config.work, Connections(), None, context)
-    assert end.report is not None
-    assert end.report.verdict is Verdict.COMPLETED
-    assert len(end.nested) == 2
-    dear = extract_here(request, config.work, Connections(), 1e-12, context)
-    assert dear.exit_code == BudgetError.exit_code
-    kept = Request(parse_source(str(nested)), target, Options(on_conflict="never"))  # type: ignore[arg-type]
-    assert extract_here(kept, config.work, Connections(), None, context).exit_code in {0, 1}
+    assert [run.verdict for run in batch.archives[1].nested] == ["COMPLETED", "REJECTED"]
 
 
 def test_ctrl_c_stops_all_and_says_how_to_go_on(program: Program) -> None:
-    """Exit 130; what had begun can be redriven, and the rest is started again."""
+    """Exit 130; what had begun can be resumed, and the rest is started again."""
     folder = program.folder
     for number in range(30):
         entries = (Entry(f"{n}", os.urandom(2_000), DEFLATE) for n in range(400))
@@ -246,4 +211,4 @@ def test_ctrl_c_stops_all_and_says_how_to_go_on(program: Program) -> None:
     assert process.returncode == 130
     assert b"stopped: " in err
     assert b"of 34 archives ended" in err
-    assert b"start the same command again" in err or b"s3unzip redrive" in err
+    assert b"start the same command again" in err or b"s3unzip resume" in err

@@ -7,12 +7,13 @@ import sys
 from enum import StrEnum
 from textwrap import dedent
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from s3unzip import model
 from s3unzip.errors import UsageError
@@ -25,7 +26,9 @@ from s3unzip.model import (
     SourceAction,
     decode,
     encode,
+    execution_name,
     run_id,
+    run_of_execution,
 )
 
 VALUES = [
@@ -51,7 +54,6 @@ SIMPLE[model.Pin] = st.builds(
 LOCATION = st.builds(Location, *[SIMPLE[str]] * 3)
 SIMPLE[AfterSuccess] = st.one_of(  # what fits the action
     st.just(AfterSuccess(SourceAction.DELETE)),
-    st.builds(AfterSuccess, st.just(SourceAction.MOVE), target=LOCATION),
     st.builds(
         AfterSuccess,
         st.just(SourceAction.TAG),
@@ -69,7 +71,9 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 def _composed(hint: Any) -> st.SearchStrategy[Any]:
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is UnionType:
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in (UnionType, Union):
         return st.one_of([values(one) for one in arguments])
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(values(arguments[0]), max_size=2).map(tuple)
@@ -106,22 +110,30 @@ def request(key: str = "in/My archive (1).ZIP", **options: Any) -> Request:
     return Request(Location("s3", "b", key), Location("s3", "o", "x/"), Options(**options))
 
 
-@given(st.text(min_size=1))
-def test_a_run_id_is_fit_for_an_execution_name(key: str) -> None:
-    """Step Functions takes 1-80 characters of [A-Za-z0-9_-]."""
-    name = run_id(request(key), Pin(1, '"e"'))
-    assert 1 <= len(name) <= 80
-    assert name.replace("-", "").replace("_", "").isalnum()
-    assert name.isascii()
+PUT = 1_795_466_132.0  # 2026-11-23 20:35:32
+
+
+@given(st.text(min_size=1), st.integers(0, 20))
+def test_a_run_is_found_by_the_name_of_its_execution(key: str, number: int) -> None:
+    """Step Functions takes 1-80 characters of [A-Za-z0-9_-]; resumed runs have names of their own."""
+    run = run_id(request(key), Pin(1, '"e"'), PUT)
+    after = run_id(replace(request(key), again=run), Pin(2, '"f"'), PUT + 60)
+    for one in (run, after):
+        name = execution_name(one)
+        assert 1 <= len(name) <= 77
+        assert name.replace("-", "").isalnum()
+        assert name.isascii()
+        assert run_of_execution(name) == run_of_execution(f"{name}-r{number}") == one
 
 
 def test_a_run_id_tells_versions_and_options_apart() -> None:
     """Another version or another option is another run; the time of the event is not."""
-    one = run_id(request(), Pin(1, '"e"'))
-    assert one.startswith("My-archive-1-")
-    assert one == run_id(request(), Pin(1, '"e"'))
-    assert one != run_id(request(), Pin(1, '"f"'))
-    assert one != run_id(request(lenient=True), Pin(1, '"e"'))
+    one = run_id(request(), Pin(1, '"e"'), PUT)
+    assert one.startswith("2026-11-23/203532-My-archive-1-")
+    assert one == run_id(replace(request(), event_time=1.0), Pin(1, '"e"'), PUT)
+    assert one != run_id(request(), Pin(1, '"f"'), PUT)
+    assert one != run_id(request(lenient=True), Pin(1, '"e"'), PUT)
+    assert one < run_id(request("in/A.zip"), Pin(1, '"e"'), PUT + 1)
 
 
 def test_threads_may_decode_a_type_at_the_same_time() -> None:

@@ -46,6 +46,17 @@ def small_seconds(members: int, bytes_in: int, bytes_out: int, tuning: Tuning) -
     )
 
 
+def _inline_share(seconds: float, tuning: Tuning) -> float:
+    """Return the seconds of a batch by which an inline Map does all batches at once.
+
+    0 if there are fewer workers, or if a Distributed Map would do smaller batches sooner.
+    """
+    if not 0 < tuning.max_few_tasks <= tuning.max_workers:
+        return 0.0
+    share = INLINE_SPARE * seconds / tuning.max_few_tasks
+    return share if share <= tuning.batch_min_seconds + MAP_SECONDS else 0.0
+
+
 def _segment_length(work: Totals, tuning: Tuning) -> int:
     """Return the compressed bytes of a segment; it is shorter if the archive has few of them.
 
@@ -82,10 +93,7 @@ class TaskCutter:
         self._copies = copies
         self._inflates = inflates
         whole = small_seconds(work.members, work.bytes_in, work.bytes_out, tuning)
-        # A run of at most `max_few_tasks` tasks needs no Distributed Map, which takes seconds.
-        few = whole / min(tuning.max_few_tasks, tuning.max_workers)
-        inline = few if few <= tuning.batch_min_seconds + MAP_SECONDS else 0.0
-        share = max(whole / (4 * tuning.max_workers), INLINE_SPARE * inline)
+        share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
         self._segment = _segment_length(work, tuning)
         self._seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
         # One member adds to each of the four sums; each sum has its own bound.

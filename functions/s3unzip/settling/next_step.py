@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from s3unzip.explanations import Help, find_help
-from s3unzip.model import Connections, OnConflict, Options, Verdict
+from s3unzip.model import Connections, OnConflict, Options, Report, Run, Verdict
+from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.after_success import is_left
-from s3unzip.stores.locations import STANDARD_INPUT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from s3unzip.model import Report, Run
-    from s3unzip.object_properties import ObjectProperties
 
 PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
 MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has room for it
@@ -37,8 +31,6 @@ def next_command(
             return _after_failures(report, environment, connections) or (
                 f"s3unzip show {report.run} --failures{where}"
             )
-        case Verdict.FAILED if report.source.scheme == "stdin":
-            return _again(report, connections)
         case Verdict.FAILED:
             return f"s3unzip resume {report.run}{where}"
         case Verdict.COMPLETED if is_left(report):
@@ -49,10 +41,8 @@ def next_command(
             return None
 
 
-def resume_command(run: Run, connections: Connections | None = None) -> str:
+def resume_command(run: Run) -> str:
     """Return the command that continues a run of this machine that was stopped."""
-    if run.source.scheme == "stdin":
-        return repeat_command(run, connections)
     return f"s3unzip resume {run.id}"
 
 
@@ -74,16 +64,13 @@ def _after_failures(
 ) -> str | None:
     """Return the command that may extract members that failed, None if there is none."""
     helps = {find_help(code) for code in report.reasons}
-    piped = report.source.scheme == "stdin"
     retry = f"s3unzip resume {report.run} --failed{in_environment(environment, connections)}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
         return _again(report, connections, PASSWORD)
     if Help.RETRY_WITH_PASSWORD in helps:
-        if piped:
-            return _again(report, connections, PASSWORD)
         return retry if environment else f"{retry} {PASSWORD}"  # an environment has a secret
     if Help.RETRY in helps:
-        return _again(report, connections) if piped else retry
+        return retry
     return None
 
 
@@ -100,10 +87,9 @@ def repeat_command(run: Report | Run, connections: Connections | None = None) ->
         run: the run, or its report.
         connections: how its stores are reached; None: as the options' defaults say.
     """
-    piped = run.source == STANDARD_INPUT
-    words = ["s3unzip", "run", "-" if piped else str(run.source), str(run.destination)]
+    words = ["s3unzip", "run", str(run.source), str(run.destination)]
     words += [*_option_words(run.options), *(connections or Connections()).words()]
-    return ("COMMAND | " if piped else "") + shlex.join(words)
+    return shlex.join(words)
 
 
 def _option_words(options: Options) -> Iterator[str]:

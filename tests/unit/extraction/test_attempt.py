@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from s3unzip.errors import Finding
 from s3unzip.extraction.attempt import PROGRESS_SECONDS
-from s3unzip.model import Requests, TaskReport
-from s3unzip.runs.task_records import TaskOutcomes
-from tests.functional.large.world import WHOLE, World
+from s3unzip.model import Requests, Slice, TaskKind
+from s3unzip.runs.records import TaskOutcomes
+from tests.runs import WHOLE, World
 from tests.unit.extraction.test_upload import begin, target_of
 
 if TYPE_CHECKING:
@@ -122,18 +122,17 @@ def test_an_attempt_takes_over_what_an_earlier_one_did(attempt: TaskAttempt, sho
     attempt.extracted(row, 0.25)
     attempt.warnings["prefix-adjusted"] += 2
     earlier = replace(
-        attempt.report(Requests(put=3)), bytes_read=40, first_object=999.0, started=990.0
+        attempt.report(), requests=Requests(put=3), bytes_read=40, first_object=999.0, started=990.0
     )
     fresh = begin(World(WHOLE))
     fresh.context = replace(fresh.context, progress=shown)
     fresh.resume(TaskOutcomes(earlier, attempt.outcomes))
     fresh.show_progress(now=True)
     assert shown.counts["extracted"] == 0
-    report: TaskReport = fresh.report(Requests(get=1))
-    assert report.requests == Requests(get=1, put=3)
+    report = fresh.report()
+    assert report.requests == Requests(put=3)
     assert (report.extracted, report.bytes_read, report.unfinished) == (1, 40, 0)
     assert (report.started, report.first_object, report.put_seconds) == (990.0, 999.0, 0.25)
-    assert report.late == 0
     assert report.warnings == {"prefix-adjusted": 2}
 
 
@@ -150,7 +149,7 @@ def test_what_passes_of_a_large_member_is_done_once(
     attempt.extracted(row, 0.1)
     attempt.show_progress(now=True)
     assert shown.counts["bytes_done"] == row.work
-    assert attempt.report(Requests()).bytes_done == row.work
+    assert attempt.report().bytes_done == row.work
 
 
 def test_what_passed_of_a_member_that_begins_again_is_taken_back(
@@ -167,28 +166,12 @@ def test_what_passed_of_a_member_that_begins_again_is_taken_back(
 
 def test_a_slice_is_done_as_far_as_it_passed(attempt: TaskAttempt, shown: Shown) -> None:
     """Its member's outcome comes by settling, for all of its slices."""
-    attempt.task = replace(attempt.task, parts=3)
+    piece = Slice("upload", 0, 1, 1, 0)
+    attempt.task = replace(attempt.task, kind=TaskKind.SLICE, parts=3, slice=piece)
     row = target_of(attempt).row
     attempt.passed(70)
-    attempt.slice_done = True
+    attempt.has_no_outcome = True
     attempt.failed(row, Finding("slice-refused", "the upload is gone"))
     report = attempt.write()
     assert (report.bytes_done, shown.counts["bytes_done"]) == (70, 70)
     assert shown.failures == []
-
-
-def test_attempts_without_progress_are_counted_in_a_row(attempt: TaskAttempt) -> None:
-    """An outcome that no earlier attempt had ends the row, also that of the first attempt."""
-    first = begin(World(WHOLE))
-    first.extracted(target_of(first).row, 0.1)
-    assert first.write_late().late == 0
-    late = []
-    earlier: TaskReport | None = None
-    for number in range(4):
-        if earlier is not None:
-            attempt.resume(TaskOutcomes(earlier, []))
-        if number == 2:
-            attempt.extracted(target_of(attempt).row, 0.1)
-        earlier = attempt.write_late()
-        late.append(earlier.late)
-    assert late == [1, 2, 0, 1]

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, ThrottledError
-from s3unzip.extraction.batch import Window
-from s3unzip.extraction.put_pool import PutPool
+from s3unzip.extraction.batch import PutPool, Window
 from s3unzip.stores.calls import AimdLimiter, Calls
 from s3unzip.stores.readahead import map_ahead, read_ahead
 from s3unzip.zip.ranges import ByteRange

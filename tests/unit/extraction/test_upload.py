@@ -6,23 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
+from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.extraction.attempt import TaskAttempt
+from s3unzip.extraction.multipart import MemberUpload, UploadGoneError, complete_once
 from s3unzip.extraction.stream import stream_member
-from s3unzip.extraction.upload import MemberUpload, complete_once
-from s3unzip.model import OnConflict, Options, PlanSummary, Status
-from s3unzip.objects.part_writer import UploadGoneError
-from s3unzip.objects.upload_registry import try_upload
-from s3unzip.planning.plan_writer import make_plan
-from s3unzip.runs.records import RunRecords
+from s3unzip.model import OnConflict, Options, Status
+from s3unzip.settling.loop import begin as begin_run
 from tests import zips
-from tests.contract.places import FACTS
 from tests.functional.large.encoders import log_lines
-from tests.functional.large.world import KEY, WHOLE, World
-from tests.memory import MemoryBucket, MemoryStores, MemoryWork
+from tests.memory import MemoryBucket, MemoryStores
+from tests.runs import KEY, WHOLE, World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from s3unzip.model import Part
     from s3unzip.stores.ports import Upload
@@ -33,10 +29,9 @@ BIG = zips.Entry("big", CONTENT, zips.DEFLATE)
 
 def begin(world: World, entry: zips.Entry = BIG, options: Options | None = None) -> TaskAttempt:
     """Plan an archive of one large member; return an attempt of its task."""
-    summary = make_plan(world.request(zips.build(entry), options), world.context)
-    assert isinstance(summary, PlanSummary)
-    (task,) = RunRecords(world.buckets.run_store(summary.run.id)).tasks()
-    return TaskAttempt(summary.run, task, world.context)
+    step = begin_run(world.request(zips.build(entry), options), world.context)
+    (task,) = step.next.tasks
+    return TaskAttempt(world.records(step.next.run).read_plan().run, task, world.context)
 
 
 def target_of(attempt: TaskAttempt) -> MemberUpload:
@@ -49,38 +44,6 @@ def stream(attempt: TaskAttempt) -> list[Status]:
     """Do the task; return the outcomes' statuses."""
     stream_member(attempt, attempt.read_rows(attempt.task.rows))
     return [outcome.status for outcome in attempt.outcomes]
-
-
-def test_what_an_earlier_attempt_completed_is_not_written_again() -> None:
-    """Its upload is on record and the object is the member: it is noted as extracted."""
-    world = World(WHOLE)
-    attempt = begin(world)
-    assert stream(attempt) == [Status.EXTRACTED]
-    again = TaskAttempt(attempt.run, attempt.task, world.context)
-    assert stream(again) == [Status.EXTRACTED]
-    assert again.calls.requests.create == 0
-
-
-def test_without_an_upload_on_record_the_destination_is_not_asked() -> None:
-    """Nobody has begun the member, so an object that is like it is not the work of this task."""
-    world = World(WHOLE)
-    attempt = begin(world)
-    assert stream(attempt) == [Status.EXTRACTED]
-    records = world.buckets.run_store(attempt.run.id)
-    records.delete(list(records.names("uploads/")))
-    again = TaskAttempt(attempt.run, attempt.task, world.context)
-    assert not target_of(again).resume()
-    assert (again.calls.requests.head, again.outcomes) == (0, [])
-
-
-def test_an_upload_that_made_no_object_is_begun_again() -> None:
-    """It is on record, but the key has nothing or something else."""
-    world = World(WHOLE)
-    attempt = begin(world)
-    target_of(attempt).begin()
-    assert not target_of(attempt).resume()
-    assert stream(attempt) == [Status.EXTRACTED]
-    assert world.content("big") == CONTENT
 
 
 def test_a_member_that_is_there_is_noted_and_not_written() -> None:
@@ -111,29 +74,6 @@ def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
     with pytest.raises(UploadGoneError):
         target.complete(upload, ())
     assert attempt.outcomes == []
-
-
-class FullWork(MemoryWork):
-    """A run's own objects, of which only so many more can be written."""
-
-    places = 1
-
-    def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write an object while there is a place."""
-        if not self.places:
-            raise StorageError(f"{name}: no place")
-        self.places -= 1
-        return super().write(name, pieces)
-
-
-def test_a_trial_whose_record_cannot_be_written() -> None:
-    """The trial fails too, and leaves no upload."""
-    world = World(WHOLE)
-    attempt = begin(world)
-    attempt.records = RunRecords(FullWork())
-    with pytest.raises(StorageError, match="no place"):
-        try_upload(attempt, "probe", KEY, FACTS)
-    assert world.out.pending == {}
 
 
 class LosingBucket(MemoryBucket):

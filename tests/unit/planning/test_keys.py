@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, Options, Request
-from s3unzip.objects.globs import compile_glob
 from s3unzip.planning.keys import KeyTemplate, parse_template
-from s3unzip.planning.selection import selector
+from s3unzip.planning.select import compile_glob, selector
 from s3unzip.stores.locations import parse_destination, parse_source
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from s3unzip.errors import NothingSelectedError
 from s3unzip.model import Options
-from s3unzip.objects.globs import compile_glob
-from s3unzip.planning.selection import (
+from s3unzip.planning.select import (
     Unmatched,
     check_selection,
+    compile_glob,
     find_unmatched,
     selector,
 )

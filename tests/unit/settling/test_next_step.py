@@ -12,13 +12,12 @@ from s3unzip.settling.next_step import MAX_COMMAND, next_command, repeat_command
 from s3unzip.zip.checks import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
-PIPE = Location("stdin", "", "stdin")
 REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",), max_spool="5")
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
 CODES = sorted(CHECKS.keys() | other_codes())
 COMMANDS = {
-    Help.RETRY: "s3unzip retry RUN",
-    Help.RETRY_WITH_PASSWORD: "s3unzip retry RUN with --password-file",
+    Help.RETRY: "s3unzip resume RUN --failed",
+    Help.RETRY_WITH_PASSWORD: "s3unzip resume RUN --failed with --password-file",
     Help.RUN_WITH_PASSWORD: "s3unzip run",
 }
 
@@ -49,18 +48,20 @@ def test_advice_and_next_command_agree(code: str) -> None:
         assert offered == "s3unzip show run-1 --failures"
 
 
-def test_a_run_that_continues_is_watched() -> None:
-    """Its report is not the last one, so there is nothing to redrive yet."""
-    report = msgspec.structs.replace(failed(), verdict=Verdict.FAILED, continues=True)
-    assert next_command(report, "dev") == "s3unzip watch run-1 --env dev"
-
-
 @pytest.mark.parametrize(
     ("codes", "here", "there"),
     [
         (("crc-mismatch",), "show run-1 --failures", "show run-1 --failures --env dev"),
-        (("store-refused", "crc-mismatch"), "retry run-1", "retry run-1 --env dev"),
-        (("wrong-password",), "retry run-1 --password-file FILE", "retry run-1 --env dev"),
+        (
+            ("store-refused", "crc-mismatch"),
+            "resume run-1 --failed",
+            "resume run-1 --failed --env dev",
+        ),
+        (
+            ("wrong-password",),
+            "resume run-1 --failed --password-file FILE",
+            "resume run-1 --failed --env dev",
+        ),
         (
             ("encrypted",),
             f"{RUN_AGAIN} --password-file FILE",
@@ -80,9 +81,9 @@ def test_how_the_stores_are_reached() -> None:
     assert next_command(failed("encrypted"), None, REACHED) == (
         f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
     )
-    assert next_command(failed("store-refused"), None, REACHED) == "s3unzip retry run-1"
+    assert next_command(failed("store-refused"), None, REACHED) == "s3unzip resume run-1 --failed"
     assert next_command(failed("store-refused"), "dev", REACHED) == (
-        f"s3unzip retry run-1 --env dev {options}"
+        f"s3unzip resume run-1 --failed --env dev {options}"
     )
     changed = msgspec.structs.replace(failed(), verdict=Verdict.SOURCE_CHANGED)
     assert next_command(changed, None, REACHED) == f"s3unzip {RUN_AGAIN} {options}"
@@ -92,14 +93,6 @@ def test_a_password_that_was_given() -> None:
     """The members are encrypted in a way that no password helps against."""
     report = failed("encrypted", options=Options(password_ref="prompt"))
     assert next_command(report) == "s3unzip show run-1 --failures"
-
-
-@pytest.mark.parametrize("code", ["encrypted", "wrong-password", "store-refused"])
-def test_an_archive_from_a_pipe(code: str) -> None:
-    """It is gone, so it has to be piped again."""
-    offered = str(next_command(failed(code, source=PIPE)))
-    assert offered.startswith("COMMAND | s3unzip run - s3://out/to/ --on-conflict skip-unchanged")
-    assert offered.endswith(" --password-file FILE") is (code != "store-refused")
 
 
 def test_all_options_are_repeated() -> None:

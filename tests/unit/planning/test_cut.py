@@ -9,16 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from s3unzip import rates
 from s3unzip.model import Task, TaskKind
-from s3unzip.planning.cutting import (
-    INLINE_SPARE,
+from s3unzip.planning.cut import (
     TASK_OVERHEAD,
     TaskCutter,
     Totals,
-    _inline_share,
-    choose_concurrency,
-    first_workers,
+    choose_workers,
     large_seconds,
     order_tasks,
     small_seconds,
@@ -78,7 +74,8 @@ def cut(
 @given(sizes)
 def test_every_member_is_in_exactly_one_task_or_split(members: list[Size]) -> None:
     """The rows of the tasks cover members.jsonl once; slices cover a split member's data once."""
-    tasks = cut(members).tasks
+    cutter = cut(members)
+    tasks = cutter.tasks + cutter.copies
     spans = sorted({task.rows for task in tasks})
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])][: len(spans)]
     assert (spans[-1][1] if spans else 0) == 10 * len(members)
@@ -127,16 +124,17 @@ def test_the_cut_does_not_depend_on_how_rows_arrive(members: list[Size], step: i
 
 def kinds(members: list[Size], *, copies: bool = True) -> list[TaskKind]:
     """Return the kinds of the tasks."""
-    return [task.kind for task in cut(members, copies=copies).tasks]
+    cutter = cut(members, copies=copies)
+    return [task.kind for task in cutter.tasks + cutter.copies]
 
 
 def test_members_are_done_by_what_they_are() -> None:
-    """Small: batch; stored: copy; deflated: stream, or segments when huge."""
+    """Small: batch; stored: copy; deflated: stream, or scans when huge."""
     assert kinds([(500, 900, 8)]) == [TaskKind.BATCH]
     assert kinds([(2_000, 2_000, 0)]) == [TaskKind.COPY]
     assert kinds([(2_000, 2_000, 0)], copies=False) == [TaskKind.STREAM]
     assert kinds([(4_000, 9_000, 8)]) == [TaskKind.STREAM]
-    assert kinds([(6_000, 9_000, 8)]) == [TaskKind.SEGMENT] * 3
+    assert kinds([(6_000, 9_000, 8)]) == [TaskKind.SCAN] * 3
     assert kinds([(6_000, 9_000, 12)]) == [TaskKind.STREAM]
     assert kinds([(9_000, 9_000, 0)]) == [TaskKind.COPY] * 3
 
@@ -155,7 +153,7 @@ def test_few_segments_are_shorter(members: list[int], workers: int, segments: in
     tuning = replace(Tuning(), max_workers=workers)
     tasks = cut([(size, 3 * size, 8) for size in members], tuning).tasks
     assert len(tasks) == segments
-    assert {task.kind for task in tasks} == {TaskKind.SEGMENT}
+    assert {task.kind for task in tasks} == {TaskKind.SCAN}
 
 
 def test_a_small_archive_is_spread_over_the_workers() -> None:
@@ -179,7 +177,7 @@ def test_the_longest_tasks_start_first_and_neighbours_apart() -> None:
 def test_concurrency_is_at_least_one_and_at_most_the_tasks(members: list[Size]) -> None:
     """There is always a worker, and never more than there are tasks."""
     tasks: list[Task] = cut(members).tasks
-    assert 1 <= choose_concurrency(tasks, SMALL) <= max(1, len(tasks))
+    assert 1 <= choose_workers(tasks, SMALL) <= max(1, len(tasks))
 
 
 RATES = replace(
@@ -219,7 +217,7 @@ def test_tasks_are_forecast_with_their_start() -> None:
     assert batch.seconds == round(TASK_OVERHEAD + small_seconds(1, 500, 900, tuning), 3)
     assert stream.seconds == pytest.approx(TASK_OVERHEAD + 4.0)
     assert copy.seconds == pytest.approx(TASK_OVERHEAD + 0.7)
-    slices = cut([(9_000, 9_000, 0)], tuning).tasks
+    slices = cut([(9_000, 9_000, 0)], tuning).copies
     assert [one.seconds for one in slices] == [pytest.approx(TASK_OVERHEAD + 0.75)] * 3
     assert [one.size for one in slices] == [3_000] * 3
 
@@ -227,39 +225,18 @@ def test_tasks_are_forecast_with_their_start() -> None:
 def test_split_members_are_counted() -> None:
     """A member of several tasks is one, by whatever kind; one of one task is none."""
     cutter = cut([(6_000, 9_000, 8), (9_000, 9_000, 0), (2_000, 2_000, 0), (500, 500, 8)])
-    assert cutter.split_members == 2
     assert cutter.members_by_kind == {
-        TaskKind.SEGMENT: 1,
+        TaskKind.SCAN: 1,
         TaskKind.COPY: 2,
         TaskKind.BATCH: 1,
     }
 
 
-def test_batches_are_cut_for_an_inline_map_where_it_is_sooner() -> None:
-    """Up to what a Distributed Map takes to start and end; and only if there are the workers."""
-    tuning = replace(Tuning(), batch_min_seconds=2.0)
-    limit = 2.0 + rates.MAP_START_SECONDS + rates.MAP_END_SECONDS
-    seconds = limit * rates.MAP_INLINE_AT_ONCE / INLINE_SPARE
-    assert _inline_share(seconds, tuning) == pytest.approx(limit)
-    assert _inline_share(seconds * 1.01, tuning) == 0.0
-    few = rates.MAP_INLINE_AT_ONCE - 1
-    for change in ({"max_workers": few}, {"max_inline_tasks": few}):
-        assert _inline_share(seconds / 2, replace(tuning, **change)) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("members", "size", "changes", "workers"),
-    [
-        (0, 1_000, {}, 0),
-        (100, 1_000_000, {}, 1),
-        (49_152, 1_400_000_000, {}, 9),  # by the rate of a prefix
-        (10_000_000, 10**10, {}, 9),
-        (49_152, 1_400_000_000, {"max_workers": 3}, 3),
-        (3_000, 10**12, {}, 40),  # by their bytes; an inline Map does no more at once
-    ],
-)
-def test_the_workers_that_a_run_begins_with(
-    members: int, size: int, changes: dict[str, int], workers: int
+@pytest.mark.parametrize(("changes", "tasks"), [({}, 40), ({"max_few_tasks": 0}, 58)])
+def test_batches_are_few_where_a_distributed_map_would_take_longer(
+    changes: dict[str, int], tasks: int
 ) -> None:
-    """By the number of members and the archive's size, before the directory is read."""
-    assert first_workers(members, size, replace(Tuning(), **changes)) == workers
+    """An inline Map does a short run: as many batches as it takes, or a little fewer."""
+    tuning = replace(Tuning(), **changes)
+    found = len(cut([(1_000, 1_000, 0)] * 60_000, tuning, step=8_000).tasks)
+    assert 0.8 * tasks <= found <= tasks
