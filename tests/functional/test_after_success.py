@@ -115,7 +115,7 @@ def run_ruled(world: World, body: bytes, rule: AfterSuccess) -> Report:
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_run_that_is_resumed_after_the_action_leaves_it(failed: bool) -> None:
+def test_a_run_that_is_resumed_after_the_action_leaves_it(*, failed: bool) -> None:
     """The report still says that it is done; the same bytes, put again, stay."""
     world = World()
     report = run_ruled(world, BODY, DELETE)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
-from s3unzip.stores.ports import ObjectFacts
 
 from s3unzip.errors import RejectedError, SourceChangedError
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode, run_id
-from s3unzip.planning.plan import make_plan
 from s3unzip.planning.read import read_archive, read_whole_tail
+from s3unzip.settling.loop import begin
+from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import ByteRange, Limits, Policy
 from tests.runs import OUT, World
 from tests.split_zips import build_split, cut_pieces, part_names
@@ -37,7 +37,7 @@ def fill(world: World, parts: Sequence[bytes], names: Sequence[str]) -> Request:
 
 def refuse(world: World, request: Request) -> str:
     """Return the code and the message with which a plan refuses."""
-    report = make_plan(request, world.context)
+    report = begin(request, world.context).report
     assert isinstance(report, Report)
     assert report.verdict is Verdict.REJECTED
     return f"{report.reason}: {report.message}"
@@ -54,7 +54,7 @@ def test_a_run_extracts_all_parts(ending: str) -> None:
     world = World()
     world.tune(copy_from=1_024)
     names = [name if ending == "zip" else name.upper() for name in NAMES]
-    report = world.repeat(fill(world, SPLIT, names))
+    report = world.run_request(fill(world, SPLIT, names))
     assert report.verdict is Verdict.COMPLETED
     assert world.contents(f"{names[0][0]}/") == CONTENTS
     assert report.requests.copy == 0
@@ -71,7 +71,7 @@ def test_pieces_of_a_cut_file() -> None:
     world = World()
     request = fill(world, pieces, names)
     request = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.001"))
-    report = world.repeat(request)
+    report = world.run_request(request)
     assert report.verdict is Verdict.COMPLETED
     assert world.contents("a/") == CONTENTS
     later = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.003"))
@@ -86,7 +86,7 @@ def test_pieces_of_a_cut_file() -> None:
 def test_one_piece_is_a_file() -> None:
     """The first piece may be the only one."""
     world = World()
-    report = world.repeat(fill(world, [build(*ENTRIES)], ["a.zip.001"]))
+    report = world.run_request(fill(world, [build(*ENTRIES)], ["a.zip.001"]))
     assert report.verdict is Verdict.COMPLETED
     assert report.pin is not None
     assert not report.pin.parts
@@ -108,9 +108,9 @@ def test_a_part_that_comes_later() -> None:
     world = World()
     request = fill(world, SPLIT, NAMES)
     world.buckets.bucket("ingest").delete(["in/a.z01"])
-    refused = make_plan(request, world.context)
+    refused = begin(request, world.context).report
     assert isinstance(refused, Report)
-    report = world.repeat(fill(world, SPLIT, NAMES))
+    report = world.run_request(fill(world, SPLIT, NAMES))
     assert report.verdict is Verdict.COMPLETED
     assert report.run != refused.run
 
@@ -122,7 +122,7 @@ def test_the_number_of_parts_is_limited() -> None:
     limited(world, 3)
     assert "too-many-parts: " in refuse(world, request)
     limited(world, 4)
-    assert world.repeat(request).verdict is Verdict.COMPLETED
+    assert world.run_request(request).verdict is Verdict.COMPLETED
     pieces = cut_pieces(build(*ENTRIES), 1_000)
     names = [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)]
     request = fill(world, pieces, names)
@@ -130,7 +130,7 @@ def test_the_number_of_parts_is_limited() -> None:
     limited(world, len(pieces) - 1)
     assert "more than" in refuse(world, request)
     limited(world, len(pieces))
-    assert world.repeat(request).verdict is Verdict.COMPLETED
+    assert world.run_request(request).verdict is Verdict.COMPLETED
 
 
 def test_a_name_that_leads_to_no_parts() -> None:
@@ -147,7 +147,7 @@ def test_an_earlier_part_is_not_the_archive() -> None:
         request = fill(world, [SPLIT[0]], [name])
         assert refuse(world, request).endswith(f"give its last part as the archive: {wanted}")
     whole = fill(world, [build(*ENTRIES)], ["b.z01"])
-    assert world.repeat(whole).verdict is Verdict.COMPLETED
+    assert world.run_request(whole).verdict is Verdict.COMPLETED
 
 
 def test_parts_in_the_wrong_order() -> None:
@@ -207,7 +207,7 @@ def test_the_pin_of_parts_is_kept() -> None:
     joined = Pin(9, '"e"', parts=(Pin(4, '"d"'), one))
     assert decode(encode(joined), Pin) == joined
     request = Request(Location("s3", "ingest", "in/a.zip"), OUT)
-    assert run_id(request, joined) != run_id(request, Pin(9, '"e"'))
+    assert run_id(request, joined, 0.0) != run_id(request, Pin(9, '"e"'), 0.0)
 
 
 def test_a_refusal_is_an_error_where_no_run_is_made() -> None:

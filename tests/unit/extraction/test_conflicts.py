@@ -1,0 +1,194 @@
+"""Which members a destination has: by LIST, by HEAD, and where LIST is given up."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import pytest
+from msgspec.structs import replace
+
+from s3unzip.extraction.conflicts import (
+    LIST_PRICE,
+    PAGE,
+    find_unchanged,
+    is_member,
+    is_same_object,
+)
+from s3unzip.extraction.objects import read_stored
+from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Status
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
+from s3unzip.zip import Member
+from tests.memory import ManualClock, MemoryBucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROWS = LIST_PRICE  # for which one LIST may be asked
+BODY = b"content"
+SKIP = Options(on_conflict=OnConflict.SKIP_UNCHANGED)
+
+
+def row_of(index: int, key: str) -> PlannedMember:
+    """Return the row of a member whose content is `BODY`."""
+    return PlannedMember(Member(index, key, None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None), key)
+
+
+def bucket_with(*keys: str) -> MemoryBucket:
+    """Return a bucket that has `BODY` under these keys."""
+    bucket = MemoryBucket()
+    facts = ObjectFacts("text/plain", {"zip-crc32": f"{crc32(BODY):08x}"})
+    for key in keys:
+        bucket.put(key, BODY, facts, if_absent=False)
+    return bucket
+
+
+@pytest.mark.parametrize("place", [0, 1, ROWS - 1])
+def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
+    """Where LIST is given up among other keys, HEAD decides for each member behind them."""
+    keys = [f"a{number:03}" if number <= place else f"z{number:03}" for number in range(ROWS)]
+    others = [f"m{number:05}" for number in range(PAGE + 1)]
+    bucket = bucket_with(*keys, *others)
+    calls = Calls(ManualClock(), 60.0, 4)
+    rows = [row_of(index, key) for index, key in enumerate(keys)]
+    gone = keys[-1]
+    if place < ROWS - 1:
+        bucket.delete([gone])
+    found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
+    assert found == {row.member.index for row in rows if row.key in bucket.objects}
+    assert calls.requests.head == ROWS  # each member once, also the one that is not there
+
+
+def test_the_last_key_listed_is_not_asked_for_twice() -> None:
+    """A member that LIST named as its last key has one HEAD like any other."""
+    keys = [f"k{number:04}" for number in range(0, 2 * PAGE, 2 * PAGE // ROWS)][:ROWS]
+    others = [f"k{number:04}x" for number in range(PAGE)]
+    bucket = bucket_with(*keys, *others)
+    listed = sorted(bucket.objects)[PAGE - 1]
+    rows = [row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
+    calls = Calls(ManualClock(), 60.0, 4)
+    found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
+    assert found == set(range(ROWS - 1))
+    assert calls.requests.head == ROWS
+
+
+class ChecksummedBucket(MemoryBucket):
+    """A bucket that keeps a CRC-32 of its own for each object."""
+
+    def head(self, key: str) -> StoredObject | None:
+        """Return what is stored, and the checksum of its bytes."""
+        found = super().head(key)
+        return found and found._replace(checksum=crc32(self.objects[key].body))
+
+
+def noted(body: bytes, of: bytes) -> ChecksummedBucket:
+    """Return a bucket that has `body` under ``k``, with the CRC-32 of `of` in its metadata."""
+    bucket = ChecksummedBucket()
+    facts = ObjectFacts("text/plain", {"zip-crc32": f"{crc32(of):08x}"})
+    bucket.put("k", body, facts, if_absent=False)
+    return bucket
+
+
+GZIPPED = gzip.compress(BODY, mtime=0)
+AS_GZIP = replace(SKIP, as_gzip=GzipForm.SUFFIX)
+
+
+def gzip_row() -> PlannedMember:
+    """Return the row of a deflated member that is kept as `GZIPPED`."""
+    size = len(GZIPPED) - 18  # without header and trailer (RFC 1952)
+    return PlannedMember(
+        Member(0, "k", None, 0, 0, size, len(BODY), crc32(BODY), 8, 0, None, None), "k"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "of", "same"),
+    [(BODY, BODY, True), (b"another", BODY, False), (BODY, b"another", True)],
+)
+def test_the_stores_own_checksum_counts_more_than_the_noted_one(
+    body: bytes, of: bytes, *, same: bool
+) -> None:
+    """Whoever wrote the object chose its metadata; the store computed its checksum."""
+    bucket = noted(body, of)
+    assert is_member(row_of(0, "k"), SKIP, bucket, Calls(ManualClock(), 60.0, 4)) is same
+
+
+def test_of_a_gzip_file_the_noted_checksum_counts() -> None:
+    """The store's is of the file, the noted one of the content."""
+    calls = Calls(ManualClock(), 60.0, 4)
+    assert is_member(gzip_row(), AS_GZIP, noted(GZIPPED, BODY), calls)
+    assert not is_member(gzip_row(), AS_GZIP, noted(GZIPPED, GZIPPED), calls)
+
+
+class CountingBucket(MemoryBucket):
+    """A bucket that counts what its listings tell."""
+
+    told = 0
+
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield what is there, and count it."""
+        for found in super().list_objects(prefix, first, last):
+            self.told += 1
+            yield found
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (LIST_PRICE - 1, 0),  # one page costs more than their HEADs
+        (LIST_PRICE, PAGE),
+        (3 * LIST_PRICE, 2 * PAGE + 2 * 3 * LIST_PRICE),
+    ],
+)
+def test_a_listing_is_given_up_before_it_costs_too_much(rows: int, told: int) -> None:
+    """After the pages that cost as much as the HEADs, or two and twice the members."""
+    bucket = CountingBucket()
+    facts = ObjectFacts("text/plain", {})
+    for number in range(3 * PAGE):
+        bucket.put(f"m{number:05}", b"", facts, if_absent=False)
+    members = [row_of(index, f"{'az'[index % 2]}{index:03}") for index in range(rows)]
+    found = find_unchanged(members, SKIP, bucket, Calls(ManualClock(), 60.0, 4), threads=2)
+    assert (found, bucket.told) == (set(), told)
+
+
+@pytest.mark.parametrize(
+    ("size", "crc", "noted_crc", "same"),
+    [
+        (len(BODY), crc32(BODY), crc32(BODY), True),
+        (len(BODY), crc32(BODY), None, True),  # a streamed AE-2 member
+        (len(BODY), 1, crc32(BODY), False),
+        (len(BODY) + 1, crc32(BODY), crc32(BODY), False),
+    ],
+)
+def test_an_object_is_still_the_one_that_was_written(
+    size: int, crc: int, noted_crc: int | None, *, same: bool
+) -> None:
+    """Its size and its CRC-32 are those of the outcome, where it has one."""
+    bucket = MemoryBucket()
+    metadata = {} if noted_crc is None else {"zip-crc32": f"{noted_crc:08x}"}
+    bucket.put("k", BODY, ObjectFacts("text/plain", metadata), if_absent=False)
+    outcome = Outcome(0, "k", Status.EXTRACTED, size, crc)
+    calls = Calls(ManualClock(), 60.0, 4)
+    assert is_same_object(outcome, bucket, calls) is same
+    assert not is_same_object(replace(outcome, key="gone"), bucket, calls)
+
+
+@pytest.mark.parametrize(
+    ("body", "crc"),
+    [
+        (GZIPPED, crc32(BODY)),
+        (GZIPPED[:-1], None),
+        (GZIPPED + b"more", None),
+        (BODY, None),
+    ],
+    ids=["whole", "cut short", "with a rest", "plain"],
+)
+def test_a_gzip_file_is_read_to_its_end(body: bytes, crc: int | None) -> None:
+    """Only a file that is one whole stream has the CRC-32 of its content."""
+    bucket = MemoryBucket()
+    bucket.put("k", body, ObjectFacts("text/plain", {}), if_absent=False)
+    assert read_stored(bucket, "k", is_gzip=True) == StoredObject("k", len(body), crc)
+    assert read_stored(bucket, "k", is_gzip=False) == StoredObject("k", len(body), crc32(body))
+    assert read_stored(bucket, "nothing", is_gzip=True) is None

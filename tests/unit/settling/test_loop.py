@@ -1,0 +1,342 @@
+"""The loop of a run: what begins, what is in the next round, what ends it, and who writes last."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from s3unzip.errors import AccessDeniedError, UsageError
+from s3unzip.extraction.task import run_task
+from s3unzip.model import (
+    OnConflict,
+    Options,
+    Report,
+    Request,
+    TaskKind,
+    Verdict,
+    run_id,
+)
+from s3unzip.planning.read import Reading, read_tail
+from s3unzip.runs.step import stop_for
+from s3unzip.settling.loop import (
+    Archive,
+    begin,
+    find_successor,
+    run_here,
+    settle,
+    settle_failed,
+)
+from s3unzip.stores.memory import HeldStores, MemoryRunStore
+from s3unzip.stores.ports import ObjectFacts
+from tests.functional.large.encoders import log_lines
+from tests.memory import MemoryBucket
+from tests.runs import TINY, World
+from tests.zips import DEFLATE, Entry, build
+
+SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
+ARCHIVE = build(*SMALL)
+CONTENTS = {str(entry.name): entry.content for entry in SMALL}
+
+
+def name_of(world: World, request: Request) -> str:
+    """Return the id of the run of what is there now."""
+    source = world.buckets.source(request.source)
+    tail = read_tail(source, request.source, world.context, world.context.calls())
+    return run_id(request, tail.pin, tail.modified)
+
+
+def test_few_tasks_travel_with_the_state_and_many_as_a_list() -> None:
+    """An inline Map is given its tasks; a Distributed one reads them."""
+    world = World()
+    world.tune(batch_members=1)
+    few = begin(world.request(ARCHIVE), world.context).next
+    assert (few.next, len(few.tasks), few.list) == ("few", 20, "")
+    world.buckets.forget_runs()
+    world.tune(max_few_tasks=19)
+    many = begin(world.request(ARCHIVE), world.context).next
+    assert (many.next, many.tasks, many.list) == ("many", (), "rounds/00.jsonl")
+    assert len(list(world.records(many.run).read_round(0))) == 20
+    assert world.finish(settle(many, world.context)).verdict is Verdict.COMPLETED
+
+
+def test_a_run_that_was_planned_goes_on() -> None:
+    """A plan state that is repeated gives what is left, and plans nothing."""
+    world = World()
+    world.tune(batch_members=5)
+    request = world.request(ARCHIVE)
+    first = begin(request, world.context)
+    run = world.records(first.next.run).read_plan().run
+    run_task(run, first.next.tasks[0], world.context)
+    again = begin(request, world.context, Archive(first.next.run))
+    assert len(again.next.tasks) == 3
+    assert world.finish(again).verdict is Verdict.COMPLETED
+    assert world.contents() == CONTENTS
+
+
+def test_a_task_that_fails_is_in_the_next_round() -> None:
+    """It is the only one there, and the run completes."""
+    world = World()
+    world.tune(batch_members=5)
+    first = begin(world.request(ARCHIVE), world.context)
+    run = world.records(first.next.run).read_plan().run
+    for task in first.next.tasks[1:]:
+        run_task(run, task, world.context)
+    second = settle(first.next, world.context)
+    assert [task.id for task in second.next.tasks] == [first.next.tasks[0].id]
+    assert (second.next.round, second.next.idle) == (1, 0)
+    report = world.finish(second)
+    assert (report.verdict, report.rounds) == (Verdict.COMPLETED, 2)
+
+
+def test_three_rounds_without_progress_end_a_run() -> None:
+    """The report says that tasks are left; a resumed run has three new rounds."""
+    world = World()
+    step = begin(world.request(ARCHIVE), world.context)
+    for idle in (1, 2):
+        step = settle(step.next, world.context)
+        assert (step.report, step.next.idle) == (None, idle)
+    step = settle(step.next, world.context)
+    assert step.report is not None
+    assert (step.report.verdict, step.report.reason) == (Verdict.FAILED, "tasks-failed")
+    assert step.report.message == "20 members have no outcome: their tasks did not end"
+    assert world.resume(step.report.run).verdict is Verdict.COMPLETED
+
+
+def test_a_stopped_run_is_reported_at_once() -> None:
+    """A fault that stops the run is its verdict; resume deletes it."""
+    world = World()
+    step = begin(world.request(ARCHIVE), world.context)
+    world.records(step.next.run).write_stop(stop_for(AccessDeniedError("no right")))
+    report = world.finish(settle(step.next, world.context))
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
+    assert world.resume(report.run).verdict is Verdict.COMPLETED
+
+
+def test_a_refused_archive_has_a_report_and_no_plan() -> None:
+    """So its run is known, and nothing was written to the destination."""
+    world = World()
+    step = begin(world.request(ARCHIVE + b"junk"), world.context)
+    assert (step.next.next, step.report and step.report.verdict) == ("done", Verdict.REJECTED)
+    records = world.records(step.next.run)
+    assert (records.find_plan(), records.find_report()) == (None, step.report)
+
+
+def test_an_archive_without_members_is_done() -> None:
+    """There is nothing to do, and the report says so."""
+    world = World()
+    step = begin(world.request(build()), world.context)
+    assert step.report is not None
+    assert (step.report.verdict, step.report.members) == (Verdict.COMPLETED, 0)
+
+
+def test_what_refuses_a_plan_leaves_no_record() -> None:
+    """It is asked before anything is written."""
+    world = World()
+
+    def refuse(_: Reading) -> None:
+        raise UsageError("no")
+
+    with pytest.raises(UsageError):
+        begin(world.request(ARCHIVE), world.context, check=refuse)
+    assert all(not work.objects for work in world.buckets.runs.values())
+
+
+def test_another_version_than_the_one_named_is_a_verdict() -> None:
+    """The run is of the version that its event was about; the newer one has its own."""
+    world = World()
+    request = world.request(ARCHIVE)
+    run = name_of(world, request)
+    pin = world.buckets.source(request.source).head(request.source)
+    world.request(build(*SMALL, Entry("new", b"1")))
+    step = begin(request, world.context, Archive(run, pin))
+    assert step.report is not None
+    assert (step.report.verdict, step.report.run) == (Verdict.SOURCE_CHANGED, run)
+    assert world.contents() == {}
+
+
+def test_failed_members_are_done_again_and_no_others() -> None:
+    """The outcomes of the others stay; each member counts once."""
+    world = World()
+    step = begin(world.request(ARCHIVE), world.context)
+    run = world.records(step.next.run).read_plan().run
+    (task,) = step.next.tasks
+    run_task(run, task, world.context)
+    records = world.records(run.id)
+    found = records.find_outcomes(task.id)
+    assert found is not None
+    bad = replace(found.outcomes[3], status="failed", reason="store-refused")
+    outcomes = [*found.outcomes[:3], bad, *found.outcomes[4:]]
+    records.write_outcomes(replace(found.report, extracted=19, failed=1), outcomes)
+    first = world.finish(settle(step.next, world.context))
+    assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
+    puts = world.out.puts
+    report = world.resume(run.id, failed=True)
+    assert (report.verdict, report.extracted, report.failed) == (Verdict.COMPLETED, 20, 0)
+    assert world.out.puts == puts + 1
+
+
+def test_the_report_of_a_failed_execution_replaces_none() -> None:
+    """A late event finds the newer verdict and leaves it."""
+    world = World()
+    step = begin(world.request(ARCHIVE), world.context)
+    run = step.next.run
+    failed = settle_failed(run, "the execution was aborted", world.context)
+    assert failed is not None
+    assert (failed.verdict, failed.reason, failed.missing) == ("FAILED", "execution-failed", 20)
+    ended = world.resume(run)
+    assert ended.verdict is Verdict.COMPLETED
+    assert settle_failed(run, "the execution was aborted", world.context) is None
+    assert world.records(run).find_report() == ended
+
+
+def test_an_execution_that_failed_before_its_plan_is_reported() -> None:
+    """By what it was given; resume plans the run then."""
+    world = World()
+    request = world.request(ARCHIVE)
+    run = name_of(world, request)
+    failed = settle_failed(run, "the plan function timed out", world.context, request)
+    assert failed is not None
+    assert (failed.verdict, failed.message) == ("FAILED", "the plan function timed out")
+    assert settle_failed("unknown", "it failed", world.context) is None
+    assert world.resume(run).verdict is Verdict.COMPLETED
+
+
+def replaced(world: World, options: Options | None = None) -> tuple[Report, Request | None]:
+    """Extract an archive that is replaced afterwards."""
+    report = world.run(ARCHIVE, options)
+    world.request(build(*SMALL, Entry("new", b"1")))
+    return report, find_successor(report, world.context)
+
+
+def test_a_replaced_archive_has_a_successor() -> None:
+    """The run over the newest version is named by the older one; it extracts what is there now."""
+    world = World()
+    report, request = replaced(world)
+    assert request is not None
+    after = world.run_request(request)
+    assert (after.run, after.verdict) == (f"{report.run}-again", Verdict.COMPLETED)
+    assert world.contents() == {**CONTENTS, "new": b"1"}
+    assert find_successor(after, world.context) is None
+
+
+def test_without_overwriting_or_an_archive_there_is_no_successor() -> None:
+    """What nothing may overwrite needs no repair, and what is gone cannot be read."""
+    world = World()
+    assert replaced(world, Options(on_conflict=OnConflict.NEVER))[1] is None
+    report = world.run(ARCHIVE)
+    assert find_successor(report, world.context) is None
+    world.buckets.bucket("ingest").delete([report.source.key])
+    assert find_successor(report, world.context) is None
+
+
+def test_a_small_archive_runs_in_memory() -> None:
+    """One read of the archive, and nothing in the run store but what the caller writes."""
+    world = World()
+    request = world.request(ARCHIVE)
+    calls = world.context.calls()
+    source = world.buckets.source(request.source)
+    tail = read_tail(source, request.source, world.context, calls)
+    memory = MemoryRunStore()
+    held = HeldStores(world.buckets, tail, memory)
+    context = replace(world.context, stores=held)
+    step = run_here(request, context, Archive(None, tail.pin, tail), calls)
+    assert step.report is not None
+    assert step.report.verdict is Verdict.COMPLETED
+    assert calls.requests.get == 1
+    assert world.contents() == CONTENTS
+    assert {"report.json", "outcomes/batch-0000000.jsonl"} <= set(memory.objects)
+    assert world.buckets.runs == {}
+
+
+def test_a_direct_run_is_resumed_by_its_report() -> None:
+    """Its plan was in memory: it is made again for the same version."""
+    world = World()
+    report = world.run(ARCHIVE)
+    records = world.records(report.run)
+    records.store.delete([name for name in records.store.names("") if name != "report.json"])
+    again = world.resume(report.run)
+    assert (again.verdict, again.run) == (Verdict.COMPLETED, report.run)
+
+
+def test_copies_over_several_tasks_begin_with_the_plan() -> None:
+    """Their upload is begun by the plan, and settling completes it."""
+    content = bytes(range(256)) * 800
+    world = World(replace(TINY, copy_task_bytes=48 * 1024))
+    report = world.run(build(Entry("stored", content)))
+    world.assert_clean(report, stored=content)
+    slices = [task.slice for task in sorted(world.tasks(report), key=lambda task: task.part)]
+    assert [(one.first_number, one.parts) for one in slices if one] == [
+        (1, 3),
+        (4, 3),
+        (7, 3),
+        (10, 3),
+        (13, 3),
+    ]
+
+
+def test_rounds_of_a_split_member() -> None:
+    """Scans, then slices, which are named by their upload; then nothing is left."""
+    world = World()
+    world.tuning = TINY
+    rounds: list[set[TaskKind]] = []
+    step = begin(world.request(build(Entry("m", log_lines(400_000), DEFLATE))), world.context)
+    while step.report is None:
+        rounds.append({task.kind for task in step.next.tasks})
+        run = world.records(step.next.run).read_plan().run
+        for task in step.next.tasks:
+            run_task(run, task, world.context)
+        step = settle(step.next, world.context)
+    assert rounds == [{TaskKind.SCAN}, {TaskKind.SLICE}]
+
+
+def test_a_link_that_is_lost_is_made_again() -> None:
+    """A settling that is killed after it began the upload begins another; none is left."""
+    world = World(TINY)
+    content = log_lines(400_000)
+    step = begin(world.request(build(Entry("m", content, DEFLATE))), world.context)
+    run = world.records(step.next.run).read_plan().run
+    for task in step.next.tasks:
+        run_task(run, task, world.context)
+    settle(step.next, world.context)
+    world.records(run.id).store.delete(["rounds/01.jsonl"])
+    report = world.finish(settle(step.next, world.context))
+    world.assert_clean(report, m=content)
+
+
+class Closed(MemoryBucket):
+    """A bucket that begins no upload while it is closed."""
+
+    is_closed = True
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Refuse, or begin an upload."""
+        if self.is_closed:
+            raise AccessDeniedError(f"s3:PutObject on {key} is missing")
+        return super().create_upload(key, facts)
+
+
+def test_a_store_that_will_not_link_stops_the_run() -> None:
+    """What the link meets is the verdict, and resume goes on with the link."""
+    world = World(TINY)
+    content = log_lines(400_000)
+    world.buckets.buckets["out"] = refusing = Closed()
+    report = world.run(build(Entry("m", content, DEFLATE)))
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
+    refusing.is_closed = False
+    world.assert_clean(world.resume(report.run), m=content)
+
+
+def test_records_of_another_version_are_refused() -> None:
+    """One sentence names the run and what to do."""
+    world = World()
+    work = world.buckets.run_store("old")
+    work.write("run.json", [b'{"id": "old", "source": {}}'])
+    with pytest.raises(UsageError, match="old: its records are of another version of s3unzip"):
+        world.resume("old")
+
+
+def test_a_successor_of_nothing_is_not_asked_for() -> None:
+    """A run on one machine reads a file, which has no events."""
+    world = World()
+    report = replace(world.run(ARCHIVE), source=replace(world.run(ARCHIVE).source, scheme="file"))
+    assert find_successor(report, world.context) is None
