@@ -313,7 +313,7 @@ def _go_round(settled: loop.Settled, context: Context, workers: Workers) -> Repo
         _make_folders(run, records, context)
     except KeyboardInterrupt as interrupt:
         raise _interrupted(settled, run, records, context) from interrupt
-    return finish_source(run, settled.report, context)
+    return finish_source(run.after_success, settled.report, context)
 
 
 def _interrupted(
