@@ -15,7 +15,6 @@ from hypothesis import settings
 from tests.botocore_constants import share_constants
 from tests.certificates import read_each_once
 from tests.collecting import share_of, sort_tests
-from tests.forking import FORK_PARENT
 from tests.leaks import Logger, restore, take_state
 from tools.coverage_files import (
     collect,
@@ -104,13 +103,6 @@ def pytest_sessionfinish() -> None:
 def botocore_remembers() -> None:
     """Let all clients of botocore share what is the same for all: tests make thousands."""
     share_constants()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def fork_parent_ends() -> Iterator[None]:
-    """End the parent of the command line's processes, which then writes what was measured."""
-    yield
-    FORK_PARENT.close()
 
 
 @pytest.fixture(autouse=True, scope="session")

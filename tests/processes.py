@@ -6,14 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from tests.forking import FORK_PARENT
 from tests.patience import HANG_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "s3unzip.cli")
 SETPRIV = shutil.which("setpriv")
@@ -36,7 +33,6 @@ class Program:
     """Runs `s3unzip` in `folder`; its runs are kept there too."""
 
     command: tuple[str, ...] = COMMAND
-    parent = FORK_PARENT  # of its processes
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,9 +47,6 @@ class Program:
 
     def run(self, *words: str, stdin: bytes | int = b"") -> Ended:
         """Run one command to its end; `stdin` is what it reads, or a file descriptor."""
-        variables = os.environ | self.variables
-        if self.command == (*self.parent.prefix, *COMMAND) and self.parent.suits(variables):
-            return _read(self.parent.run(words, self.folder, variables, stdin))
         return self.run_as([*self.command, *words], stdin)
 
     def run_as(self, command: Sequence[str], stdin: bytes | int = b"") -> Ended:
@@ -65,10 +58,7 @@ def run_command(
     words: Sequence[str], folder: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run `s3unzip` to its end in `folder`, with these variables and no others."""
-    if FORK_PARENT.suits(variables):
-        done = FORK_PARENT.run(words, folder, variables)
-    else:
-        done = _start([*COMMAND, *words], folder, variables)
+    done = _start([*COMMAND, *words], folder, variables)
     return subprocess.CompletedProcess(
         done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
     )

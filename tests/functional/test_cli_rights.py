@@ -9,17 +9,13 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.forking import ForkParent
 from tests.processes import COMMAND, LIMITED, Program
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 DENIED = "permission denied: change its rights, or use another place"
 KEPT = "records of runs are kept there: S3UNZIP_HOME names another folder"
@@ -31,15 +27,7 @@ pytestmark = pytest.mark.skipif(LIMITED is None, reason="root may do everything;
 class Limited(Program):
     """The command line of a user whom the rights of files bind."""
 
-    parent = ForkParent(LIMITED or ())
-    command = (*parent.prefix, *COMMAND)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def parent_ends() -> Iterator[None]:
-    """End the parent of its processes."""
-    yield
-    Limited.parent.close()
+    command = (*(LIMITED or ()), *COMMAND)
 
 
 @pytest.fixture

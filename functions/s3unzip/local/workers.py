@@ -408,7 +408,7 @@ class _Process(context.ForkServerProcess):
 
 
 class _Context(context.ForkServerContext):
-    Process = _Process  # type: ignore[assignment]  # a subclass of what is declared
+    Process = _Process
 
 
 class _Processes:
