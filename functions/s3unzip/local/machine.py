@@ -325,7 +325,7 @@ def _interrupted(
     done = 0 if report is None else report.extracted + report.unchanged
     return InterruptedRunError(
         f"stopped: {done:,} of {records.read_plan().selected:,} members are in {run.destination}; "
-        f"continue with: {resume_command(run, context.connections)}"
+        f"continue with: {resume_command(run)}"
     )
 
 
