@@ -16,30 +16,23 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
 
-from embedded.ministack import HOME, PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
+from embedded.ministack import PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
 from infra import bundle
-from infra.bundle import ROOT, Target, copy_package, find_uv, install_dependencies
+from infra.bundle import ROOT, Target, copy_package, install_dependencies
 from infra.compiling import CompileError, compile_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 BUILT = ROOT / "build" / "embedded"
 ACCOUNT = "000000000000"
 DEPLOY_SECONDS = 300.0
-# What the functions import from their dependencies: see `embedded.fork_server`.
-PRELOAD = (
-    "aws_lambda_powertools.logging,boto3.s3.transfer,boto3.session,difflib,encodings.idna,"
-    "isal.isal_zlib,msgspec,numpy,obstore.store,pkgutil,statistics,unicodedata,wrapt,zstandard"
-)
 QUALIFIER = "hnb659fds"  # CDK's default bootstrap
 
 
@@ -162,59 +155,10 @@ def start_aws(
     """
     variables = {
         "PYTHONPATH": str(prepare_dependencies()),
-        "EMBEDDED_PRELOAD": PRELOAD,
         "SFN_WAIT_SCALE": str(wait_scale),
         "EMBEDDED_SLOW_PUTS": slow_puts,
     }
     return EmbeddedAws(auth=auth, port=port, variables=variables)
-
-
-def start_like_lambda(python: str) -> EmbeddedAws:
-    """Return a MiniStack whose functions have only a built asset and AWS's runtime client.
-
-    `python` is a CPython 3.13 without packages; not started yet.
-    """
-    variables = {"EMBEDDED_PYTHON": python, "PYTHONPATH": str(prepare_runtime_client(python))}
-    settings = {"SFN_WAIT_SCALE": "0.02", "EMBEDDED_SAMPLE_ALL": "1"}  # the asset has the X-Ray SDK
-    return EmbeddedAws(variables=variables | settings)
-
-
-def prepare_runtime_client(python: str) -> Path:
-    """Install awslambdaric for `python`, in the version of MiniStack's lock file, unless installed.
-
-    Raises:
-        EmbeddedAwsError: uv failed.
-    """
-    lock = (HOME / "uv.lock").read_bytes()
-    folder = BUILT / f"runtime-{hashlib.sha256(lock + python.encode()).hexdigest()[:16]}"
-    with _only_one_process():
-        if not folder.exists():
-            _install_runtime_client(python, folder)
-    return folder
-
-
-def _install_runtime_client(python: str, folder: Path) -> None:
-    scratch = BUILT / f".making-runtime-{os.getpid()}"
-    scratch.mkdir(parents=True, exist_ok=True)
-    wanted = scratch / "requirements.txt"
-    uv = find_uv()
-    others = ("--prune", "ministack", "--prune", "awscrt")
-    commands = (
-        (
-            *(uv, "export", "--color", "never", "--quiet", "--frozen", "--project", str(HOME)),
-            *("--no-emit-project", *others, "--output-file", str(wanted)),
-        ),
-        (
-            *(uv, "pip", "install", "--color", "never", "--quiet", "--python", python),
-            *("--target", str(scratch), "--no-deps", "--require-hashes", "--compile-bytecode"),
-            *("--only-binary", ":all:", "--requirements", str(wanted)),
-        ),
-    )
-    for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
-        if done.returncode != 0:
-            raise EmbeddedAwsError(f"`{' '.join(command)}` failed:\n{done.stderr.strip()}")
-    scratch.rename(folder)
 
 
 def make_client(service: str, variables: Mapping[str, str]) -> Any:

@@ -12,17 +12,13 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 from embedded.ports import HOST, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Self
 
 HOME = Path(__file__).resolve().parent
 PYTHON = HOME / ".venv" / "bin" / "python"
@@ -196,17 +192,3 @@ class EmbeddedAws:
 
     def _last_words(self) -> str:
         return self.log.read_text(errors="replace")[-2_000:]
-
-
-def main() -> None:
-    """Run one until standard input ends or Ctrl-C; print its variables for a shell."""
-    with EmbeddedAws(port=int(sys.argv[1]) if len(sys.argv) > 1 else 0) as aws:
-        for name, value in aws.environment.items():
-            sys.stdout.write(f"export {name}={value}\n")
-        sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """`make local-aws`: the embedded AWS alone, for the commands of docs/deploy.md without an account.
 
-It prints the variables that a shell needs, and runs until standard input ends
-or Ctrl-C. One of them makes the CDK CLI use the package as its asset: Lambda's asset is for arm64,
-but here the functions run on this machine.
+It prints the variables that a shell needs, and runs until Ctrl-C or SIGTERM, in the background,
+too. One of the variables makes the CDK CLI use the package as its asset: Lambda's asset is for
+arm64, but here the functions run on this machine.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
+import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from embedded.deploy import make_asset, start_aws
 from embedded.ministack import EmbeddedAwsError
 from infra.bundle import BundleError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextlib.contextmanager
@@ -39,6 +37,7 @@ def serve(port: int = 0, wait_scale: float = 1.0) -> Iterator[dict[str, str]]:
 def main() -> None:
     """Run one; print its variables."""
     parser = argparse.ArgumentParser(prog="embedded.serve", description=__doc__)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the files are deleted
     parser.add_argument("--port", type=int, default=0, help="default: a free one")
     try:
         with serve(parser.parse_args().port) as variables:
@@ -47,7 +46,7 @@ def main() -> None:
             sys.stdout.write("# Running until Ctrl-C.\n")
             sys.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):
-                sys.stdin.read()
+                signal.pause()
     except (EmbeddedAwsError, BundleError) as error:
         sys.exit(str(error))
 

@@ -1,7 +1,11 @@
-"""The rights of a service role or of a resource's policy, by MiniStack's own evaluator.
+"""The rights of a service's role or of a resource's policy, by MiniStack's own evaluator.
 
-Everything is allowed unless MiniStack runs with ``AUTH=true``, as for all else it checks.
+A state machine makes its calls with the rights of its role: lambda:InvokeFunction of a task,
+s3:GetObject of an ItemReader, s3:PutObject of a ResultWriter, states:StartExecution of a
+Distributed Map. Everything is allowed unless MiniStack runs with ``AUTH=true``.
+
 docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
+docs.aws.amazon.com/step-functions/latest/dg/iam-policies-eg-dist-map.html
 """
 
 from __future__ import annotations
@@ -74,3 +78,31 @@ def policy_refuses(service: str, action: str, resource: str, source: str) -> boo
     policy = found[0] if found else None
     decision = _evaluator.evaluate_resource_policy(policy, context, service=service).decision
     return bool(decision != "Allow")
+
+
+class DeniedError(Exception):
+    """The role of the state machine does not allow a call; the message is AWS's sentence."""
+
+
+def check_role(execution: dict[str, Any], action: str, resource: str) -> None:
+    """Check that the role of the execution's state machine may do `action` on an ARN.
+
+    Raises:
+        DeniedError: it may not.
+    """
+    if not are_checked():
+        return
+    machines = import_module("ministack.services.stepfunctions")._state_machines
+    role = machines[execution["stateMachineArn"].partition("/")[0]]["roleArn"]
+    problem = refusal(role, action, resource, "states")
+    if problem:
+        raise DeniedError(problem)
+
+
+def function_arn(reference: str) -> str:
+    """Return the ARN, with its qualifier, of the function that a task names."""
+    if reference.startswith("arn:"):
+        return reference
+    name, _, qualifier = reference.partition(":")
+    found = import_module("ministack.services.lambda_svc")._func_arn(name)
+    return f"{found}:{qualifier}" if qualifier else str(found)

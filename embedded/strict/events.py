@@ -1,7 +1,7 @@
 """The targets that a rule of EventBridge may reach, and the queue of undeliverable events.
 
-- A queue's or a function's policy must let events.amazonaws.com in for this rule; a state
-  machine needs a role that may start it: eb-use-resource-based, eb-events-iam-roles.
+- A queue's or a function's policy must let events.amazonaws.com in for this rule:
+  eb-use-resource-based.
 - What cannot be delivered (no rights, no such target) goes to the target's dead-letter queue
   with the reason. A function that takes the event and then fails has had it delivered: its
   failure is Lambda's matter, and this queue stays empty: eb-rule-dlq.
@@ -11,19 +11,21 @@ Pages below docs.aws.amazon.com/eventbridge/latest/userguide.
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 from importlib import import_module
 from typing import Any
 
-from embedded.strict import destinations, rights
+from embedded.strict import rights
 
 _events: Any = import_module("ministack.services.eventbridge")
 _lambda: Any = import_module("ministack.services.lambda_svc")
 _sqs: Any = import_module("ministack.services.sqs")
-_states: Any = import_module("ministack.services.stepfunctions")
+_evaluator: Any = import_module("ministack.core.iam_evaluator")
 
 SERVICE = "events.amazonaws.com"
+ACTIONS = {"sqs": "sqs:SendMessage", "lambda": "lambda:InvokeFunction"}
 _log = logging.getLogger("strict")
 
 
@@ -50,25 +52,14 @@ def problem_of(target: dict[str, Any], rule: str) -> tuple[str, str] | None:
     there = {
         "sqs": lambda: _sqs._queue_by_arn(arn),
         "lambda": lambda: _lambda._get_func_record_for_ref(arn)[0],
-        "states": lambda: _states._resolve_state_machine_arn(arn),
     }
     if service not in there:
         return None
     if there[service]() is None:
         return "NO_RESOURCE", f"{arn} does not exist"
-    refused = _refusal(service, arn, target, rule)
-    return ("NO_PERMISSIONS", refused) if refused else None
-
-
-def _refusal(service: str, arn: str, target: dict[str, Any], rule: str) -> str | None:
-    if service == "states":
-        role = str(target.get("RoleArn", ""))
-        if not role:
-            return "the target has no role" if rights.are_checked() else None
-        return rights.refusal(role, "states:StartExecution", arn, "events")
-    action = destinations.ACTIONS[service]
+    action = ACTIONS[service]
     if rights.policy_refuses(SERVICE, action, arn, rule):
-        return f"{SERVICE} is not authorized to perform: {action} on resource: {arn}"
+        return "NO_PERMISSIONS", f"{SERVICE} is not authorized to perform: {action} on {arn}"
     return None
 
 
@@ -88,4 +79,21 @@ def _give_up(
         "ERROR_CODE": code,
         "ERROR_MESSAGE": message,
     }
-    destinations.put_message(queue, json.dumps(whole), attributes)
+    _put_message(queue, json.dumps(whole), attributes)
+
+
+def _put_message(queue_arn: str, body: str, attributes: dict[str, str]) -> None:
+    """Put a message into a queue, as a service of AWS does, over TLS."""
+    message = {
+        "QueueUrl": _sqs._queue_url(queue_arn.rsplit(":", 1)[-1]),
+        "MessageBody": body,
+        "MessageAttributes": {
+            key: {"DataType": "String", "StringValue": value} for key, value in attributes.items()
+        },
+    }
+
+    def put() -> None:
+        _evaluator.pin_request_origin("127.0.0.1", True)  # noqa: FBT003 - of MiniStack
+        _sqs._act_send_message(message, message["QueueUrl"])
+
+    contextvars.copy_context().run(put)
