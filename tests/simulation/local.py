@@ -178,6 +178,7 @@ def run_local(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     """
     with drawn(seed, skipped, (OVERWRITE, OVERWRITE, SKIP_UNCHANGED), 0) as schedule:
         world = schedule.world
+        world.promises.announces = False
         put_versions(world, schedule.versions)
         with substituted(world.scheduler), quiet():
             User(world, schedule.rule).work()

@@ -67,8 +67,8 @@ MUTANTS = (
     Mutant(
         "lost-outcome",
         "extraction/attempt.py",
-        "self.records.write_outcomes(self.report, self.outcomes)",
-        "self.records.write_outcomes(self.report, self.outcomes[:-1])",
+        "self.records.write_outcomes(report, self.outcomes)",
+        "self.records.write_outcomes(report, self.outcomes[:-1])",
     ),
     Mutant(
         "resume-forgets-outcomes",
@@ -90,35 +90,24 @@ MUTANTS = (
     ),
     Mutant(
         "stop-ignored",
-        "runs/stop.py",
+        "runs/step.py",
         "    stop = (find_stop or records.find_stop)()\n",
         "    stop = None\n",
     ),
     Mutant(
         "stop-not-recorded",
-        "runs/stop.py",
+        "runs/step.py",
         "        records.write_stop(stop_for(fault))\n",
         "        pass\n",
     ),
     Mutant(
+        "stop-stays-when-resumed", "settling/loop.py", "    records.delete_stop()\n", "    pass\n"
+    ),
+    Mutant(
         "uploads-never-dropped",
-        "settling/settle.py",
-        "        abort_leftovers(step)\n",
-        "        pass\n",
-    ),
-    Mutant(
-        "upload-begun-before-its-record",
-        "objects/upload_registry.py",
-        "    record = step.records.write_upload(owner, UploadRecord(key))\n"
-        '    upload_id = step.calls.run("create", create)\n',
-        '    upload_id = step.calls.run("create", create)\n'
-        "    record = step.records.write_upload(owner, UploadRecord(key))\n",
-    ),
-    Mutant(
-        "lost-upload-ids-trusted",
-        "objects/upload_registry.py",
-        "    if attempts == 1:",
-        "    if attempts:",
+        "settling/loop.py",
+        "    if before.round and stop is None:",
+        "    if before.round < 0:",
     ),
     Mutant(
         "stale-pin",
@@ -127,52 +116,63 @@ MUTANTS = (
         ".pinned(run.source, stores.source(run.source).head(run.source))",
     ),
     Mutant(
-        "lost-redo",
-        "settling/settle.py",
-        "records.write_redo(left)",
-        "records.write_redo(left[1:])",
+        "lost-task",
+        "settling/loop.py",
+        "records.write_round(number, order_tasks(left))",
+        "records.write_round(number, order_tasks(left)[1:])",
+    ),
+    Mutant(
+        "plan-whole-before-its-round",
+        "settling/loop.py",
+        "    records.write_round(0, tasks)\n"
+        "    summary = replace(plan.summary, requests=calls.requests)\n"
+        "    records.write_plan(summary)\n",
+        "    summary = replace(plan.summary, requests=calls.requests)\n"
+        "    records.write_plan(summary)\n"
+        "    records.write_round(0, tasks)\n",
     ),
     Mutant(
         "premature-verdict",
-        "settling/settle.py",
-        "    missing = summary.failed + summary.selected - tally.members\n",
+        "settling/report.py",
+        "    missing = plan.failed + plan.selected - tally.members\n",
         "    missing = 0\n",
     ),
     Mutant(
         "partial-task-not-left",
-        "settling/settle.py",
-        "if found is None or not found.complete:",
-        "if found is None:",
+        "settling/loop.py",
+        "    if found is None or not found.complete:\n        state.left.append(task)\n",
+        "    if found is None:\n        state.left.append(task)\n",
+    ),
+    Mutant(
+        "rounds-without-end",
+        "settling/loop.py",
+        "    idle = 0 if state.done > before.done else before.idle + 1\n",
+        "    idle = 0\n",
     ),
     Mutant(
         "failures-forgotten",
-        "settling/settle.py",
-        "    if failed:\n        return Verdict.COMPLETED_WITH_ERRORS",
-        "    if not tally.counts:\n        return Verdict.COMPLETED_WITH_ERRORS",
+        "settling/report.py",
+        "    if tally.counts[Status.FAILED]:\n",
+        "    if not tally.counts:\n",
+    ),
+    Mutant(
+        "late-failure-replaces-a-report",
+        "settling/loop.py",
+        "return report if records.create_report(report, render_page(report, context)) else None",
+        "records.write_report(report, render_page(report, context))\n    return report",
     ),
     Mutant(
         "double-event",
-        "handlers/report.py",
-        '    announce(open_client("events"), worker, settled.report)\n',
-        '    announce(open_client("events"), worker, settled.report)\n' * 2,
+        "aws/executions.py",
+        '    announce(open_client("events"), config, report)\n',
+        '    announce(open_client("events"), config, report)\n'
+        '    announce(open_client("events"), config, report)\n',
     ),
     Mutant(
-        "event-while-tasks-are-left",
-        "handlers/report.py",
-        "    if failure or not settled.left:\n",
-        "    if failure or settled:\n",
-    ),
-    Mutant(
-        "failed-runs-continue",
-        "handlers/report.py",
-        "in_rounds=not failure)",
-        "in_rounds=True)",
-    ),
-    Mutant(
-        "left-tasks-not-told",
-        "handlers/report.py",
-        "    again = asdict(next_round(settled.left, earlier))\n",
-        "    again = asdict(next_round(0, earlier))\n",
+        "no-event-of-a-failure",
+        "aws/settle.py",
+        "        end_run(report, config, step, look=False)\n",
+        "        pass\n",
     ),
     Mutant(
         "event-counts-wrong",
@@ -182,15 +182,21 @@ MUTANTS = (
     ),
     Mutant(
         "message-consumed-after-a-fault",
-        "handlers/plan.py",
+        "aws/intake.py",
         "        return False\n    return True\n",
         "        return True\n    return True\n",
     ),
     Mutant(
         "faults-taken-for-gone",
-        "aws/intake/archive.py",
-        "    except NotFoundError:\n",
-        "    except (NotFoundError, *ClaimedError.__bases__):\n",
+        "aws/intake.py",
+        '    except NotFoundError:\n        logger.info("archive is gone"',
+        '    except (NotFoundError, S3UnzipError):\n        logger.info("archive is gone"',
+    ),
+    Mutant(
+        "report-before-outcomes",
+        "aws/intake.py",
+        "        last = objects.pop(REPORT, None)\n",
+        "        last = None\n        objects = dict(reversed(objects.items()))\n",
     ),
     Mutant(
         "body-resumed-at-its-beginning",
@@ -205,78 +211,46 @@ MUTANTS = (
         "",
     ),
     Mutant(
-        "never-overwrites",
-        "extraction/batch.py",
-        "if_absent=self._if_absent)",
-        "if_absent=False)",
+        "never-overwrites", "extraction/batch.py", "if_absent=self._if_absent)", "if_absent=False)"
     ),
     Mutant(
         "same-size-is-the-same",
-        "objects/stored.py",
+        "extraction/objects.py",
         "(found.size, found.crc32) == (self.size, self.crc32)",
         "found.size == self.size",
     ),
+    Mutant("copy-not-verified", "extraction/copy.py", "        _verify(parts, data, row)\n", ""),
     Mutant(
-        "copy-not-verified",
-        "extraction/copy.py",
-        "        _verify(parts, data, row)\n",
-        "",
-    ),
-    Mutant(
-        "completed-twice",
-        "extraction/split/slices.py",
-        "        outcome = _complete_slices(step, row, link, slices) if slices else None\n",
-        "        _complete_slices(step, row, link, slices) if slices else None\n"
-        "        outcome = None\n",
-    ),
-    Mutant(
-        "index-failures-lost",
-        "planning/plan_writer.py",
-        "        partial(records.write_index_outcomes, *_index_outcomes(reading)),\n",
-        "",
+        "refused-members-lost",
+        "planning/plan.py",
+        "        records.write_outcomes(*_refused_members(reading))\n",
+        "        pass\n",
     ),
     Mutant(
         "run-without-its-version",
-        "model/request.py",
+        "model.py",
         "encode((request.source, pin, request.destination, request.options))",
         "encode((request.source, request.destination, request.options))",
     ),
-    Mutant(
-        "stop-stays-after-a-failure",
-        "aws/ending/failures.py",
-        "    records.delete_stop()\n",
-        "",
-    ),
-    Mutant(
-        "pool-does-not-wait",
-        "extraction/batch.py",
-        "        pool.close()\n",
-        "",
-    ),
+    Mutant("pool-does-not-wait", "extraction/batch.py", "        pool.close()\n", ""),
     Mutant(
         "buffer-used-again-too-early",
-        "objects/part_writer.py",
+        "extraction/multipart.py",
         "        self._pending.append((sent, self._buffer))\n",
         "        self._pending.append((sent, bytearray()))\n"
         "        self._free.append(self._buffer)\n",
     ),
     Mutant(
         "replaced-archives-not-seen",
-        "aws/ending/recheck.py",
-        "self.is_replaced = found.etag != run.pin.etag",
-        "self.is_replaced = False",
+        "aws/executions.py",
+        "    if found.etag == report.pin.etag:\n",
+        "    if found:\n",
     ),
     Mutant(
-        "nested-archives-not-queued",
-        "handlers/report.py",
-        'queue_nested(open_client("sqs"), worker, nested_requests(run, settled.report, step))',
-        "0",
-    ),
-    Mutant(
-        "nested-archives-not-queued-again",
-        "aws/intake/archive.py",
-        "publish(report, _requests_inside(intake, report, taken), config, intake.context)",
-        "publish(report, [], config, intake.context)",
+        "nested-archives-not-started",
+        "aws/executions.py",
+        "            _start_nested(request, config, context)\n",
+        "            pass\n",
     ),
     Mutant(
         "nested-members-elsewhere",
@@ -291,22 +265,13 @@ MUTANTS = (
         "frozenset({Verdict.COMPLETED})",
     ),
     Mutant(
-        "uploads-forgotten-by-a-new-program",
-        "local/runner.py",
-        "        abort_run(run, context, calls)\n        records.forget()\n",
-        "        records.forget()\n",
+        "archive-of-a-failed-run-deleted",
+        "settling/after_success.py",
+        "report.verdict is not Verdict.COMPLETED:",
+        "report.verdict is Verdict.REJECTED:",
     ),
     Mutant(
-        "redrive-of-a-program-keeps-the-stop",
-        "local/runner.py",
-        "    else:\n        records.delete_stop()\n",
-        "    else:\n        pass\n",
-    ),
-    Mutant(
-        "message-not-replaced",
-        "aws/intake/messages.py",
-        "    if message.is_copy or message.attempts == 1:\n",
-        "    if message.attempts:\n",
+        "program-begins-on-old-records", "local/machine.py", "        _forget(run, context)\n", ""
     ),
 )
 

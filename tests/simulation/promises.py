@@ -97,6 +97,9 @@ class Promises:
         self.current: str | None = None  # the ETag of what was put last
         self.replaced = False  # the key's archive was another one before
         self.executed: set[str] = set()  # runs with an execution
+        self.announces = True  # a killed program prints nothing
+        self.uploads: dict[str, int] = {}  # the steps at which they began
+        self.settled: dict[str, int] = {}  # by run: when that began which ended it
 
     def archive_put(self, etag: str, facts: ArchiveFacts) -> None:
         """Somebody put an archive."""
@@ -166,8 +169,15 @@ class Promises:
 
     # Records
 
-    def recorded(self, run: str, name: str, data: bytes) -> None:
-        """A record of a run was written, as docs/run-files.md describes it."""
+    def recorded(self, run: str, name: str, data: bytes, began: int) -> None:
+        """A record of a run was written, as docs/run-files.md describes it.
+
+        Args:
+            run: its id.
+            name: of the record.
+            data: the record.
+            began: the step at which the process began that writes it.
+        """
         state = self._run(run)
         folder, _, rest = name.partition("/")
         match folder:
@@ -181,6 +191,8 @@ class Promises:
                 self._check_outcomes(state, run, rest.removesuffix(".jsonl"), data)
             case "report.json":
                 self._check_report(state, run, json.loads(data))
+                again = state.reports[-1].get("rounds", 0) > 1 and not state.stopped
+                self.settled[run] = began if again else 0
 
     def record_deleted(self, run: str, name: str) -> None:
         """A record of a run was deleted."""
@@ -303,15 +315,15 @@ class Promises:
             reports = any(one.reports for one in self.runs.values() if facts in one.versions)
             self.must(reports, "an archive has a report, or an operator can see it", self.current)
 
-    def check_end(
-        self, objects: dict[str, bytes], uploads: dict[str, str], *, calm: bool
-    ) -> None:
+    def check_end(self, objects: dict[str, bytes], uploads: dict[str, str], *, calm: bool) -> None:
         """Nothing happens any more, and what failed was resumed: what must be true then.
 
         The destination holds `objects`, and incomplete `uploads`, with the run of each by its id.
         All was `calm` where nothing happened that may repeat work.
         """
         self.must(not (calm and uploads), "a run leaves no upload", uploads)
+        late = [one for one, run in uploads.items() if self.uploads[one] < self.settled.get(run, 0)]
+        self.must(not late, "a run of several rounds drops what was left before its end", late)
         seen = {key: written.body for key, written in self.objects.items()}
         self.must(objects == seen, "the destination is what the runs made visible", set(objects))
         self.check_visible(visible=False)
@@ -332,7 +344,7 @@ class Promises:
             return
         rights = {state.right} | (set() if current else {CHANGED, RUN_FAILED})
         self.must(state.verdict in rights, "a run ends as its archive says", (run, state.verdict))
-        told = state.verdict in state.told or not current
+        told = state.verdict in state.told or not (current and self.announces)
         self.must(told, "events.md: a run that ended has an event", (run, state.told))
         if calm:
             ends = 2 if state.reopened else 1

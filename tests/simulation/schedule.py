@@ -1,7 +1,8 @@
 """One schedule: a world made from a seed, run until all is quiet, and compared with the promises.
 
-Its last digit says what it is: 0 runs on one machine, any other an account, in which 3 has archives
-inside, 5 deletes archives after success, 6 keeps their versions, and 7 has many tasks in each Map.
+Its last digit says what it is: 0 runs on one machine, any other an account, in which 2 has aborted
+runs that are resumed while their functions go on, 3 has archives inside, 5 deletes archives after
+success, 6 keeps their versions, and 7 has many tasks in each Map.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more
-NESTED, DELETED, VERSIONED, MANY = 3, 5, 6, 7  # last digits of seeds
+OVERLAPS, NESTED, DELETED, VERSIONED, MANY = 2, 3, 5, 6, 7  # last digits of seeds
 RETRIED = 0.3  # of the schedules whose runs have failed members
 TAILS = (150, 400, 2_000, 262_144)  # bytes that are read first
 
@@ -123,9 +124,9 @@ def run_account(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
             tuning["max_few_tasks"] = 0
         if kind == VERSIONED:
             world.ingest.versions = {}
-            if faults.left:
-                faults.left[Fault.OVERWRITE] = 2
-                faults.rates[Fault.OVERWRITE] = faults.rng.choice(RATES)
+            _add(faults, Fault.OVERWRITE)
+        if kind == OVERLAPS:
+            _add(faults, Fault.ABORT, Fault.DELAY)
         rule = AfterSuccess(SourceAction.DELETE) if kind == DELETED else None
         options = Options(on_conflict=OnConflict(schedule.rule), nested_depth=int(kind == NESTED))
         services = Services(world)
@@ -134,6 +135,13 @@ def run_account(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
             world.abort = services.abort
             _run_to_the_end(world, services)
         return end_of(schedule)
+
+
+def _add(faults: FaultPlan, *kinds: Fault) -> None:
+    """Let some kinds of faults happen in any case, but for schedules without faults."""
+    for kind in kinds if faults.left else ():
+        faults.left[kind] = 3
+        faults.rates[kind] = faults.rng.choice(RATES)
 
 
 def end_of(schedule: Schedule) -> Ended:

@@ -37,6 +37,7 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.began = 0  # at which step
         self.fibers: list[Fiber] = []
 
 
@@ -69,6 +70,7 @@ class Scheduler:
         """Begin a fiber of `process`; it is ready, and runs when the generator picks it."""
         fiber = Fiber(process, partial(_run_until_killed, target), self._hub)
         if not process.fibers:
+            process.began = self.steps
             self._processes.append(process)
         process.fibers.append(fiber)
         self._ready.append(fiber)

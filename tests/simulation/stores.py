@@ -131,8 +131,13 @@ class SimulatedDestination:
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload."""
-        bucket = self._bucket
-        return self._world.call(f"create {key}", WRITE, lambda: bucket.create_upload(key, facts))
+
+        def effect() -> str:
+            upload = self._bucket.create_upload(key, facts)
+            self._world.promises.uploads[upload] = self._world.scheduler.steps
+            return upload
+
+        return self._world.call(f"create {key}", WRITE, effect)
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
@@ -205,7 +210,7 @@ class SimulatedWork:
 
         def effect() -> int:
             size = self._memory.write(name, [data])
-            self._world.promises.recorded(self._run, name, data)
+            self._world.promises.recorded(self._run, name, data, self._world.began())
             return size
 
         return self._call("put", f"write {name}", effect)
@@ -215,7 +220,7 @@ class SimulatedWork:
 
         def effect() -> None:
             self._memory.create(name, body)
-            self._world.promises.recorded(self._run, name, body)
+            self._world.promises.recorded(self._run, name, body, self._world.began())
 
         self._call("put", f"create {name}", effect)
 

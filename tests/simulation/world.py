@@ -84,6 +84,10 @@ class World:
         """Write down what happened, for whoever reads a failure."""
         self.trace.append(f"{self.scheduler.current().process.name}: {what}")
 
+    def began(self) -> int:
+        """Return the step at which the process began that calls."""
+        return self.scheduler.current().process.began
+
     def attempt(self) -> Attempt | None:
         """Return the attempt at a task that calls, if one does."""
         process = self.scheduler.current().process
