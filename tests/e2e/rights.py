@@ -71,6 +71,7 @@ RARE = {
     ("intake", "s3:AbortMultipartUpload", MEMBERS): "where it plans a copy of several slices",
     ("plan", "s3:DeleteObject", RUNS): RESUMED,
     ("extract", "s3:GetObject", ARCHIVES): f"{NO_VERSIONS}, and by UploadPartCopy on AWS",
+    ("settle", "s3:AbortMultipartUpload", MEMBERS): "where the slices of a member do not fit",
     ("settle", "s3:GetObject", ARCHIVES): "where it looks whether the archive was replaced",
     ("settle", "s3:GetObject", MEMBERS): "where a settling is repeated after it ended a member",
 }

@@ -25,10 +25,22 @@ NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')
 def start_held(pipeline: DeployedPipeline, key: str, body: bytes) -> str:
     """Put an archive whose run finds no worker; return the run when its execution is at work."""
     pipeline.put(key, body)
-    return await_value(
-        pipeline,
-        lambda: (run := pipeline.find_run(key)) and pipeline.status(run) == "RUNNING" and run,
-    )
+
+    def find() -> str | None:
+        run = pipeline.find_run(key)
+        return run if run is not None and pipeline.status(run) == "RUNNING" else None
+
+    return await_value(pipeline, find)
+
+
+def extracted(pipeline: DeployedPipeline, run: str, members: int) -> Report:
+    """Return the report of a run as soon as it says that so many members are extracted."""
+
+    def find() -> Report | None:
+        report = pipeline.find_report(run)
+        return report if report is not None and report.extracted == members else None
+
+    return await_value(pipeline, find)
 
 
 def ended(pipeline: DeployedPipeline, run: str) -> Report:
@@ -53,10 +65,7 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
             report = pipeline.wait("fails.zip")
         assert (report.verdict, report.missing, report.rounds) == (Verdict.FAILED, 10, 3)
         put_event(pipeline, "fails.zip")
-        found = await_value(
-            pipeline,
-            lambda: (now := pipeline.find_report(report.run)) and now.extracted == 10 and now,
-        )
+        found = extracted(pipeline, report.run, 10)
     assert found.verdict is Verdict.COMPLETED
     assert execution_name(f"{report.run}-r2") in _executions(pipeline)
     wait_until_idle(pipeline)
@@ -80,9 +89,7 @@ def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None
     assert "ABORTED" in str(report.message)
     again = execution_name(f"{run}-r2")
     states.start_execution(stateMachineArn=machine, name=again, input=json.dumps({"run": run}))
-    report = await_value(
-        pipeline, lambda: (now := pipeline.find_report(run)) and now.extracted == 10 and now
-    )
+    report = extracted(pipeline, run, 10)
     assert report.verdict is Verdict.COMPLETED
 
 
@@ -107,10 +114,7 @@ def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> N
             report = pipeline.wait("unplanned.zip")
         assert (report.verdict, report.members) == (Verdict.FAILED, 0)
         put_event(pipeline, "unplanned.zip")
-        found = await_value(
-            pipeline,
-            lambda: (now := pipeline.find_report(report.run)) and now.extracted == 100 and now,
-        )
+        found = extracted(pipeline, report.run, 100)
     assert found.verdict is Verdict.COMPLETED
 
 
