@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
+import pytest
+
+from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import OnConflict, Report, Verdict, execution_name
+from s3unzip.model import OnConflict, Report, SourceState, Verdict, execution_name
 from s3unzip.settings import Variable
+from tests.assemblies import synthesize_once
 from tests.e2e.functions import (
     await_value,
     find_function,
@@ -167,3 +172,32 @@ def test_members_are_the_same_after_all(pipeline: DeployedPipeline) -> None:
     """What was extracted by resumed runs is what is in the archives."""
     wanted = {f"fails/{name_of(one)}": one.content for one in members_of(10)}
     assert pipeline.members("fails/") == wanted
+
+
+def test_archive_that_was_extracted_is_tagged(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """By the function that does a small one, and by that which settles a larger one."""
+    assembly = synthesize_once(tmp_path_factory, "tag")
+    with start_aws(auth=True, wait_scale=0.02) as aws:
+        tagging = DeployedPipeline.create(assembly, aws.environment)
+        tagging.put("small.zip", build(*members_of(5)))
+        tagging.wait("small.zip")
+        with with_variables(tagging, "intake", STATE_MACHINE):
+            tagging.put("large.zip", build(*members_of(5)))
+            tagging.wait("large.zip")
+        for key in ("small.zip", "large.zip"):
+            run = tagging.find_run(key)
+            assert run is not None
+            await_value(tagging, partial(is_tagged_run, tagging, run))
+            tags = tagging.client("s3").get_object_tagging(
+                Bucket=tagging.outputs["IngestBucket"], Key=key
+            )
+            assert tags["TagSet"] == [{"Key": "state", "Value": "extracted"}]
+
+
+def is_tagged_run(pipeline: DeployedPipeline, run: str) -> bool:
+    """Say whether the report of a run tells that the archive is tagged."""
+    report = pipeline.find_report(run)
+    known = report.after_success if report is not None else None
+    return known is not None and known.state is SourceState.DONE

@@ -103,23 +103,19 @@ def _way(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str
 
 def _broken(state: State, following: list[tuple[str, State]]) -> str:
     """Return the promise that a state breaks."""
-    if state.planned and not state.listed:
-        return "a plan that is on record is whole"
-    if state.report == COMPLETED and state.outcomes != WHOLE:
-        return "a report comes after its outcomes"
-    if state.outcomes - state.objects:
-        return "the object of an outcome is there"
-    if state.report == COMPLETED and state.objects != WHOLE:
-        return "COMPLETED means that every member is in the destination"
-    if state.rounds > MAX_IDLE_ROUNDS:
-        return "a run ends after three rounds without progress"
-    if not following:  # nothing happens any more
-        seen = state.letters or any(one in {"failed", "aborted"} for one in state.executions)
-        if not (state.report or seen):
-            return "an archive has a report, or an operator can see it"
-        if state.report == COMPLETED and COMPLETED not in state.told and not seen:
-            return "a run that ended has an event"
-    return ""
+    ended = not following  # nothing happens any more
+    seen = state.letters or any(one in {"failed", "aborted"} for one in state.executions)
+    done = state.report == COMPLETED
+    broken = {
+        "a plan that is on record is whole": state.planned and not state.listed,
+        "a report comes after its outcomes": done and state.outcomes != WHOLE,
+        "the object of an outcome is there": state.outcomes - state.objects,
+        "COMPLETED means that every member is in the destination": done and state.objects != WHOLE,
+        "a run ends after three rounds without progress": state.rounds > MAX_IDLE_ROUNDS,
+        "an archive has a report, or an operator can see it": ended and not (state.report or seen),
+        "a run that ended has an event": ended and done and not (COMPLETED in state.told or seen),
+    }
+    return next((promise for promise, is_broken in broken.items() if is_broken), "")
 
 
 def _broken_step(before: State, after: State) -> str:
@@ -232,7 +228,7 @@ Work = Iterator[tuple[str, State, Function | None]]
 
 
 def _work(protocol: Protocol, state: State, function: Function) -> Work:
-    """Yield what a function's next request does: the state after it, and how the function goes on."""
+    """Yield what a function's next request does: the state after it, and the function after it."""
     work: Callable[[Protocol, State, Function], Work] = {
         "intake": _intake,
         "plan": _plan,

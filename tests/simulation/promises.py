@@ -94,6 +94,7 @@ class Promises:
         self.objects = {key: Written(body, None) for key, body in before.items()}
         self.versions: dict[str, ArchiveFacts] = {}  # by ETag
         self.puts: list[ArchiveFacts] = []
+        self.deleted: list[ArchiveFacts] = []
         self.current: str | None = None  # the ETag of what was put last
         self.replaced = False  # the key's archive was another one before
         self.executed: set[str] = set()  # runs with an execution
@@ -111,6 +112,7 @@ class Promises:
     def archive_deleted(self, etag: str) -> None:
         """The archive was deleted after a run."""
         facts = self.versions[etag]
+        self.deleted.append(facts)
         runs = [one for one in self.runs.values() if one.versions == [facts]]
         whole = any(one.verdict == COMPLETED for one in runs)
         self.must(whole, "after-success: only the archive of a COMPLETED run is deleted", etag)
@@ -343,6 +345,7 @@ class Promises:
             self.must(not current, "run-files.md: report.json, written last", run)
             return
         rights = {state.right} | (set() if current else {CHANGED, RUN_FAILED})
+        rights |= {CHANGED for one in state.versions if one in self.deleted}  # another run did it
         self.must(state.verdict in rights, "a run ends as its archive says", (run, state.verdict))
         told = state.verdict in state.told or not (current and self.announces)
         self.must(told, "events.md: a run that ended has an event", (run, state.told))

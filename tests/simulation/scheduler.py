@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenlet import getcurrent, greenlet
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
 
 START = 1_800_000_000.0  # Unix seconds at which each schedule begins
 MAX_STEPS = 200_000  # of one schedule; more is a loop without end

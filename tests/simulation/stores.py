@@ -3,66 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.model import Location, Part, Pin
+from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls, Kind
-from s3unzip.stores.ports import (
-    Buffer,
-    ListedObject,
-    ObjectFacts,
-    PartLimits,
-    StoredObject,
-    Tail,
-    Upload,
-)
+from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip.ranges import ByteRange
 from tests.disposal import MemoryDisposal
-from tests.memory import MemoryArchive, MemoryBucket, MemorySource, MemoryWork
+from tests.memory import MemoryArchive, MemorySource, MemoryWork
 from tests.simulation.faults import Fault
 from tests.simulation.threads import ClockOf
 from tests.simulation.world import World
 
 READ, WRITE, DROP, WORK = "GetObject", "PutObject", "AbortMultipartUpload", "work"
+# The right that each request needs; a method that is not here makes none.
+SOURCE = {"tail": READ, "head": READ}
+ARCHIVE = {"read": READ}
+DISPOSAL = {"delete": WRITE, "tag": WRITE}
+DESTINATION = {
+    **dict.fromkeys(("head", "list_objects", "read"), READ),
+    **dict.fromkeys(("put", "delete", "create_upload", "upload_part", "copy_part"), WRITE),
+    "complete_upload": WRITE,
+    **dict.fromkeys(("abort_upload", "uploads"), DROP),
+}
 RETRY_SECONDS = 60.0
 T = TypeVar("T")
 
 
-class SimulatedSource:
-    """Archives in the ingest bucket, or at the destination where they are nested."""
+class Simulated:
+    """An adapter over memory whose requests meet the faults of the schedule."""
 
-    def __init__(self, world: World, bucket: MemoryBucket) -> None:
+    def __init__(self, world: World, inner: object, rights: Mapping[str, str]) -> None:
         self._world = world
-        self._source = MemorySource(bucket)
+        self._inner = inner
+        self._rights = rights
 
-    def tail(self, location: Location, length: int) -> Tail:
-        """Return the end of an archive."""
-        return self._world.call("tail", READ, lambda: self._source.tail(location, length))
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name not in self._rights:
+            return method
 
-    def head(self, location: Location) -> Pin:
-        """Return what is there now."""
-        return self._world.call("head archive", READ, lambda: self._source.head(location))
+        def request(*given: Any, **more: Any) -> Any:
+            def effect() -> Any:
+                value = method(*given, **more)
+                value = list(value) if isinstance(value, Iterator) else value
+                self.tell(name, given, value)
+                return value
+
+            shown = " ".join(str(one) for one in given if isinstance(one, str | int | Upload))
+            return self._world.call(f"{name} {shown}".rstrip(), self._rights[name], effect)
+
+        return request
+
+    def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
+        """Tell the promises what a request did."""
+
+
+class SimulatedSource(Simulated):
+    """Archives in the ingest bucket, or at the destination where they are nested."""
 
     def pinned(self, location: Location, pin: Pin) -> SimulatedArchive:
         """Return a reader of one version."""
-        return SimulatedArchive(self._world, self._source.pinned(location, pin))
+        return SimulatedArchive(self._world, MemoryArchive(self._inner._bucket, location.key, pin))  # type: ignore[attr-defined]  # a MemorySource
 
 
-class SimulatedArchive:
+class SimulatedArchive(Simulated):
     """One version of an archive."""
 
     def __init__(self, world: World, archive: MemoryArchive) -> None:
-        self._world = world
-        self._archive = archive
-
-    def read(self, want: ByteRange) -> bytes:
-        """Return a range."""
-        return self._world.call("read", READ, lambda: self._archive.read(want))
+        super().__init__(world, archive, ARCHIVE)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range in two pieces, between which the body may break."""
-        data = self._world.call("stream", READ, lambda: self._archive.read(want))
+        data = self.read(want)
         half = len(data) // 2
         yield memoryview(data)[:half]
         if self._world.faults.injects(Fault.REFUSE, "body"):
@@ -70,129 +84,28 @@ class SimulatedArchive:
         yield memoryview(data)[half:]
 
 
-class SimulatedDisposal:
-    """Deletes archives; the promises are told of each."""
+class SimulatedDisposal(Simulated):
+    """Deletes archives."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._disposal = MemoryDisposal(lambda _: world.ingest)
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version."""
-
-        def effect() -> None:
-            there = location.key in self._world.ingest.objects
-            self._disposal.delete(location, pin)
-            if there:
-                self._world.promises.archive_deleted(str(pin.etag))
-
-        self._world.call("delete archive", WRITE, effect)
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add tags."""
-        self._world.call("tag", WRITE, lambda: self._disposal.tag(location, pin, tags))
+    def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
+        """Tell of an archive that is deleted."""
+        if name == "delete":
+            self._world.promises.archive_deleted(str(given[1].etag))
 
 
-class SimulatedDestination:
-    """The bucket that members are written to; the promises are told what becomes visible."""
+class SimulatedDestination(Simulated):
+    """The bucket that members are written to."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._bucket = world.members
-
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        """Write one object; return its ETag."""
-
-        def effect() -> str:
-            etag = self._bucket.put(key, body, facts, if_absent=if_absent)
-            self._tell(key)
-            return etag
-
-        return self._world.call(f"put {key}", WRITE, effect)
-
-    def head(self, key: str) -> StoredObject | None:
-        """Return what is stored."""
-        return self._world.call(f"head {key}", READ, lambda: self._bucket.head(key))
-
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield keys, sizes and ETags."""
-        bucket = self._bucket
-        yield from self._world.call(
-            "list", READ, lambda: list(bucket.list_objects(prefix, first, last))
-        )
-
-    def read(self, key: str) -> Iterator[Buffer]:
-        """Yield an object's bytes."""
-        yield from self._world.call(f"read {key}", READ, lambda: list(self._bucket.read(key)))
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects."""
-        self._world.call("delete", WRITE, lambda: self._bucket.delete(keys))
-
-    def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Begin a multipart upload."""
-
-        def effect() -> str:
-            upload = self._bucket.create_upload(key, facts)
-            self._world.promises.uploads[upload] = self._world.scheduler.steps
-            return upload
-
-        return self._world.call(f"create {key}", WRITE, effect)
-
-    def upload_part(
-        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
-    ) -> Part:
-        """Upload one part."""
-        return self._world.call(
-            f"part {number} of {upload.upload_id}",
-            WRITE,
-            lambda: self._bucket.upload_part(upload, number, offset, body, crc32),
-        )
-
-    def copy_part(
-        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
-    ) -> Part:
-        """Copy one part."""
-        return self._world.call(
-            f"copy {number} of {upload.upload_id}",
-            WRITE,
-            lambda: self._bucket.copy_part(upload, number, offset, source, pin, span),
-        )
-
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        """Make the object visible; return its ETag."""
-
-        def effect() -> str:
-            etag = self._bucket.complete_upload(upload, parts, if_absent=if_absent)
-            self._tell(upload.key)
-            return etag
-
-        return self._world.call(f"complete {upload.upload_id} {upload.key}", WRITE, effect)
-
-    def abort_upload(self, upload: Upload) -> None:
-        """Drop an upload."""
-        bucket = self._bucket
-        self._world.call(f"abort {upload.upload_id}", DROP, lambda: bucket.abort_upload(upload))
-
-    def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield incomplete uploads."""
-        bucket = self._bucket
-        yield from self._world.call("list uploads", DROP, lambda: list(bucket.uploads(prefix)))
-
-    def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say that parts can be copied."""
-        return True
-
-    @property
-    def part_limits(self) -> PartLimits:
-        """The limits of the bucket."""
-        return self._bucket.part_limits
-
-    def _tell(self, key: str) -> None:
-        stored = self._bucket.objects[key]
-        run = stored.facts.metadata["s3unzip-run"]
-        attempt = self._world.attempt()
-        self._world.promises.object_visible(key, stored.body, stored.etag, run, attempt)
+    def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
+        """Tell of objects that become visible, and of uploads."""
+        world = self._world
+        if name == "create_upload":
+            world.promises.uploads[value] = world.scheduler.steps
+        if name in {"put", "complete_upload"}:
+            key = given[0] if name == "put" else given[0].key
+            stored = world.members.objects[key]
+            run = stored.facts.metadata["s3unzip-run"]
+            world.promises.object_visible(key, stored.body, stored.etag, run, world.attempt())
 
 
 class SimulatedWork:
@@ -258,18 +171,20 @@ class SimulatedStores:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def source(self, location: Location) -> SimulatedSource:
+    def source(self, location: Location) -> Any:
         """Return the adapter that reads `location`."""
-        nested = location.bucket == "members"
-        return SimulatedSource(self._world, self._world.members if nested else self._world.ingest)
+        world = self._world
+        bucket = world.members if location.bucket == "members" else world.ingest
+        return SimulatedSource(world, MemorySource(bucket), SOURCE)
 
-    def destination(self, location: Location) -> SimulatedDestination:
+    def destination(self, location: Location) -> Any:
         """Return the adapter that writes."""
-        return SimulatedDestination(self._world)
+        return SimulatedDestination(self._world, self._world.members, DESTINATION)
 
-    def disposal(self, location: Location) -> SimulatedDisposal:
+    def disposal(self, location: Location) -> Any:
         """Return what deletes and tags the archive at `location`."""
-        return SimulatedDisposal(self._world)
+        disposal = MemoryDisposal(lambda _: self._world.ingest)
+        return SimulatedDisposal(self._world, disposal, DISPOSAL)
 
     def run_store(self, run: str, calls: Calls | None = None) -> SimulatedWork:
         """Return the records of one run."""

@@ -11,42 +11,23 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from tests.simulation import threads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.simulation.scheduler import Scheduler
+from tests.simulation.scheduler import Scheduler
 
 PACKAGE = "s3unzip"
 
 
-class _Real:
-    """A thing that may have no hash and no sane equality: compared by identity."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Real) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-# In the order of the substitutes in `_exchanges`.
-_REAL = {
-    _Real(value): None
-    for value in (threading, time, random, uuid4, SimpleQueue, ThreadPoolExecutor)
-}
+# By identity: a name of a module may hold what has no hash, or equals whatever it is asked.
+_REAL = {id(one) for one in (threading, time, random, uuid4, SimpleQueue, ThreadPoolExecutor)}
 
 
 class _Place(NamedTuple):
@@ -64,7 +45,7 @@ def substituted(scheduler: Scheduler) -> Iterator[None]:
     places = _find_places(len(sys.modules))
     try:
         for place in places:
-            place.names[place.name] = exchanged[_Real(place.real)]
+            place.names[place.name] = exchanged[id(place.real)]
         yield
     finally:
         for place in places:
@@ -76,21 +57,14 @@ def _find_places(modules: int) -> list[_Place]:
     """Return where the package holds what is exchanged; it is the same until `modules` grows."""
     return [
         _Place(vars(module), name, value)
-        for module in _modules()
+        for path, module in list(sys.modules.items())
+        if path.partition(".")[0] == PACKAGE and module is not None
         for name, value in vars(module).items()
-        if _Real(value) in _REAL
+        if id(value) in _REAL
     ]
 
 
-def _modules() -> list[Any]:
-    return [
-        module
-        for name, module in list(sys.modules.items())
-        if (name == PACKAGE or name.startswith(PACKAGE + ".")) and module is not None
-    ]
-
-
-def _exchanges(scheduler: Scheduler) -> dict[_Real, object]:
+def _exchanges(scheduler: Scheduler) -> dict[int, object]:
     rng = scheduler.rng
 
     def make_rng(seed: object = None) -> random.Random:
@@ -112,12 +86,11 @@ def _exchanges(scheduler: Scheduler) -> dict[_Real, object]:
         Condition=partial(threads.Condition, scheduler),
         Event=partial(threads.Event, scheduler),
     )
-    substitutes: list[object] = [
-        threading_,
-        clock,
-        chance,
-        make_uuid,
-        threads.SimpleQueueOf(scheduler),
-        partial(threads.ThreadPoolExecutor, scheduler),
-    ]
-    return dict(zip(_REAL, substitutes, strict=True))
+    return {
+        id(threading): threading_,
+        id(time): clock,
+        id(random): chance,
+        id(uuid4): make_uuid,
+        id(SimpleQueue): threads.SimpleQueueOf(scheduler),
+        id(ThreadPoolExecutor): partial(threads.ThreadPoolExecutor, scheduler),
+    }

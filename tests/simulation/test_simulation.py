@@ -92,7 +92,7 @@ def _fails(seed: int) -> bool:
 def test_every_mutant_can_be_planted(mutant: Mutant, tmp_path: Path) -> None:
     """The text that a mutant replaces stands once in the source."""
     copy = tmp_path / mutant.file
-    copy.parent.mkdir(parents=True)
+    copy.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(PACKAGE / mutant.file, copy)
     mutant.apply(tmp_path)
     compile(copy.read_text(), mutant.file, "exec")

@@ -8,25 +8,21 @@ other, leaves the main thread unfinished.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from s3unzip.extraction.batch import PutPool
-from s3unzip.extraction.multipart import PartWriter
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
+from s3unzip.extraction.batch import PutPool
+from s3unzip.extraction.multipart import PartWriter
 from s3unzip.model import Part
 from s3unzip.stores import calls as calls_module
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import Upload
+from s3unzip.stores.ports import Buffer, Upload
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.substitution import substituted
 from tests.simulation.threads import ClockOf, Thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from s3unzip.stores.ports import Buffer
 
 SCHEDULES = 300  # of each test
 MAX_BYTES = 100

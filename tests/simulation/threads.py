@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from tests.simulation.scheduler import ProcessDiedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from tests.simulation.scheduler import Fiber, Scheduler
+from tests.simulation.scheduler import Fiber, ProcessDiedError, Scheduler
 
 T = TypeVar("T")
 
@@ -93,10 +90,7 @@ class Condition:
         try:
             return self._waiters.wait(timeout)
         finally:
-            self._retake()
-
-    def _retake(self) -> None:
-        self._lock.acquire()
+            self._lock.acquire()
 
     def notify(self, n: int = 1) -> None:
         """Wake so many of those that wait."""
@@ -271,7 +265,8 @@ class ThreadPoolExecutor:
             while self._waiting:
                 self._waiting.popleft().cancel()
         if wait and not self._scheduler.is_over():
-            self._idle.wait()
+            with suppress(ProcessDiedError):  # a generator that is closed cannot pass it on
+                self._idle.wait()
 
     def __enter__(self) -> Self:
         return self
