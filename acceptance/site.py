@@ -20,8 +20,7 @@ from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, PlanSummary, Request, run_id
-from s3unzip.operate.ends import find_end
-from s3unzip.operate.runs import RUNNING, DeployedRuns
+from s3unzip.operate.runs import RUNNING, DeployedRuns, find_end
 from s3unzip.planning.keys import parse_template
 from s3unzip.runs.written import read_written
 from s3unzip.settings import Variable
@@ -87,7 +86,7 @@ class Site:
         self.token = token
         self.seconds = seconds
         self.runs = DeployedRuns(environment, S3Access(connections=HEADS))
-        self._variables = self.runs.planner_variables()
+        self._variables = self.runs.variables
         self.orders = read_orders(self._variables)
         self.scale = read_scale(self._variables)
         self.event_bus = self._variables.get(Variable.EVENT_BUS) or "default"

@@ -28,12 +28,7 @@ NESTED = "nested.jsonl"  # model.NestedRun, one a line
 # `entry_name`.
 CLAIMS = "-claims"  # direct.bundle: who does a direct run, then its records
 REFUSALS = "-refused"  # empty objects: runs that ended with their plan
-BACKLOGS = "-backlogs"  # operate.backlog: what `s3unzip submit` queued, a folder each
 BUNDLE_SUFFIX = ".zip"  # of the names in CLAIMS
-
-# Objects below BACKLOGS/<backlog's id>/; `operate.backlog.records` reads and writes them.
-BACKLOG = "backlog.json"  # written when all lists are: a backlog is whole where it exists
-QUEUED = "queued.json"  # how much of it is in the queue
 
 # Prefixes of the names of several objects.
 OUTCOMES = "outcomes/"
@@ -98,18 +93,3 @@ def retry(generation: int) -> str:
 def retry_tasks(retry: str) -> str:
     """Return the name of the task list of one retry."""
     return f"{retry}.jsonl"
-
-
-def backlog_object(backlog: str, name: str) -> str:
-    """Return the name of an object of a backlog, below BACKLOGS."""
-    return f"{backlog}/{name}"
-
-
-def backlog_archives(backlog: str, number: int) -> str:
-    """Return the name of one list of a backlog's archives."""
-    return backlog_object(backlog, f"archives-{number:06d}.jsonl")
-
-
-def backlog_ends(backlog: str, number: int) -> str:
-    """Return the name of what is known of the ends of the archives of one list."""
-    return backlog_object(backlog, f"ends-{number:06d}.json")

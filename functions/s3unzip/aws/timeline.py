@@ -28,7 +28,7 @@ def list_folders(client: S3Client, work: Location, beginning: str) -> Iterator[s
     Args:
         client: of S3.
         work: the prefix of all runs.
-        beginning: of a run's id, or ``-backlogs/`` and the beginning of a backlog's id.
+        beginning: of a run's id.
 
     Raises:
         AccessDeniedError: a right is missing.
