@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from acceptance.site import Put, Site
     from s3unzip.model import Report
-    from s3unzip.verification.results import Verification
+    from s3unzip.verification import Verification
 
 
 @dataclass(frozen=True, slots=True)

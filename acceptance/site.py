@@ -26,7 +26,7 @@ from s3unzip.runs.written import read_written
 from s3unzip.settings import Variable
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.s3.access import S3Access
-from s3unzip.verification.verifying import Effort, verify_objects
+from s3unzip.verification import Effort, verify_objects
 from s3unzip.zip import Policy
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from acceptance.archives import Archive
     from s3unzip.model import Pin, Report
-    from s3unzip.verification.results import Verification
+    from s3unzip.verification import Verification
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two looks
 SIGNALLED = 128  # above it, an exit code names the signal that stopped a command

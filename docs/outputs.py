@@ -14,7 +14,7 @@ from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.doctor import Diagnosis
 from s3unzip.operate.reconcile import Reconciliation
 from s3unzip.operate.submit import Submission
-from s3unzip.verification.results import Judged, Verification
+from s3unzip.verification import ComparedObject, Verification
 
 
 class Output(NamedTuple):
@@ -36,7 +36,7 @@ OUTPUTS = (
     Output("run --dry-run", "dry-run", "a member", (Decision,)),
     Output("test", "report", "the report", (Report,)),
     Output("verify", "verification", "what was found", (Verification,)),
-    Output("verify --objects FILE", "objects", "a line of FILE: an object", (Judged,)),
+    Output("verify --objects FILE", "objects", "a line of FILE: an object", (ComparedObject,)),
     Output("runs", "runs", "a run", (ListedRun,)),
     Output("show", "report", "the report", (Report,)),
     Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),

@@ -30,7 +30,7 @@ from s3unzip.runs.written import read_written
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.verification.verifying import Effort, verify_objects
+from s3unzip.verification import Effort, verify_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Progress
     from s3unzip.runs.records import RunRecords
     from s3unzip.runs.written import WrittenObjects
-    from s3unzip.verification.results import Judged, Verification
+    from s3unzip.verification import ComparedObject, Verification
 
 
 def verify(  # noqa: PLR0913 - options of a public function
@@ -50,7 +50,7 @@ def verify(  # noqa: PLR0913 - options of a public function
     records: Iterable[RunRecords] | None = None,
     at_once: int = 64,
     max_listed: int = 20,
-    each: Callable[[Judged], object] | None = None,
+    each: Callable[[ComparedObject], object] | None = None,
     password: bytes | str | None = None,
     stores: StoreConfig | None = None,
     progress: Progress | None = None,
@@ -68,7 +68,7 @@ def verify(  # noqa: PLR0913 - options of a public function
             still what a run wrote is not asked for. None: the runs of this machine.
         at_once: requests in flight.
         max_listed: differences of each kind to list; all are counted.
-        each: takes every object as it is judged, one call at a time.
+        each: takes every object and its result, one call at a time.
         password: opens encrypted members. A string is used as UTF-8.
         stores: how S3 and web servers are reached. None: the defaults of boto3.
         progress: told of ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.

@@ -1,4 +1,4 @@
-"""Who says that an object is right, and what each witness finds."""
+"""Who says that an object is right, and what each proof finds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from s3unzip.model import GzipForm, Location, OnConflict, Options, Request
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.written import WrittenObjects, read_written
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.verification.results import Judged, Kind, Witness
-from s3unzip.verification.verifying import Effort, verify_objects
+from s3unzip.verification import ComparedObject, Effort, Kind, Proof, verify_objects
 from tests.functional.large.encoders import log_lines
 from tests.functional.large.world import World
 from tests.runs import Bench
@@ -27,7 +26,7 @@ from tests.zips import Entry, build
 
 if TYPE_CHECKING:
     from s3unzip.model import Report
-    from s3unzip.verification.results import Verification
+    from s3unzip.verification import Verification
     from tests.memory import MemoryBucket
 
 MEMBERS = [Entry(f"d/{n:02}.txt", b"member %02d" % n) for n in range(20)]
@@ -57,9 +56,9 @@ class Extracted:
 
     def verify(
         self, written: WrittenObjects | None = None, *, deep: bool = False
-    ) -> tuple[Verification, dict[str, Judged]]:
+    ) -> tuple[Verification, dict[str, ComparedObject]]:
         """Verify; return what was found, and what each object was found to be."""
-        lines: list[Judged] = []
+        lines: list[ComparedObject] = []
         found = verify_objects(
             self.request, self.bench.context, Effort(4, deep=deep), written, lines.append
         )
@@ -77,13 +76,13 @@ class Extracted:
 
 
 def test_with_the_record_a_listing_proves_all() -> None:
-    """Each object is named with its witness, the store, without a HEAD."""
+    """Each object is named with its proof, the store, without a HEAD."""
     case = Extracted()
     found, each = case.verify(case.written())
-    assert (found.equal, found.witnesses) == (20, {"record": 20})
+    assert (found.equal, found.proofs) == (20, {"record": 20})
     assert (found.requests.list, found.requests.head, found.requests.get) == (1, 0, 1)
     assert found.records == (case.report.run,)
-    assert set(each.values()) == {Judged(key, Witness.RECORD) for key in case.out.objects}
+    assert set(each.values()) == {ComparedObject(key, Proof.RECORD) for key in case.out.objects}
 
 
 def test_forged_metadata_is_found_with_the_record() -> None:
@@ -92,12 +91,12 @@ def test_forged_metadata_is_found_with_the_record() -> None:
     key = case.change(3, b"forged 03")
     found, each = case.verify(case.written())
     assert found.counts == {"crc": 1}
-    assert found.witnesses == {"record": 19}
+    assert found.proofs == {"record": 19}
     assert each[key].difference is Kind.CRC
     assert (found.requests.head, found.bytes_read) == (0, 9)
     without, told = case.verify()
-    assert (without.counts, without.witnesses) == ({}, {"metadata": 20})
-    assert told[key].witness is Witness.METADATA
+    assert (without.counts, without.proofs) == ({}, {"metadata": 20})
+    assert told[key].proof is Proof.METADATA
     assert case.verify(deep=True)[0].counts == {"crc": 1}
 
 
@@ -106,15 +105,15 @@ def test_what_was_replaced_by_the_same_bytes_is_read() -> None:
     case = Extracted()
     key = case.change(5, etag='"another-1"')
     found, each = case.verify(case.written())
-    assert (found.counts, found.witnesses) == ({}, {"record": 19, "read": 1})
-    assert each[key].witness is Witness.READ
+    assert (found.counts, found.proofs) == ({}, {"record": 19, "read": 1})
+    assert each[key].proof is Proof.READ
 
 
 def test_what_no_run_wrote_is_asked_for() -> None:
-    """An object that only the metadata speaks of has that witness; one without it differs."""
+    """An object that only the metadata speaks of has that proof; one without it differs."""
     case = Extracted()
     found, each = case.verify(WrittenObjects())
-    assert (found.witnesses, found.requests.head) == ({"metadata": 20}, 20)
+    assert (found.proofs, found.requests.head) == ({"metadata": 20}, 20)
     key = "archive/d/07.txt"
     case.out.put(key, MEMBERS[7].content, ObjectFacts("text/plain", {}), if_absent=False)
     found, each = case.verify()
@@ -140,7 +139,7 @@ def test_the_later_run_counts() -> None:
         Request(case.request.source, case.request.destination, Options(exclude=("x",)))
     )
     found, _ = case.verify(case.written(first, second))
-    assert found.witnesses == {"record": 20}
+    assert found.proofs == {"record": 20}
     assert found.records == (first.run, second.run)
 
 
@@ -168,7 +167,7 @@ def test_a_second_run_asks_by_listing_only(rule: OnConflict) -> None:
     case = Extracted()
     report = again(case, rule)
     assert (report.unchanged, report.extracted, report.requests.head) == (20, 0, RECORD_HEADS)
-    assert case.verify(case.written(report))[0].witnesses == {"record": 20}
+    assert case.verify(case.written(report))[0].proofs == {"record": 20}
 
 
 def test_skip_unchanged_mends_what_was_forged() -> None:
@@ -236,13 +235,13 @@ def test_every_kind_of_task_records_the_etag() -> None:
             assert world.redrive(report.run).extracted == 4
         written = read_written([RunRecords.open(world.buckets, report.run)], request.destination)
         found = verify_objects(request, world.context, Effort(2), written)
-        assert (found.witnesses, found.requests.head) == ({"record": 4}, 0)
+        assert (found.proofs, found.requests.head) == ({"record": 4}, 0)
 
 
 def test_gzip_objects_are_recorded_by_their_own_length() -> None:
     """The record of a member that was kept as gzip is of the object, the CRC-32 of the content."""
     case = Extracted(Options(as_gzip=GzipForm.SUFFIX))
-    assert case.verify(case.written())[0].witnesses == {"record": 20}
+    assert case.verify(case.written())[0].proofs == {"record": 20}
 
 
 @pytest.fixture
@@ -266,7 +265,7 @@ def code_of(*arguments: str) -> object:
 def test_the_command_line_over_a_real_server(
     server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`run` records, `verify` finds the record, names its witness, and finds a forgery.
+    """`run` records, `verify` finds the record, names its proof, and finds a forgery.
 
     Without the record it is found only where S3 keeps a CRC-32 of its own.
     """
@@ -281,7 +280,7 @@ def test_the_command_line_over_a_real_server(
         said = capsys.readouterr().out
         assert "20 by the store: the ETag is the one that it gave a run" in said
         assert ", 1 LIST, 0 HEAD, 1 GET" in said
-        assert lines.read_bytes().count(b'"witness":"record"') == 20
+        assert lines.read_bytes().count(b'"proof":"record"') == 20
         old = client.head_object(Bucket="bucket", Key="a/d/04.txt")["Metadata"]
         for algorithm, found_without in (("SHA256", 0), ("CRC32", 1)):
             client.put_object(
