@@ -31,7 +31,6 @@ NAMES = (
     "forecast",
     "burst",
     "burst-simulated",
-    "backlog",
     "hostile",
     "start",
 )

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from s3unzip.runs.rounds import Round, next_round
+from s3unzip.runs.shares import INLINE_TASKS, Bid, admit, busy_part, share_workers
+
 from bench.burst_model import (
     MEAN_POLL,
     PATIENCE,
@@ -17,8 +20,6 @@ from bench.burst_model import (
     Job,
 )
 from s3unzip import rates
-from s3unzip.runs.rounds import Round, next_round
-from s3unzip.runs.shares import INLINE_TASKS, Bid, admit, busy_part, share_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

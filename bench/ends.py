@@ -9,6 +9,8 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
+from s3unzip.run_files import PLAN
+from s3unzip.settling.settle import settle
 
 from bench.measure import median
 from bench.shaped import Prefix, ShapedStores, WallClock, World
@@ -17,10 +19,8 @@ from s3unzip.context import Context
 from s3unzip.extraction.task import run_task
 from s3unzip.forecast import Latency, make_forecast, make_workload
 from s3unzip.model import Location, PlanSummary, Request, Task, Verdict, decode
-from s3unzip.planning.plan_writer import make_plan
-from s3unzip.run_files import PLAN
+from s3unzip.planning.plan import make_plan
 from s3unzip.settings import Tuning
-from s3unzip.settling.settle import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -56,7 +56,7 @@ from s3unzip.model import (
     TaskReport,
     decode,
 )
-from s3unzip.planning.plan_writer import make_plan
+from s3unzip.planning.plan import make_plan
 from s3unzip.settings import KIB, MIB, Tuning
 
 if TYPE_CHECKING:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 from isal.isal_zlib import crc32
+from s3unzip.local.runner import run_archive
+from tests.serial_pool import SerialPool
 
 from bench.archives import (
     ArchiveFile,
@@ -37,10 +39,8 @@ from bench.shaped import Prefix, ShapedStores, WallClock, World
 from bench.splitting import KINDS, measure_splitting
 from s3unzip.context import Context
 from s3unzip.forecast import Latency, local
-from s3unzip.local.runner import run_archive
 from s3unzip.model import Location, PlanSummary, Report, Request, decode
 from s3unzip.settings import MIB, Tuning
-from tests.serial_pool import SerialPool
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

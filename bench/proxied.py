@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
+from s3unzip.local.pool import WorkerPool
 
 from bench.workers import start_workers
 from bench.zipped import random_archive
 from s3unzip.forecast import Latency, local, make_forecast, make_workload
-from s3unzip.local.pool import WorkerPool
 from s3unzip.model import PlanSummary, Task, decode
-from s3unzip.planning.plan_writer import make_plan
+from s3unzip.planning.plan import make_plan
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from tests.faults.proxy import FaultProxy

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
+from s3unzip.local.pool import WorkerPool
+from s3unzip.local.runner import work_off
 
 from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure, print_step
@@ -30,10 +32,8 @@ from bench.workers import start_workers
 from s3unzip.context import Context
 from s3unzip.deflate import Span, cut, inflate_segment, link_segments
 from s3unzip.deflate.split import locate, scan_segment
-from s3unzip.local.pool import WorkerPool
-from s3unzip.local.runner import work_off
 from s3unzip.model import Location, PlanSummary, Request
-from s3unzip.planning.plan_writer import make_plan
+from s3unzip.planning.plan import make_plan
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores

@@ -18,7 +18,7 @@ from bench.shaped import REFUSED_SECONDS, TokenBucket
 from s3unzip import rates
 from s3unzip.forecast.fixtures import FIXTURES, make_tasks
 from s3unzip.forecast.simulation import FIRST_READS
-from s3unzip.planning.cutting import choose_concurrency
+from s3unzip.planning.cut import choose_concurrency
 from s3unzip.platforms import aws
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import AimdLimiter, draw_delay

@@ -11,10 +11,10 @@ from s3unzip.cli.terminal import json_lines as lines
 from s3unzip.forecast import Forecast
 from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
-from s3unzip.operate.backlog.values import BacklogProblem, BacklogReport, Submission
-from s3unzip.operate.doctor.results import Diagnosis
+from s3unzip.operate.doctor import Diagnosis
 from s3unzip.operate.reconcile import Reconciliation
-from s3unzip.verification.results import Judged, Verification
+from s3unzip.operate.submit import Submission
+from s3unzip.verification import ComparedObject, Verification
 
 
 class Output(NamedTuple):
@@ -36,7 +36,7 @@ OUTPUTS = (
     Output("run --dry-run", "dry-run", "a member", (Decision,)),
     Output("test", "report", "the report", (Report,)),
     Output("verify", "verification", "what was found", (Verification,)),
-    Output("verify --objects FILE", "objects", "a line of FILE: an object", (Judged,)),
+    Output("verify --objects FILE", "objects", "a line of FILE: an object", (ComparedObject,)),
     Output("runs", "runs", "a run", (ListedRun,)),
     Output("show", "report", "the report", (Report,)),
     Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),
@@ -48,8 +48,6 @@ OUTPUTS = (
     Output("abort", "abort", "what was stopped", (lines.Aborted,)),
     Output("doctor", "doctor", "all checks", (Diagnosis,)),
     Output("submit", "submit", "what was found and queued", (Submission,)),
-    Output("backlog", "backlog", "the report; with `--watch` one a line", (BacklogReport,)),
-    Output("backlog --failures", "problems", "an archive with a problem", (BacklogProblem,)),
     Output("reconcile", "reconcile", "what was found", (Reconciliation,)),
 )
 

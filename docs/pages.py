@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, Any
 
+from s3unzip.settling.settle import TASKS_FAILED
 from typer.main import get_command
 
 from docs.declarations import first_sentence, read_comments, read_declarations
@@ -22,8 +23,7 @@ from s3unzip.cli.terminal.signals import STOPPING
 from s3unzip.cli.terminal.streams import OUTPUT_LOST
 from s3unzip.explanations import explain, other_codes
 from s3unzip.forecast import FIXTURES
-from s3unzip.runs.stop import REASONS, STOPPED
-from s3unzip.settling.settle import TASKS_FAILED
+from s3unzip.runs.step import REASONS, STOPPED
 from s3unzip.zip import Limits
 from s3unzip.zip.checks import CHECKS, Action, Phase
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
+from s3unzip.settling.retry import run_of
 
 from s3unzip.errors import (
     AccessDeniedError,
@@ -16,7 +17,6 @@ from s3unzip.errors import (
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.watch import Items
-from s3unzip.settling.retry import run_of
 from s3unzip.stores.s3.access import S3Access
 from tests.servers import Asked, HttpServer, Reply
 

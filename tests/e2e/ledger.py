@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.aws.admission.ledger import Entry
 from s3unzip.runs.shares import Bid
+
 from tests.patience import looks
 
 if TYPE_CHECKING:

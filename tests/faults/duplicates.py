@@ -8,26 +8,28 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import S3UnzipError
-from s3unzip.extraction.split.link import link_members
 from s3unzip.local.runner import work_off
 from s3unzip.local.worker import do_job
-from s3unzip.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
-from s3unzip.planning.plan_writer import make_plan
-from s3unzip.settings import Tuning
 from s3unzip.settling.settle import settle
+from tests.serial_pool import SerialPool
+
+from s3unzip.errors import S3UnzipError
+from s3unzip.extraction.slices import link_members
+from s3unzip.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
+from s3unzip.planning.plan import make_plan
+from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
 from tests.faults.stores import DESTINATION
 from tests.faults.world import expected_listing
-from tests.serial_pool import SerialPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.context import Context
     from s3unzip.local.worker import Job
+
+    from s3unzip.context import Context
     from s3unzip.model import PlanSummary, Run
     from tests.faults.world import World
 

@@ -11,14 +11,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-
-from s3unzip.context import Context
-from s3unzip.errors import S3UnzipError
 from s3unzip.local.leftovers import drop_leftovers
-from s3unzip.local.locking import lock_run
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.local.runner import redrive, run_archive
+
+from s3unzip.context import Context
+from s3unzip.errors import S3UnzipError
+from s3unzip.local.locking import lock_run
 from s3unzip.model import Location, PlanSummary, Report, Request, Run, decode
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.clock import LocalClock

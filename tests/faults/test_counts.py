@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import asdict
+from s3unzip.local.runner import redrive, retry_failed, run_archive
 
 from s3unzip.local.extra import clear_extra
-from s3unzip.local.runner import redrive, retry_failed, run_archive
 from s3unzip.model import (
     AfterSuccess,
     Location,

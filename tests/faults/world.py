@@ -17,21 +17,23 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.errors import SourceChangedError
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.processes.forkserver import ForkServer
 from s3unzip.local.runner import redrive, run_archive
+from tests.serial_pool import SerialPool
+
+from s3unzip.errors import SourceChangedError
 from s3unzip.model import Location, Options, PlanSummary, Request, Verdict, decode
 from s3unzip.stores.clock import LocalClock
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.stores import DESTINATION, SOURCE, WORK, ContextMaker, open_client
-from tests.serial_pool import SerialPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s3unzip.context import Context
     from s3unzip.local.runner import Pool
+
+    from s3unzip.context import Context
     from s3unzip.model import AfterSuccess, Report, Run
     from s3unzip.settings import Tuning
     from s3unzip.zip import Policy

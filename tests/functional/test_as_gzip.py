@@ -11,8 +11,7 @@ import pytest
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Request, Verdict
 from s3unzip.planning.plan import make_plan
-from s3unzip.verification.results import Comparison
-from s3unzip.verification.verifying import Effort, verify_objects
+from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.runs import World

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import convert
 from msgspec.structs import asdict
+from s3unzip.runs.rounds import Round, next_round
 
 from s3unzip import rates
 from s3unzip.forecast.course import PLANNER_STATES
-from s3unzip.runs.rounds import Round, next_round
 from tests.infra.walker import FailedExecutionError, NamedError, Walker
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
+from s3unzip.run_files import BUNDLE_SUFFIX, CLAIMS, REFUSALS, entry_name
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from infra.account import Account
 from infra.cdk_cli import COMMAND
 from infra.deployed import DeployedStack, empty_bucket, find_stack, list_runs
-from s3unzip.run_files import BUNDLE_SUFFIX, CLAIMS, REFUSALS, entry_name
 from tests.docs.bare import make_checkout, make_machine
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from infra.maps import LINES
-from infra.reasons import resources_of
 from infra.retries import WAIT_SECONDS
+from s3unzip.planning.lists import MAX_OVERLAP_SECONDS
+from s3unzip.runs.rounds import MAX_WAIT, next_round
+
+from infra.reasons import resources_of
 from infra.workflow import RUN_DAYS
 from s3unzip import errors, rates
 from s3unzip.aws.executions import MAX_INPUT
-from s3unzip.planning.lists import MAX_OVERLAP_SECONDS
-from s3unzip.runs.rounds import MAX_WAIT, next_round
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS, Tuning
 from tests.infra.templates import listed
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s3unzip.run_files import CLAIMS, REPORT
+
 from s3unzip.stores.ports import ObjectFacts
 from tests.model.facts import OVERWRITE
 from tests.model.run import Model

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from s3unzip.handlers import extract, link, plan, planner, report
+
 from tests.model.facts import ViolationError
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import Process

@@ -10,11 +10,12 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.context import Context
-from s3unzip.errors import InterruptedRunError, S3UnzipError
 from s3unzip.local.nesting import run_nested
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.runner import redrive, run_archive
+
+from s3unzip.context import Context
+from s3unzip.errors import InterruptedRunError, S3UnzipError
 from s3unzip.model import Location, OnConflict, Options, Request, encode
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Tuning

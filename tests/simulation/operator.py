@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError
+from s3unzip.objects.upload_registry import abort_run
 
 from s3unzip.context import Context
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location
-from s3unzip.objects.upload_registry import abort_run
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Tuning
 from tests.model.facts import WITH_ERRORS

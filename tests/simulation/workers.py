@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from s3unzip.local.worker import Done, Failed, do_job
+
 from s3unzip.errors import S3UnzipError
 from s3unzip.local import pool
-from s3unzip.local.worker import Done, Failed, do_job
 from s3unzip.model import Task
 from s3unzip.stores.clock import LocalClock
 from tests.model.facts import ViolationError

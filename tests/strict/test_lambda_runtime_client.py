@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from embedded.sandbox import __file__ as sandbox
 
 from embedded.ministack import PYTHON
-from embedded.sandbox import __file__ as sandbox
 from tests.strict.places import until
 
 if TYPE_CHECKING:

@@ -57,13 +57,7 @@ SOURCES = {
     ),
     "retry": CommandSource("operate.retry_run", "Try the failed members of a run again."),
     "abort": CommandSource("operate.abort_run", "Stop a run and drop its incomplete uploads."),
-    "submit": CommandSource(
-        "submit.submit_command", "Queue archives that are already there: one forecast, one budget."
-    ),
-    "backlog": CommandSource(
-        "backlog.backlog_command",
-        "Print the one report of archives that were submitted together.",
-    ),
+    "submit": CommandSource("submit.submit_command", "Queue archives that are already there."),
     "reconcile": CommandSource(
         "reconcile.reconcile_command", "Find archives whose event or verdict never came."
     ),

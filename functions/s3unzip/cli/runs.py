@@ -12,7 +12,7 @@ from s3unzip.cli.terminal.figures import printable
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work
 from s3unzip.model import Verdict
-from s3unzip.runs.stop import STOPPED
+from s3unzip.runs.step import STOPPED
 from s3unzip.stores.home import known_runs, runs_of_archive
 
 if TYPE_CHECKING:

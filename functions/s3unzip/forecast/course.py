@@ -17,7 +17,7 @@ from s3unzip.forecast.demand import requests_of
 from s3unzip.forecast.sides import Sides
 from s3unzip.forecast.steps import Step, calls_seconds, draw_cold_start
 from s3unzip.model import Requests, TaskKind
-from s3unzip.planning.cutting import first_workers
+from s3unzip.planning.cut import first_workers
 
 if TYPE_CHECKING:
     import random

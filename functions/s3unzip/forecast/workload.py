@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from s3unzip import rates
 from s3unzip.model import TaskKind
-from s3unzip.planning.cutting import choose_concurrency
+from s3unzip.planning.cut import choose_concurrency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

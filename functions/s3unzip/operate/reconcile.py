@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from s3unzip.aws.aws_faults import asking
-from s3unzip.aws.environment import read_orders
+from s3unzip.aws.environment import RunDefaults
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request, SourceState, Verdict, run_id
 from s3unzip.operate.bundled_store import is_claimed
-from s3unzip.operate.queue import ArchiveEvent, send_events
-from s3unzip.operate.runs import RUNNING
+from s3unzip.operate.runs import RUNNING, DeployedRuns
+from s3unzip.operate.submit import ArchiveEvent, send_events
 from s3unzip.operate.waiting import WAITING
-from s3unzip.planning.parts import read_whole_tail
+from s3unzip.planning.read import read_whole_tail
 from s3unzip.settings import Tuning
 from s3unzip.settling.after_success import is_left
 from s3unzip.stores.calls import Calls
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
-    from s3unzip.aws.environment import RunDefaults
     from s3unzip.model import Pin, Report
-    from s3unzip.operate.runs import DeployedRuns
     from s3unzip.stores.ports import Source
 
 THREADS = 32  # archives that are looked up concurrently
@@ -79,7 +77,7 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
         UsageError: the stack is older than this command.
         AccessDeniedError: a right is missing.
     """
-    orders = read_orders(runs.planner_variables())
+    orders = runs.orders
 
     def look(archive: ObjectTypeDef) -> Unsettled | str | None:
         return _look(archive, orders, runs)
@@ -95,7 +93,7 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
 
     No existing run restarts; one whose archive is left deletes, moves or tags it.
     """
-    events = (ArchiveEvent(archive.source, archive.put) for archive in archives)
+    events = [ArchiveEvent(archive.source, archive.put) for archive in archives]
     return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
 
 

@@ -11,42 +11,74 @@ import heapq
 import itertools
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3unzip.aws.admission.ledger import FOLDER
 from s3unzip.aws.aws_faults import asking, read_fault
+from s3unzip.aws.environment import Capacity, RunDefaults, read_orders, read_scale
 from s3unzip.aws.executions import planned_input
 from s3unzip.aws.intake.claims import list_direct_runs
 from s3unzip.aws.refusals import list_refusals
 from s3unzip.aws.timeline import list_folders
 from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.model import Location, run_stem
+from s3unzip.model import Connections, Location, Report, run_stem
 from s3unzip.operate.bundled_store import BundledRunStore
-from s3unzip.operate.redriving import why_not_redriven
-from s3unzip.operate.stack import find_stack
+from s3unzip.operate.submit import ArchiveEvent, send_events
 from s3unzip.operate.waiting import WAITING, WaitingRuns
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.watch import Items, RunEntry, unique_runs
+from s3unzip.settling.after_success import is_left
 from s3unzip.settling.next_step import in_environment
 from s3unzip.settling.retry import plan_retry, run_of
+from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.stores import S3Stores
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+if TYPE_CHECKING:  # stubs
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
 
-    from s3unzip.model import Connections
-    from s3unzip.stores.s3.access import S3Access
-
+STACK = "s3unzip-{}"  # as the files in infra/environments name it
 RUNNING, STOPPED = "RUNNING", "ABORTED"
 MAX_RUNS = 1_000  # that are searched for the beginning of an id
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
+
+
+class Stack(NamedTuple):
+    """A deployed stack."""
+
+    name: str
+    status: str  # of CloudFormation: CREATE_COMPLETE, UPDATE_ROLLBACK_COMPLETE, ...
+    outputs: dict[str, str]
+
+
+def find_stack(stacks: CloudFormationClient, environment: str) -> Stack:
+    """Return the stack of `environment`, which is an environment's name or a stack's name.
+
+    Raises:
+        NotFoundError: there is no such stack, or it is not s3unzip's.
+        AccessDeniedError: a right is missing.
+    """
+    for name in (STACK.format(environment), environment):
+        try:
+            found = stacks.describe_stacks(StackName=name)["Stacks"][0]
+        except (BotoCoreError, ClientError) as error:
+            if isinstance(error, ClientError) and "does not exist" in str(error):
+                continue
+            raise read_fault(error, "cloudformation:DescribeStacks") from None
+        outputs = {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", ())}
+        if {"StateMachineArn", "WorkBucket"} <= outputs.keys():
+            return Stack(name, found["StackStatus"], outputs)
+        raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
+    raise NotFoundError(
+        f"environment {environment}: no stack {STACK.format(environment)} here; "
+        "check --env, --profile and --region"
+    )
 
 
 class DeployedRuns:
@@ -85,8 +117,9 @@ class DeployedRuns:
             retries={"total_max_attempts": 6, "mode": "standard"},
         )
 
-    def planner_variables(self) -> dict[str, str]:
-        """Return the environment variables of the plan function.
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of the plan function.
 
         Raises:
             UsageError: the stack is older than this.
@@ -100,6 +133,16 @@ class DeployedRuns:
         with asking("lambda:GetFunctionConfiguration"):
             configuration = self.client("lambda").get_function_configuration(FunctionName=name)
         return dict(configuration.get("Environment", {}).get("Variables", {}))
+
+    @cached_property
+    def orders(self) -> RunDefaults:
+        """What all runs of the environment have in common."""
+        return read_orders(self.variables)
+
+    @cached_property
+    def scale(self) -> Capacity:
+        """How large the runs of the environment may be."""
+        return read_scale(self.variables)
 
     def connections(self, run: str) -> Connections:  # noqa: ARG002 - of all runs
         """Return how the environment is reached; its functions know how runs reach their stores."""
@@ -217,7 +260,7 @@ class DeployedRuns:
             try:
                 self._states.redrive_execution(executionArn=execution)
             except self._states.exceptions.ExecutionNotRedrivable as error:
-                raise UsageError(why_not_redriven(run, state, error)) from None
+                raise UsageError(_why_not_redriven(run, state, error)) from None
 
     def retry(self, run: str) -> int:
         """Start an execution for the failed members only; return how many tasks it has.
@@ -298,3 +341,49 @@ class DeployedRuns:
         direct = list_direct_runs(self.stores.session.control, self.work_location, MAX_RUNS)
         ids = {run_of(entry.id): None for entry in (*direct, *self._executions(MAX_RUNS))}
         return [run for run in ids if run.startswith(name)]
+
+
+def find_end(runs: DeployedRuns, run: str) -> Report | None:
+    """Return the report of a run without an active execution; None if it has none yet.
+
+    Raises:
+        AccessDeniedError: a right is missing.
+        StorageError, ServiceFaultError: the report cannot be read.
+    """
+    # The state first: a report that is read after the end is the last one.
+    state = runs.state(run)
+    report = runs.records(run).find_report()
+    return None if state == RUNNING else report
+
+
+def redrive(runs: DeployedRuns, run: str) -> None:
+    """Continue a run; where only its archive is left to delete, move or tag, send its event again.
+
+    Raises:
+        NotFoundError: the run has no execution.
+        UsageError: its execution did not fail, or failed too long ago.
+        AccessDeniedError: a right is missing.
+    """
+    report = runs.records(run).find_report()
+    if report is None or not is_left(report):
+        runs.redrive(run)
+        return
+    event = ArchiveEvent(report.source, report.event_time or report.started)
+    send_events(runs.client("sqs"), runs.outputs["QueueUrl"], [event], "redrive")
+
+
+def _why_not_redriven(run: str, state: str, error: ClientError) -> str:
+    """Return why Step Functions does not redrive an execution in `state`, and what helps.
+
+    It redrives executions that failed, timed out or were aborted, within 14 days after their end
+    (AWS Step Functions Developer Guide, "Restarting state machine executions with redrive").
+    """
+    if state == "RUNNING":
+        return f"{run}: is running; wait for its end: s3unzip watch {run}"
+    if state == "SUCCEEDED":
+        return (
+            f"{run}: all its tasks have ended, nothing is left to redrive; "
+            f"s3unzip retry {run} tries failed members again"
+        )
+    reason = error.response.get("Error", {}).get("Message", "")
+    return f"{run}: {state}, cannot be redriven: {reason}"

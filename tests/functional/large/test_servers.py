@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from s3unzip.local.runner import run_archive
+from tests.serial_pool import SerialPool
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
@@ -19,7 +20,6 @@ from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from tests import zips
 from tests.functional.large.encoders import log_lines
-from tests.serial_pool import SerialPool
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.runner import run_archive
 from tests.functional.large.world import ContextMaker
+from tests.serial_pool import SerialPool
 
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
@@ -21,7 +22,6 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from tests.functional.large.huge import SMALL, check, write_archive
-from tests.serial_pool import SerialPool
 from tests.servers import VERSITY
 
 if TYPE_CHECKING:

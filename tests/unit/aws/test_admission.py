@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
-
 from s3unzip.aws.admission.bids import planned_bid, unplanned_bid
 from s3unzip.aws.admission.door import OLD_SECONDS, Door, Start, limit_workers
 from s3unzip.aws.admission.ledger import (
@@ -19,9 +18,10 @@ from s3unzip.aws.admission.ledger import (
     read_ledger,
     write_entry,
 )
-from s3unzip.aws.environment import open_worker
 from s3unzip.direct.memory_store import MemoryRunStore
 from s3unzip.runs.shares import Bid
+
+from s3unzip.aws.environment import open_worker
 from s3unzip.settings import Variable
 from tests.unit.aws.samples import PLAN, RUN
 

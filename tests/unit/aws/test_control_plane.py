@@ -11,17 +11,17 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from moto.events.models import EventPattern
 from msgspec.structs import replace
-
-from infra.environment import load_environment
-from infra.intake import _patterns
 from s3unzip.aws.admission.bids import planned_bid
 from s3unzip.aws.admission.door import Start
 from s3unzip.aws.admission.opening import open_door
+from s3unzip.aws.refusals import list_refusals, note_refusal
+
+from infra.environment import load_environment
+from infra.intake import _patterns
 from s3unzip.aws.aws_faults import read_fault
 from s3unzip.aws.environment import open_client, open_worker, read_scale
 from s3unzip.aws.events import announce, queue_nested, read_requests
 from s3unzip.aws.executions import planned_input
-from s3unzip.aws.refusals import list_refusals, note_refusal
 from s3unzip.aws.secrets import read_secret
 from s3unzip.errors import (
     AccessDeniedError,

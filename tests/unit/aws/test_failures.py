@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from s3unzip.aws.ending.failures import Ending, note_failure
 
 from s3unzip import run_files
-from s3unzip.aws.ending.failures import Ending, note_failure
 from s3unzip.aws.telemetry import metrics, record_archive
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Options, Report, Verdict

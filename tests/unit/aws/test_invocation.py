@@ -6,8 +6,8 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-
 from s3unzip.aws.invocation import LambdaClock, child_end
+
 from s3unzip.errors import UsageError
 from s3unzip.settings import EXPRESS_END, EXPRESS_SECONDS
 from tests.unit.aws.contexts import Invocation

@@ -10,8 +10,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
-
 from s3unzip.aws.lease import LEASE_SECONDS, hold, retry_wait
+
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, UsageError
 from tests.patience import HANG_SECONDS
 

@@ -8,7 +8,6 @@ from typing import Any
 import boto3
 import pytest
 from moto import mock_aws
-
 from s3unzip.aws.intake.messages import KEPT_ID, Message, is_replaced, read_message
 
 

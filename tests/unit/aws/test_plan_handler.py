@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from moto import mock_aws
+from s3unzip.handlers import plan
 
 from s3unzip.aws.environment import open_client, open_worker
-from s3unzip.handlers import plan
 from s3unzip.settings import Variable
 from tests.patience import HANG_SECONDS
 from tests.unit.aws.contexts import Invocation

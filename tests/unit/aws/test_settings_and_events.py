@@ -9,6 +9,8 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 from msgspec.structs import replace
+from s3unzip.aws.invocation import parse_field
+from s3unzip.planning.lists import WorkList
 
 from s3unzip.aws.environment import Trigger, read_worker
 from s3unzip.aws.events import (
@@ -19,7 +21,6 @@ from s3unzip.aws.events import (
     read_requests,
 )
 from s3unzip.aws.executions import MAX_INPUT, planned_input
-from s3unzip.aws.invocation import parse_field
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import (
     Location,
@@ -35,7 +36,6 @@ from s3unzip.model import (
     Verdict,
     encode,
 )
-from s3unzip.planning.lists import WorkList
 from s3unzip.settings import Variable, make_tuning
 from tests.servers import HttpServer, Reply
 

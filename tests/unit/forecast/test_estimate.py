@@ -31,7 +31,7 @@ from s3unzip.forecast import (
 from s3unzip.forecast.course import PLANNER_STATES
 from s3unzip.forecast.sides import Sides
 from s3unzip.model import TaskKind, encode
-from s3unzip.planning.cutting import first_workers
+from s3unzip.planning.cut import first_workers
 from s3unzip.settings import GIB, MIB, Tuning
 from tests.unit.forecast.plans import MB, STEADY, batch, large, steady
 

@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.aws.environment import open_worker
 from s3unzip.handlers import extract, link, plan, planner, report
+
+from s3unzip.aws.environment import open_worker
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from s3unzip.aws.environment import open_worker
 from s3unzip.model import Report, SourceState, Verdict, decode, encode
 from s3unzip.operate.reconcile import ACTION_SECONDS, reconcile, start
-from s3unzip.operate.redriving import redrive
-from s3unzip.operate.runs import DeployedRuns
+from s3unzip.operate.runs import DeployedRuns, redrive
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access

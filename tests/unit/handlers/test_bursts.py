@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip.aws.admission.opening import REMINDER
+
 from s3unzip.settings import Variable
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import DEFLATE, Entry, build

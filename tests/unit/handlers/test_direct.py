@@ -8,21 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from s3unzip.aws.intake.archive import take_archive
+from s3unzip.aws.intake.claims import take_claim
+from s3unzip.aws.intake.messages import KEPT_ID, Message
+from s3unzip.direct.bundle import Claim, Event, pack, unpack
+from s3unzip.run_files import CLAIMS
 
 from s3unzip import run_files
 from s3unzip.aws.environment import open_worker
 from s3unzip.aws.events import NESTED
-from s3unzip.aws.intake.archive import take_archive
-from s3unzip.aws.intake.claims import take_claim
-from s3unzip.aws.intake.messages import KEPT_ID, Message
 from s3unzip.cli.runs import list_entries
-from s3unzip.direct.bundle import Claim, Event, pack, unpack
 from s3unzip.errors import ClaimedError
 from s3unzip.model import Options, Report, Verdict, decode, encode
 from s3unzip.operate.reconcile import reconcile
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.platforms import one_function
-from s3unzip.run_files import CLAIMS
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
 from tests.unit.aws.contexts import Invocation

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from s3unzip.handlers import plan
+
 from s3unzip.model import Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from s3unzip.handlers import extract, link, report
 
 from s3unzip.aws.environment import open_worker
 from s3unzip.aws.events import NESTED
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.handlers import extract, link, report
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import EXPRESS_SECONDS, MIB, Variable

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from s3unzip.handlers import planner, report
 
 from s3unzip import run_files
-from s3unzip.handlers import planner, report
 from s3unzip.model import UploadRecord, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable

@@ -7,12 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from s3unzip.run_files import REPORT
 
 from s3unzip.aws.environment import open_worker
 from s3unzip.aws.events import RECHECK, read_requests
 from s3unzip.errors import UsageError
 from s3unzip.model import OnConflict, Report, decode, encode
-from s3unzip.run_files import REPORT
 from s3unzip.settings import Variable
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import DEFLATE, Entry, build

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from s3unzip.operate.doctor import Deployment
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.s3.access import S3Access
 from tests.unit.aws.contexts import Invocation
@@ -30,3 +31,10 @@ def functions(account: Account, monkeypatch: pytest.MonkeyPatch) -> Functions:
 def open_runs(account: Account) -> Callable[[], DeployedRuns]:
     """A function that opens the runs of the environment dev."""
     return lambda: DeployedRuns("dev", S3Access(endpoint_url=account.url))
+
+
+@pytest.fixture
+def deployment(functions: Functions, open_runs: Callable[[], DeployedRuns]) -> Deployment:
+    """The environment dev; tests add resources to it, or change outputs and variables."""
+    del functions  # deployed
+    return Deployment(open_runs())

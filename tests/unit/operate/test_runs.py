@@ -189,7 +189,7 @@ def test_the_planner_says_what_runs_have_in_common(
     functions: Functions, open_runs: Callable[[], DeployedRuns]
 ) -> None:
     """Its variables are those that the stack gave it."""
-    assert open_runs().planner_variables() == functions.account.variables
+    assert open_runs().variables == functions.account.variables
 
 
 def test_a_planner_that_is_gone(
@@ -198,7 +198,7 @@ def test_a_planner_that_is_gone(
     """The call that was refused is named."""
     functions.account.client("lambda").delete_function(FunctionName="plan")
     with pytest.raises(StorageError, match="lambda:GetFunctionConfiguration"):
-        open_runs().planner_variables()
+        _ = open_runs().variables
 
 
 def test_a_stack_of_another_age(account: Account) -> None:
@@ -208,7 +208,7 @@ def test_a_stack_of_another_age(account: Account) -> None:
     runs = DeployedRuns("mine", S3Access(endpoint_url=account.url))
     assert runs.stack.name == "mine"
     with pytest.raises(UsageError, match="too old"):
-        runs.planner_variables()
+        _ = runs.variables
 
 
 def test_no_stack(account: Account) -> None:

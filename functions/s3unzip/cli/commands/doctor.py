@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,10 +12,9 @@ from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.terminal.figures import printable, show_count
 from s3unzip.cli.terminal.json_lines import print_json
-from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
 
-if TYPE_CHECKING:
-    from s3unzip.operate.doctor.results import CheckResult
+if TYPE_CHECKING:  # boto3 is imported when the command is used
+    from s3unzip.operate.doctor import CheckResult, Diagnosis
 
 INDENT = " " * 9  # the width of the status
 
@@ -39,12 +39,13 @@ def doctor_command(
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
     from s3unzip.cli.runs import open_deployed
-    from s3unzip.operate.doctor.deployment import Deployment
-    from s3unzip.operate.doctor.diagnosis import examine
+    from s3unzip.operate.canary import try_canary
+    from s3unzip.operate.doctor import CHECKS, Deployment, Diagnosis, run_check
 
     deployment = Deployment(open_deployed(env, connection.config()))
     found: list[CheckResult] = []
-    for result in examine(deployment, canary_seconds=wait if canary else None):
+    checks = (run_check(name, deployment) for name in CHECKS)
+    for result in chain(checks, try_canary(deployment, wait) if canary else ()):
         found.append(result)
         if not json:
             sys.stdout.write(_lines(result))
@@ -63,5 +64,7 @@ def _lines(result: CheckResult) -> str:
 
 
 def _total(diagnosis: Diagnosis) -> str:
+    from s3unzip.operate.doctor import CheckStatus
+
     ok, warnings, failures = (diagnosis.count(status) for status in CheckStatus)
     return f"{ok} ok, {show_count(warnings, 'warning')}, {show_count(failures, 'failure')}\n"

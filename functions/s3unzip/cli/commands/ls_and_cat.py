@@ -89,7 +89,7 @@ def _opened(
 
 def _in_order_of_globs(archive: Archive, selection: o.Selection) -> list[ArchiveMember]:
     """Return members in the order of the globs, and of the directory within one glob."""
-    from s3unzip.objects.globs import compile_glob
+    from s3unzip.planning.select import compile_glob
 
     patterns = [compile_glob(pattern) for pattern in selection.include or ()]
 

@@ -124,14 +124,14 @@ def redrive_run(
     """Continue a run: do the tasks that did not end."""
     from s3unzip.cli.runs import open_deployed
     from s3unzip.local.runner import redrive
-    from s3unzip.operate import redriving
+    from s3unzip.operate.runs import redrive as redrive_deployed
 
     config = connection.config()
     if env is not None:
         deployed = open_deployed(env, config)
         name = deployed.find(run)
         if not is_completed(name, deployed, json=json):
-            redriving.redrive(deployed, name)
+            redrive_deployed(deployed, name)
             _tell_or_print(
                 f"redriven: s3unzip watch {name}{deployed.found_by}", Redriven(name, env), json=json
             )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.forecast import Forecast, Published, Workload
     from s3unzip.model import Location
-    from s3unzip.operate.backlog.submitting import Environment
+    from s3unzip.operate.runs import DeployedRuns
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
 
@@ -91,7 +91,7 @@ class _Site(NamedTuple):
 
 
 def _choose_site(
-    deployed: Environment | None, dest: str | None, on: str | None, power: Power
+    deployed: DeployedRuns | None, dest: str | None, on: str | None, power: Power
 ) -> _Site:
     if deployed is None:
         on = on or "local"
@@ -109,19 +109,18 @@ def _choose_site(
     )
 
 
-def _deployed(env: str, on: str | None, config: StoreConfig) -> Environment:
+def _deployed(env: str, on: str | None, config: StoreConfig) -> DeployedRuns:
     from s3unzip.cli.runs import open_deployed
-    from s3unzip.operate.backlog.submitting import Environment
 
     if on not in {None, "aws"}:
         raise UsageError(f"--env {env} is on aws, not on {on}")
-    return Environment.read(open_deployed(env, config))
+    return open_deployed(env, config)
 
 
 def _workload(request: Request, context: Context) -> Workload:
     from s3unzip.api.options import judge_selection
     from s3unzip.forecast import count_sizes, make_workload
-    from s3unzip.planning.plan_writer import preview_plan
+    from s3unzip.planning.plan import preview_plan
 
     preview = preview_plan(request, context)
     judge_selection(request.options, warn)(preview.reading)

@@ -1,4 +1,4 @@
-"""``verify``: hold what stands in a destination against an archive's directory."""
+"""``verify``: compare the objects of a destination with an archive."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Outcome
     from s3unzip.runs.records import RunRecords
     from s3unzip.stores.factory import StoreConfig
-    from s3unzip.verification.results import Judged, Verification
+    from s3unzip.verification import ComparedObject, Verification
 
 AtOnce = Annotated[
     int, typer.Option("--at-once", min=1, max=512, help="HEADs in flight; with --deep, GETs.")
@@ -128,7 +128,7 @@ def _records(source: str, env: str | None, config: StoreConfig) -> Iterator[RunR
 
 
 @contextmanager
-def _lines_to(path: Path | None) -> Iterator[Callable[[Judged], object] | None]:
+def _lines_to(path: Path | None) -> Iterator[Callable[[ComparedObject], object] | None]:
     """Open the file that takes a line an object.
 
     Raises:
@@ -142,7 +142,7 @@ def _lines_to(path: Path | None) -> Iterator[Callable[[Judged], object] | None]:
     except OSError as error:
         raise UsageError(f"--objects {path}: {error.strerror}") from error
     with file:
-        yield lambda judged: file.write(encode(judged) + b"\n")
+        yield lambda compared: file.write(encode(compared) + b"\n")
 
 
 class _Seen:
@@ -197,7 +197,7 @@ def print_verification(found: Verification, out: TextIO) -> None:
     out.write(f"  {show_count(found.members, 'member')}: {found.equal:,} equal{counts}\n")
     if found.refused:
         out.write(f"  {found.refused:,} more are refused by the archive's directory: s3unzip ls\n")
-    out.writelines(f"  {count:,} {SAID[witness]}\n" for witness, count in found.witnesses.items())
+    out.writelines(f"  {count:,} {SAID[proof]}\n" for proof, count in found.proofs.items())
     rate = found.members / max(found.seconds, 0.001)
     out.write(
         f"  in {show_seconds(found.seconds)}: {rate:,.0f} objects/s, "

@@ -1,4 +1,4 @@
-"""A server that answers like AWS where moto has no answer: refusals, quotas, other regions."""
+"""A server that answers like AWS where moto has no answer, and what a check says."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.config import Config
 
+from s3unzip.operate.doctor import ALARM, FUNCTION, RULE, CheckStatus, Resource, run_check
 from tests.account import REGION
 from tests.servers import Asked, HttpServer, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from s3unzip.operate.doctor.deployment import Deployment
+    from s3unzip.operate.doctor import Deployment
+
+OK, WARNING, FAILURE = CheckStatus
+SERVICES = (
+    *("cloudformation", "cloudwatch", "events", "kms"),
+    *("iam", "lambda", "s3", "secretsmanager", "sns", "sqs"),
+)
+RESOURCES = (
+    Resource("FunctionsExtract1", FUNCTION, "extract"),
+    Resource("FunctionsPlan1", FUNCTION, "plan"),
+    Resource("AlarmsDeadLetters1", ALARM, "DeadLetters"),
+    Resource("IntakeArchivePut1", RULE, "ArchivePut"),
+)
 
 
 def deny(asked: Asked) -> Reply:
@@ -56,3 +69,12 @@ def make_client(service: str, url: str) -> Any:
         region_name=REGION,
         config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
     )
+
+
+def check(deployment: Deployment, name: str, status: CheckStatus, *words: str) -> None:
+    """Assert what a check says: its status, words of its message and advice."""
+    found = run_check(name, deployment)
+    assert (found.name, found.status) == (name, status), found
+    text = f"{found.message} -> {found.advice}"
+    assert all(word in text for word in words), text
+    assert bool(found.advice) is (status is not OK)

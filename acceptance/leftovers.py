@@ -1,37 +1,31 @@
-"""The places of the set's objects, their inventory, and their removal by token."""
+"""What a set leaves: the places of its objects, their inventory, and their removal by token."""
 
 from __future__ import annotations
 
-import itertools
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from s3unzip.aws.admission.ledger import FOLDER as SHARES
 from s3unzip.aws.intake.claims import list_direct_runs
-from s3unzip.operate.bundled_store import is_claimed
-from s3unzip.operate.runs import RUNNING
 from s3unzip.run_files import CLAIMS, REFUSALS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import datetime
-
-    from acceptance.site import Site
+from acceptance.site import Site
+from s3unzip.operate.bundled_store import is_claimed
+from s3unzip.operate.runs import RUNNING
 
 AT_ONCE = 1_000  # keys of one DeleteObjects
 QUIET_SECONDS = 1.0  # seconds without new objects before the set counts as clean
-STOPPED_SECONDS = (
-    10.0  # the same after an execution was stopped, because its functions may run for a while
-)
+STOPPED_SECONDS = 10.0  # the same after an execution was stopped: its functions may still run
 REPORT_SECONDS = 60.0  # from a stopped execution to its report
 CLEAN_SECONDS = 300.0
 DIRECT_SECONDS = 60.0  # the plan function's time limit in the environments that are shipped
 LATEST = 1_000  # claims, refusals and shares that are looked through
+HIDDEN_SECONDS = 30  # visibility timeout of the other messages during the search
+MAX_LOOKED = 100  # answers of ten messages each
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A prefix of a bucket below which only this set writes; its keys contain `has`."""
 
     name: str
@@ -66,10 +60,9 @@ def member_place(site: Site) -> Place:
 def list_places(site: Site) -> list[Place]:
     """Return all places, archives first."""
     work = site.runs.work_location
-    archives = site.key("").rpartition("/")[0] + "/"
     runs = f"{work.key}runs/"
     return [
-        Place("archives", site.ingest, archives),
+        Place("archives", site.ingest, site.key("").rpartition("/")[0] + "/"),
         member_place(site),
         Place("runs", work.bucket, f"{runs}{site.token}-"),
         Place("claims", work.bucket, f"{runs}{CLAIMS}/", has=site.token),
@@ -85,15 +78,14 @@ def list_versions(s3: Any, place: Place) -> list[Version]:
     All runs of the environment have their claims in one folder, latest first, and likewise their
     refusals; only the latest thousand are listed. Of shares the first thousand are.
     """
+    limit = {"MaxItems": LATEST} if place.has else {}
     pages = s3.get_paginator("list_object_versions").paginate(
-        Bucket=place.bucket,
-        Prefix=place.prefix,
-        PaginationConfig={"MaxItems": LATEST} if place.has else {},
+        Bucket=place.bucket, Prefix=place.prefix, PaginationConfig=limit
     )
     return [
         Version(one["Key"], one["VersionId"], one["LastModified"])
         for page in pages
-        for one in itertools.chain(page.get("Versions", ()), page.get("DeleteMarkers", ()))
+        for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
         if place.has in one["Key"]
     ]
 
@@ -138,8 +130,7 @@ def remove_all(site: Site) -> list[Inventory]:
     The order is: first the archives, so that no event starts a run; then active runs are stopped;
     then everything is removed, repeatedly until nothing new appears.
     """
-    archives = list_places(site)[0]
-    _remove(site, archives)
+    _remove(site, list_places(site)[0])
     _await_direct_runs(site)
     quiet = STOPPED_SECONDS if _stop_runs(site) else QUIET_SECONDS
     until = time.monotonic() + CLEAN_SECONDS
@@ -154,35 +145,54 @@ def remove_all(site: Site) -> list[Inventory]:
         elif empty_since is None:
             empty_since = now
         elif now - empty_since >= quiet:
-            break
+            return found
         if now >= until:
-            break
+            return found
         time.sleep(0.2)
-    return found
+
+
+def drop_dead_letters(site: Site) -> int:
+    """Delete the dead letters that name this set's token; return how many there were."""
+    outputs = site.runs.outputs.items()
+    queues = [url for name, url in outputs if name.endswith("Url") and name != "QueueUrl"]
+    return sum(_drop(site, url) for url in queues)
+
+
+def _drop(site: Site, url: str) -> int:
+    dropped = 0
+    for _ in range(MAX_LOOKED):
+        answer = site.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=HIDDEN_SECONDS
+        )
+        messages = answer.get("Messages", [])
+        if not messages:
+            break
+        for message in messages:
+            if site.token in message["Body"]:
+                sent = message["ReceiptHandle"]
+                site.sqs.delete_message(QueueUrl=url, ReceiptHandle=sent)
+                dropped += 1
+    return dropped
 
 
 def _remove(site: Site, place: Place) -> None:
     """Remove every version and every upload of a place."""
     for upload in list_uploads(site.s3, place):
         site.s3.abort_multipart_upload(**upload)
-    for piece in _pieces(list_versions(site.s3, place)):
-        keys = [{"Key": one.key, "VersionId": one.version} for one in piece]
-        site.s3.delete_objects(Bucket=place.bucket, Delete={"Objects": keys, "Quiet": True})
-
-
-def _pieces(versions: list[Version]) -> Iterator[list[Version]]:
+    versions = list_versions(site.s3, place)
     for at in range(0, len(versions), AT_ONCE):
-        yield versions[at : at + AT_ONCE]
+        some = versions[at : at + AT_ONCE]
+        keys = [{"Key": one.key, "VersionId": one.version} for one in some]
+        site.s3.delete_objects(Bucket=place.bucket, Delete={"Objects": keys, "Quiet": True})
 
 
 def _await_direct_runs(site: Site) -> None:
     """Wait until active direct runs, which nothing stops, have written their records."""
 
     def all_ended() -> bool:
-        runs = site.runs
-        found = list_direct_runs(site.s3, runs.work_location, LATEST)
+        found = list_direct_runs(site.s3, site.runs.work_location, LATEST)
         ours = [one.id for one in found if one.state == RUNNING and site.token in one.id]
-        return not any(is_claimed(runs, run) for run in ours)
+        return not any(is_claimed(site.runs, run) for run in ours)
 
     site.until(DIRECT_SECONDS, all_ended)
 

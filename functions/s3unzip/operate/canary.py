@@ -7,34 +7,45 @@ read the destination. If its run does not end well, the run's records stay for d
 from __future__ import annotations
 
 import gzip
+import io
 import secrets
 import time
+import zipfile
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from s3unzip.aws.timeline import recent_prefixes
-from s3unzip.errors import S3UnzipError
-from s3unzip.model import Location, Pin, Request, Status, Verdict, run_id
+from s3unzip.errors import AccessDeniedError, S3UnzipError
+from s3unzip.model import Location, Pin, Report, Request, Status, Verdict, run_id
 from s3unzip.operate.bundled_store import is_claimed
-from s3unzip.operate.doctor.asking import ask, not_checked
-from s3unzip.operate.doctor.canary_archive import build_canary, canary_members
-from s3unzip.operate.doctor.removal import remove_versions
-from s3unzip.operate.doctor.results import Answer, CheckResult, CheckStatus
-from s3unzip.operate.doctor.secret import read_password
-from s3unzip.operate.ends import find_end
-from s3unzip.operate.runs import RUNNING
+from s3unzip.operate.doctor import Answer, CheckResult, CheckStatus, Deployment, ask, not_checked
+from s3unzip.operate.runs import RUNNING, find_end
 from s3unzip.planning.keys import parse_template
 from s3unzip.run_files import CLAIMS, run_of_entry
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mypy_boto3_s3 import S3Client
-
-    from s3unzip.model import Report
-    from s3unzip.operate.doctor.deployment import Deployment
-
 POLL_SECONDS = 0.5
+MAX_DELETED = 1_000  # limit of one DeleteObjects
+
+
+class CanaryMember(NamedTuple):
+    """One member: its path in the archive, and its content."""
+
+    path: str
+    content: bytes
+    method: int = zipfile.ZIP_DEFLATED
+
+
+def canary_members(token: str) -> tuple[CanaryMember, ...]:
+    """Return the five members; each path and file name contains `token`, so the keys are unique."""
+    line = b"A line of the canary of s3unzip doctor.\n"
+    return (
+        CanaryMember(f"{token}/{token}-empty.txt", b"", zipfile.ZIP_STORED),
+        CanaryMember(f"{token}/{token}-stored.bin", bytes(range(256)) * 8, zipfile.ZIP_STORED),
+        CanaryMember(f"{token}/{token}-deflated.txt", line * 500),
+        CanaryMember(f"{token}/{token}-\u00fcml\u00e4ut.txt", line),
+        CanaryMember(f"{token}/{token}-last.txt", line * 9),
+    )
 
 
 def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
@@ -59,7 +70,7 @@ def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
         yield CheckResult("canary", *not_checked(error))
         return
     try:
-        answer = canary.judge(seconds)
+        answer = canary.check(seconds)
     except S3UnzipError as error:
         answer = not_checked(error)
     yield CheckResult("canary", *answer)
@@ -78,17 +89,15 @@ class Canary:
     """
 
     def __init__(self, deployment: Deployment) -> None:
+        self._runs = deployment.runs
         self._deployment = deployment
         self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
-        trigger = deployment.orders.trigger
-        self._archive = Location(
-            "s3", trigger.bucket, trigger.prefix + self._token + trigger.suffix
-        )
-        self._request = Request(
-            self._archive, deployment.orders.destination, deployment.orders.options
-        )
+        orders = self._runs.orders
+        self._name = self._token + orders.trigger.suffix
+        self._archive = Location("s3", orders.trigger.bucket, orders.trigger.prefix + self._name)
+        self._request = Request(self._archive, orders.destination, orders.options)
         self._template = parse_template(self._request)
-        self._pin: Pin | None = None
+        self._run: str | None = None  # as the planner computes it, when the archive is put
 
     @property
     def replaces_marker(self) -> bool:
@@ -96,22 +105,22 @@ class Canary:
         return self._request.options.marker and self._token not in self._template.prefix
 
     def put(self) -> None:
-        """Put the archive; its last member is encrypted where the password can be read.
+        """Put the archive.
 
         Raises:
             AccessDeniedError: s3:PutObject is missing.
         """
-        try:
-            password = read_password(self._deployment)
-        except S3UnzipError:  # the check of the secret reports it
-            password = None
-        body = build_canary(self._token, password)
-        where = self._archive
+        out, where = io.BytesIO(), self._archive
+        with zipfile.ZipFile(out, "w") as archive:
+            for member in canary_members(self._token):
+                archive.writestr(member.path, member.content, member.method)
+        body = out.getvalue()
         put = partial(self._s3.put_object, Bucket=where.bucket, Key=where.key, Body=body)
         answer = ask("s3:PutObject", put)
-        self._pin = Pin(len(body), answer.get("ETag"), answer.get("VersionId"))
+        pin = Pin(len(body), answer.get("ETag"), answer.get("VersionId"))
+        self._run = run_id(self._request, pin)
 
-    def judge(self, seconds: float) -> Answer:
+    def check(self, seconds: float) -> Answer:
         """Wait for the run's report, and compare its objects with the archive's members.
 
         Raises:
@@ -127,7 +136,7 @@ class Canary:
             why = report.message or report.reason or (first and f"{first.reason}: {first.message}")
             return Answer.failure(
                 f"its run is {report.verdict}: {why}",
-                f"s3unzip show {report.run}{self._deployment.runs.found_by}",
+                f"s3unzip show {report.run}{self._runs.found_by}",
             )
         if not report.extracted:
             return Answer.warning(
@@ -148,18 +157,19 @@ class Canary:
         """
         s3, where, run = self._s3, self._archive, self._run
         count = remove_versions(s3, where.bucket, where.key)
-        orders = self._deployment.orders
-        rule = orders.after_success
-        moved = None if rule is None else rule.below(self._token + orders.trigger.suffix).target
+        rule = self._runs.orders.after_success
+        moved = None if rule is None else rule.below(self._name).target
         if moved is not None:
             count += remove_versions(s3, moved.bucket, moved.key)
         target = self._request.destination.bucket
-        for key in self._keys:
+        key_of = self._template.key_of()
+        keys = [key_of(member.path) for member in canary_members(self._token)]
+        for key in [*keys, self._template.marker] if self._request.options.marker else keys:
             count += remove_versions(s3, target, key, key.__eq__)
-        work = self._deployment.runs.work_location
         if keep_run or run is None:
             kept = f"; runs/{run}/ is kept for diagnosis" if run is not None else ""
             return Answer.ok(f"{count} objects deleted{kept}")
+        work = self._runs.work_location
         count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
         for prefix in recent_prefixes(time.time()):
             claims = f"{work.key}runs/{CLAIMS}/{prefix}"
@@ -175,60 +185,38 @@ class Canary:
         )
 
     @property
-    def _s3(self) -> S3Client:
-        client: S3Client = self._deployment.client("s3")
-        return client
-
-    @property
-    def _run(self) -> str | None:
-        """The run's id as the planner computes it; None before the archive is put.
-
-        The archive may be gone by now: an environment can delete or move it after its run.
-        """
-        return run_id(self._request, self._pin) if self._pin is not None else None
-
-    @property
-    def _keys(self) -> list[str]:
-        """The keys that the run may write."""
-        key_of = self._template.key_of()
-        keys = [key_of(member.path) for member in canary_members(self._token)]
-        if self._request.options.marker:
-            keys.append(self._template.marker)
-        return keys
+    def _s3(self) -> Any:
+        return self._deployment.client("s3")
 
     def _await_report(self, until: float) -> Report | None:
         """Return the report after the run's execution has ended; None after the time limit."""
-        runs, run = self._deployment.runs, self._run
-        while run is not None and time.monotonic() < until:
-            report = find_end(runs, run)
+        while self._run is not None and time.monotonic() < until:
+            report = find_end(self._runs, self._run)
             if report is not None:
                 return report
             time.sleep(POLL_SECONDS)
         return None
 
     def _late(self, seconds: float) -> Answer:
-        run = self._run
-        state = self._state(run) if run is not None else None
-        if run is None or state is None:
+        run, state = self._run, None
+        if run is not None:
+            state = RUNNING if is_claimed(self._runs, run) else self._runs.state(run)
+        if state is None:
             return Answer.failure(
                 f"no run began for the canary in {seconds:.0f} s",
-                "look at the checks above (events, rules, queue, trigger), then at the plan "
+                "look at the checks above (events, rules, trigger), then at the plan "
                 "function's log",
             )
         return Answer.failure(
             f"its run is {state} after {seconds:.0f} s and has no report",
-            f"s3unzip watch {run}{self._deployment.runs.found_by}; or wait longer with --wait",
+            f"s3unzip watch {run}{self._runs.found_by}; or wait longer with --wait",
         )
-
-    def _state(self, run: str) -> str | None:
-        runs = self._deployment.runs
-        return RUNNING if is_claimed(runs, run) else runs.state(run)
 
     def _compare(self, report: Report, took: float) -> Answer:
         """Read every object that the run says it wrote."""
         key_of = self._template.key_of()
         contents = {key_of(one.path): one.content for one in canary_members(self._token)}
-        records = self._deployment.runs.records(report.run)
+        records = self._runs.records(report.run)
         keys = [one.key for _, one in records.each_outcome() if one.status is Status.EXTRACTED]
         wrong = [key for key in keys if self._read(key) != contents.get(key)]
         if wrong:
@@ -244,8 +232,41 @@ class Canary:
         bucket = self._request.destination.bucket
 
         def get() -> bytes:
-            return self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            body: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            return body
 
         body = ask("s3:GetObject", get)
         is_gzip = self._request.options.as_gzip is not None and body.startswith(b"\x1f\x8b")
         return gzip.decompress(body) if is_gzip else body
+
+
+def remove_versions(
+    s3: Any, bucket: str, prefix: str, wanted: Callable[[str], bool] = lambda _: True
+) -> int:
+    """Delete all versions and delete markers of the `wanted` keys below a prefix; return how many.
+
+    Raises:
+        AccessDeniedError: s3:ListBucketVersions, s3:DeleteObject or s3:DeleteObjectVersion is
+            missing.
+        S3UnzipError: S3 returns any other error.
+    """
+    pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+    found = ask("s3:ListBucketVersions", lambda: list(pages))
+    unwanted = [
+        {"Key": one["Key"], "VersionId": one["VersionId"]}
+        for page in found
+        for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+        if wanted(one["Key"])
+    ]
+    action = "s3:DeleteObject, s3:DeleteObjectVersion"
+    for at in range(0, len(unwanted), MAX_DELETED):
+        given = {"Objects": unwanted[at : at + MAX_DELETED], "Quiet": True}
+        answer = ask(action, partial(s3.delete_objects, Bucket=bucket, Delete=given))
+        refused = answer.get("Errors", ())
+        if refused:  # DeleteObjects returns 200 even if it deleted no object
+            first = refused[0]
+            raise AccessDeniedError(
+                f"{action}: {len(refused)} objects of {bucket} stay: {first.get('Code')} for "
+                f"{first.get('Key')}"
+            )
+    return len(unwanted)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.aws.environment import open_worker
 from s3unzip.errors import AccessDeniedError
-from s3unzip.operate.doctor.canary import Canary, try_canary
-from s3unzip.operate.doctor.deployment import Deployment
-from s3unzip.operate.doctor.diagnosis import CHECKS, examine
-from s3unzip.operate.doctor.results import CheckStatus, Diagnosis
+from s3unzip.operate.canary import Canary, remove_versions, try_canary
+from s3unzip.operate.doctor import CheckStatus, Deployment
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
+from tests.servers import Asked, HttpServer, Reply
 from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
-from tests.unit.operate.doctor.scripted import answering, deny
+from tests.unit.operate.scripted import answering, deny, make_client
 from tests.unit.operate.test_runs import end
 
 if TYPE_CHECKING:
@@ -99,41 +95,11 @@ def test_it_is_extracted_and_nothing_is_left(
     canary = Canary(deployment)
     canary.put()
     run(functions)
-    found = canary.judge(PATIENCE)
+    found = canary.check(PATIENCE)
     assert (found.status, found.message[:14]) == (OK, "5 of 5 members"), found
     removed = canary.remove(keep_run=False)
     assert removed.status is OK
     assert left(account) == []
-
-
-def test_an_encrypted_member_tries_the_secret(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
-) -> None:
-    """With a secret the last member is encrypted, and extracted by what the functions read."""
-    account.reset()
-    account.client("secretsmanager").create_secret(Name="zip", SecretString="open sesame")
-    deployment, functions = deploy(**{Variable.PASSWORD_SECRET: "zip"})
-    canary = Canary(deployment)
-    canary.put()
-    (body,) = account.objects("arrivals").values()
-    with zipfile.ZipFile(io.BytesIO(body)) as archive:
-        assert [one.flag_bits & 1 for one in archive.infolist()] == [0, 0, 0, 0, 1]
-    run(functions)
-    assert canary.judge(PATIENCE).status is OK
-    canary.remove(keep_run=False)
-    assert left(account) == []
-
-
-def test_a_secret_that_cannot_be_read(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
-) -> None:
-    """The canary has no encrypted member: the check of the secret says why."""
-    deployment, _ = deploy(**{Variable.PASSWORD_SECRET: "gone"})
-    Canary(deployment).put()
-    (body,) = account.objects("arrivals").values()
-    with zipfile.ZipFile(io.BytesIO(body)) as archive:
-        assert archive.testzip() is None
-        assert len(archive.namelist()) == 5
 
 
 def test_a_run_that_is_refused(
@@ -144,32 +110,13 @@ def test_a_run_that_is_refused(
     canary = Canary(deployment)
     canary.put()
     assert plan(functions) is None
-    found = canary.judge(PATIENCE)
+    found = canary.check(PATIENCE)
     assert found.status is FAILURE
     assert "REJECTED" in found.message
     assert "runs.max_cost" in found.message
     assert "is kept for diagnosis" in canary.remove(keep_run=True).message
     assert all(key.startswith("runs/") for key in left(account))
     assert any(key.endswith("report.json") for key in left(account))
-
-
-def test_a_password_that_changed(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
-) -> None:
-    """Functions that are warm know the password of before, and fail the encrypted member."""
-    account.reset()
-    client = account.client("secretsmanager")
-    client.create_secret(Name="zip", SecretString="before")
-    deployment, functions = deploy(**{Variable.PASSWORD_SECRET: "zip"})
-    open_worker()
-    client.put_secret_value(SecretId="zip", SecretString="after")
-    canary = Canary(deployment)
-    canary.put()
-    run(functions)
-    found = canary.judge(PATIENCE)
-    assert found.status is FAILURE
-    assert "wrong-password" in found.message
-    assert found.advice.startswith("s3unzip show s3unzip-doctor-")
 
 
 def test_an_object_that_is_not_what_was_put(
@@ -182,7 +129,7 @@ def test_an_object_that_is_not_what_was_put(
     run(functions)
     key = next(key for key in account.objects("members") if key.endswith("stored.bin"))
     account.put(key, b"something else", bucket="members")
-    found = canary.judge(PATIENCE)
+    found = canary.check(PATIENCE)
     assert found.status is FAILURE
     assert key in found.message
 
@@ -195,7 +142,7 @@ def test_filters_that_select_nothing(
     canary = Canary(deployment)
     canary.put()
     run(functions)
-    assert canary.judge(PATIENCE).status is WARNING
+    assert canary.check(PATIENCE).status is WARNING
     canary.remove(keep_run=False)
     assert left(account) == []
 
@@ -206,7 +153,7 @@ def test_a_run_that_does_not_end(deploy: Callable[..., tuple[Deployment, Functio
     canary = Canary(deployment)
     canary.put()
     plan(functions)
-    found = canary.judge(0.0)
+    found = canary.check(0.0)
     assert found.status is FAILURE
     assert "its run is RUNNING" in found.message
     assert found.advice.startswith("s3unzip watch ")
@@ -222,28 +169,6 @@ def test_a_marker_that_archives_share(
     assert found.status is WARNING
     assert "_SUCCESS" in found.message
     assert left(account) == []
-
-
-def test_no_run_begins(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
-) -> None:
-    """Where no event arrives the checks before the canary say why; the archive is removed."""
-    deployment, _ = deploy()
-    results = list(examine(deployment, canary_seconds=0.1))
-    assert [one.name for one in results] == [*CHECKS, "canary", "canary removal"]
-    canary, removal = results[-2:]
-    assert (canary.status, removal.status) == (FAILURE, OK)
-    assert "no run began for the canary" in canary.message
-    assert left(account) == []
-    diagnosis = Diagnosis("dev", tuple(results))
-    assert diagnosis.exit_code == 1
-    assert diagnosis.count(FAILURE) >= 1
-
-
-def test_without_a_canary(deploy: Callable[..., tuple[Deployment, Functions]]) -> None:
-    """Nothing is written then."""
-    deployment, _ = deploy()
-    assert [one.name for one in examine(deployment, canary_seconds=None)] == list(CHECKS)
 
 
 def test_an_archive_that_may_not_be_put(
@@ -279,6 +204,39 @@ def test_a_run_that_cannot_be_judged(
     canary.put()
     run(functions)
     with answering(deployment, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:GetObject"):
-        canary.judge(PATIENCE)
+        canary.check(PATIENCE)
     canary.remove(keep_run=False)
     assert left(account) == []
+
+
+def test_no_run_begins(
+    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+) -> None:
+    """Where no event arrives the checks before the canary say why; the archive is removed."""
+    deployment, _ = deploy()
+    canary, removal = try_canary(deployment, 0.1)
+    assert (canary.status, removal.status) == (FAILURE, OK)
+    assert "no run began for the canary" in canary.message
+    assert left(account) == []
+
+
+def test_a_refused_delete_is_not_silent(account: Account) -> None:
+    """DeleteObjects answers 200 with errors inside."""
+    listing = (
+        "<ListVersionsResult><Version><Key>a</Key><VersionId>1</VersionId></Version>"
+        "<Version><Key>ab</Key><VersionId>2</VersionId></Version></ListVersionsResult>"
+    )
+    refusal = "<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code></Error></DeleteResult>"
+
+    def answer(asked: Asked) -> Reply:
+        if asked.method == "POST":
+            assert b"<Key>ab</Key>" not in asked.body
+            return Reply(200, refusal.encode())
+        return Reply(200, listing.encode())
+
+    del account  # its credentials
+    with (
+        HttpServer(answer) as server,
+        pytest.raises(AccessDeniedError, match="1 objects of bucket stay: AccessDenied for a"),
+    ):
+        remove_versions(make_client("s3", server.url), "bucket", "a", "a".__eq__)
