@@ -10,8 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,24 +19,12 @@ from embedded.deploy import Assembly, make_asset
 from embedded.ministack import PYTHON
 from infra.application import Application, build
 from infra.bundle import ROOT
-from infra.environment import load_environment
+from infra.environment import Environment, load_environment
 from tests.sharing import make_once
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from infra.environment import Environment
-
-MOVED = "moved-archives"  # the bucket of the variant "move"
 # Settings of dev, by the name of the variant.
 VARIANTS: Mapping[str, Mapping[str, object]] = {
     "dev": {},
-    "orchestrated": {"tuning.max_direct_members": 0},
-    "move": {
-        "after_success.action": "move",
-        "after_success.bucket": MOVED,
-        "after_success.prefix": "done/",
-    },
     "tag": {"after_success.action": "tag", "after_success.tags.state": "extracted"},
 }
 

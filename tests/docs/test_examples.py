@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PAGES = ["docs/howto/python.md"]
 MODULES = [
-    "s3unzip.api.open_archive",
+    "s3unzip.api.archive",
     "s3unzip.api.extraction",
     "s3unzip.api.verification",
     "s3unzip.deflate",

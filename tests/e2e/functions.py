@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from embedded.pipeline import DeployedPipeline
+from tests.patience import looks
 
-    from embedded.pipeline import DeployedPipeline
+T = TypeVar("T")
 
 
 def find_function(pipeline: DeployedPipeline, name: str) -> dict[str, Any]:
-    """Return the configuration of the function `name`: plan, planner, link, extract or report."""
-    handler = f"s3unzip.handlers.{name}.handler"
+    """Return the configuration of the function `name`: intake, plan, extract or settle."""
+    handler = f"s3unzip.aws.{name}.handler"
     listed = pipeline.client("lambda").list_functions()["Functions"]
     (found,) = (one for one in listed if one["Handler"] == handler)
     return dict(found)
@@ -56,3 +57,21 @@ def without_workers(pipeline: DeployedPipeline, name: str) -> Iterator[None]:
         yield
     finally:
         functions.delete_function_concurrency(FunctionName=function)
+
+
+@contextmanager
+def with_all_variables(pipeline: DeployedPipeline, changes: Mapping[str, str]) -> Iterator[None]:
+    """Change environment variables of all functions for a while."""
+    with ExitStack() as stack:
+        for name in ("intake", "plan", "extract", "settle"):
+            stack.enter_context(with_variables(pipeline, name, changes))
+        yield
+
+
+def await_value(pipeline: DeployedPipeline, find: Callable[[], T | None]) -> T:
+    """Return what `find` returns as soon as that is true."""
+    for _ in looks():
+        found = find()
+        if found:
+            return found
+    raise AssertionError(pipeline.logs())

@@ -65,7 +65,7 @@ def measure_denial(world: World, archive: bytes, rule: Rule, label: str) -> Iter
     yield Figure(f"{label}.told", float(denied), "of 1")
     world.proxy.set_rules()
     if run:
-        again = world.redrive(run)
+        again = world.resume(run)
         whole = again.verdict is Verdict.COMPLETED and world.listing() == expected_listing(archive)
         yield Figure(f"{label}.whole_after_redrive", float(whole), "of 1")
 

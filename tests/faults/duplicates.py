@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 
-from s3unzip.local.runner import work_off
-from s3unzip.local.worker import do_job
-from s3unzip.settling.settle import settle
-from tests.serial_pool import SerialPool
-
-from s3unzip.errors import S3UnzipError
-from s3unzip.extraction.slices import link_members
-from s3unzip.model import OnConflict, Options, Report, ScanTask, Task, Verdict, decode
-from s3unzip.planning.plan import make_plan
+from s3unzip.context import Context
+from s3unzip.errors import ServiceFaultError
+from s3unzip.extraction.task import run_task
+from s3unzip.model import OnConflict, Options, Run, Task, Verdict, run_id
+from s3unzip.planning.read import read_tail
+from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Tuning
+from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.clock import LocalClock
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
 from tests.faults.stores import DESTINATION
-from tests.faults.world import expected_listing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from s3unzip.local.worker import Job
-
-    from s3unzip.context import Context
-    from s3unzip.model import PlanSummary, Run
-    from tests.faults.world import World
+from tests.faults.world import World, expected_listing
 
 
 class Executions:
@@ -100,12 +89,11 @@ def measure_twins(world: World, times: int) -> Iterator[Figure]:
         world.put_archive(archive)
         maker = world.maker()
         one, other = maker(LocalClock()), maker(LocalClock())
-        plan = make_plan(world.request(), one)
-        assert not isinstance(plan, Report)
-        done += _do_twice(plan, one, other)
-        report = settle(plan.run, one).report
-        if report.verdict is not Verdict.COMPLETED:
-            report = world.redrive(plan.run.id, 0)
+        step = begin(world.request(), one)
+        while step.report is None:
+            done += _do_twice(step.next.run, step.next.tasks, one, other)
+            step = settle(step.next, one)
+        report = step.report
         runs += 1
         equal += report.verdict is Verdict.COMPLETED and world.listing() == want
         left += world.uploads()
@@ -115,44 +103,36 @@ def measure_twins(world: World, times: int) -> Iterator[Figure]:
     yield Figure("twins.uploads_left", left, "uploads")
 
 
-def _do_twice(plan: PlanSummary, one: Context, other: Context) -> int:
-    """Do each task of a plan in two threads at once; return how many there were."""
-    work = one.stores.run_store(plan.run.id)
-    done = 0
+def _do_twice(name: str, tasks: tuple[Task, ...], one: Context, other: Context) -> int:
+    """Do each task of a round in two threads at once; return how many there were."""
+    records = RunRecords.open(one.stores, name)
+    run, done = records.read_plan().run, 0
     with ThreadPoolExecutor(2) as pool:
-
-        def both(job: Job) -> None:
-            list(pool.map(lambda context: _try(plan.run, job, context), (one, other)))
-
-        for line in work.read("scan.jsonl").splitlines():
-            both(decode(line, ScanTask))
-            done += 1
-        link_members(plan.run, one)
-        for line in work.read("plan.jsonl").splitlines():
-            both(decode(line, Task))
+        for task in tasks or records.read_round(records.list_rounds()[-1]):
+            list(pool.map(partial(_try, run, task), (one, other)))
             done += 1
     return done
 
 
-def _try(run: Run, job: Job, context: Context) -> None:
-    """Do one job, up to four times, as a state machine does."""
+def _try(run: Run, task: Task, context: Context) -> None:
+    """Do one task, up to four times, as a state machine does."""
     for attempt in range(4):
         try:
-            do_job(run, job, context)
-        except S3UnzipError as error:
-            if not error.retryable or attempt == 3:
+            run_task(run, task, context)
+        except ServiceFaultError:
+            if attempt == 3:
                 raise
         else:
             return
 
 
 def _take_event(world: World, executions: Executions, _: int) -> None:
-    """Do what the planner does with one event, and what its state machine does then."""
-    context = world.maker()(LocalClock())
-    plan = make_plan(world.request(), context)
-    assert not isinstance(plan, Report)
-    if executions.start(plan.run.id):
-        work_off(plan, context, lambda run: SerialPool(run, context), fresh=True)
+    """Do what the intake does with one event: it starts the execution of a name once."""
+    context, request = world.maker()(LocalClock()), world.request()
+    source = context.stores.source(request.source)
+    tail = read_tail(source, request.source, context, context.calls())
+    if executions.start(run_id(request, tail.pin, tail.modified)):
+        world.run(processes=0)
 
 
 def _writes(world: World, label: str, members: int) -> Iterator[Figure]:

@@ -1,7 +1,7 @@
 """Any process killed at random moments, under options that change: what is left in the end.
 
 A program, its fork server and its workers are killed with SIGKILL, whatever they do. A program
-that ended is followed by another, with other options or as a redrive. When enough was killed, the
+that ended is followed by another, with other options, or goes on. When enough was killed, the
 next one is left alone.
 """
 
@@ -134,15 +134,16 @@ class Sequence:
         return 0
 
     def _order(self) -> Order:
-        """Return what the next program does: a run by some rule, or a redrive."""
+        """Return what the next program does: a run by some rule, or one that goes on."""
         where = Location("s3", DESTINATION, "")
         if self._place == "folder":
             where = Location("file", "", f"{self._folder}/out/")
         request = Request(Location("s3", SOURCE, KEY), where, self._dice.choice(RULES))
-        planned = sorted(Path(self._folder, "home/runs").glob("*/summary.json"))
-        again = self._dice.choice(planned).parent.name if planned else None
-        redriven = again if self._dice.random() < 1 / 4 else None
-        return Order(self._world.server.endpoint, f"{self._folder}/home/", request, redriven)
+        home = Path(self._folder, "home/runs")
+        planned = sorted(home.glob("*/*/run.json"))
+        again = str(self._dice.choice(planned).parent.relative_to(home)) if planned else None
+        resumed = again if self._dice.random() < 1 / 4 else None
+        return Order(self._world.server.endpoint, f"{self._folder}/home/", request, resumed)
 
 
 def measure_kills(world: World, kills: int, seed: int = 1) -> Iterator[Figure]:

@@ -6,51 +6,33 @@ metadata beside them, past every layer that could err.
 
 from __future__ import annotations
 
-import atexit
 import io
 import json
 import os
 import shutil
 import zipfile
 import zlib
-from functools import cache, partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from s3unzip.local.pool import WorkerPool
-from s3unzip.local.processes.forkserver import ForkServer
-from s3unzip.local.runner import redrive, run_archive
-from tests.serial_pool import SerialPool
-
+from s3unzip.context import Context
 from s3unzip.errors import SourceChangedError
-from s3unzip.model import Location, Options, PlanSummary, Request, Verdict, decode
+from s3unzip.local.machine import resume_run, run_archive
+from s3unzip.local.workers import Workers
+from s3unzip.model import AfterSuccess, Location, Options, Report, Request, Verdict
+from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock
+from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
+from tests.faults.proxy import FaultProxy
 from tests.faults.stores import DESTINATION, SOURCE, WORK, ContextMaker, open_client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from s3unzip.local.runner import Pool
-
-    from s3unzip.context import Context
-    from s3unzip.model import AfterSuccess, Report, Run
-    from s3unzip.settings import Tuning
-    from s3unzip.zip import Policy
-    from tests.faults.proxy import FaultProxy
-    from tests.faults.versity import Versity
+from tests.faults.versity import Versity
 
 KEY = "archive.zip"
 BUCKETS = (SOURCE, DESTINATION, WORK)
 METADATA = "user.metadata"  # the attribute in which VersityGW keeps x-amz-meta-*
-
-
-@cache
-def fork_server() -> ForkServer:
-    """Return the one of this process: workers are killed by the hundred, and start fast."""
-    server = ForkServer(["s3unzip.local.worker", "tests.faults.stores"])
-    atexit.register(server.close)
-    return server
 
 
 class Entry(NamedTuple):
@@ -129,17 +111,11 @@ class World:
         tuning: Tuning = TUNING,
         policy: Policy | None = None,
         processes: int = 2,
-        seen: Callable[[WorkerPool], None] | None = None,
         after_success: AfterSuccess | None = None,
     ) -> Report:
-        """Extract the archive with worker processes, or in this one where `processes` is 0.
-
-        `seen` is told of the pool before it works.
-        """
-        maker = self.maker(tuning, policy)
-        context = maker(LocalClock())
-        make_pool = partial(self._pool, maker, context, processes, seen)
-        return run_archive(self.request(options, after_success), context, make_pool, lambda _: None)
+        """Extract the archive with worker processes, or in this one where `processes` is 0."""
+        with self._at_work(self.maker(tuning, policy), processes) as (context, workers):
+            return run_archive(self.request(options, after_success), context, workers)
 
     def run_to_verdict(self) -> Verdict:
         """Extract the archive; what the plan raises is a verdict too."""
@@ -148,12 +124,10 @@ class World:
         except SourceChangedError:
             return Verdict.SOURCE_CHANGED
 
-    def redrive(self, run: str, processes: int = 2) -> Report:
-        """Do what a run left."""
-        maker = self.maker()
-        context = maker(LocalClock())
-        summary = decode(context.stores.run_store(run).read("summary.json"), PlanSummary)
-        return redrive(summary, context, partial(self._pool, maker, context, processes, None))
+    def resume(self, run: str, processes: int = 2, *, failed: bool = False) -> Report:
+        """Do what a run left; `failed`: also the members that failed."""
+        with self._at_work(self.maker(), processes) as (context, workers):
+            return resume_run(run, context, workers, failed=failed)
 
     def listing(self) -> Listing:
         """Return what lies in the destination."""
@@ -165,19 +139,12 @@ class World:
         return sum(len(answer.get("Uploads", [])) for answer in answers)
 
     @staticmethod
-    def _pool(
-        maker: ContextMaker,
-        context: Context,
-        processes: int,
-        seen: Callable[[WorkerPool], None] | None,
-        run: Run,
-    ) -> Pool:
-        if not processes:
-            return SerialPool(run, context)
-        pool = WorkerPool(run, processes, maker, None, fork_server())
-        if seen is not None:
-            seen(pool)
-        return pool
+    @contextmanager
+    def _at_work(maker: ContextMaker, processes: int) -> Iterator[tuple[Context, Workers]]:
+        context = maker(LocalClock())
+        opening = maker if processes else None
+        with Workers(processes, context, opening, ["tests.faults.stores"]) as workers:
+            yield context, workers
 
 
 def _zip_crc(path: Path) -> int | None:

@@ -223,7 +223,8 @@ class _SmallRun:
             return True
         plan, tuning = self.records.read_plan(), self.context.tuning
         return (
-            plan.selected <= tuning.max_direct_members
+            settled.next.next == "few"
+            and plan.selected <= tuning.max_direct_members
             and max(plan.bytes_in, plan.bytes_out) <= tuning.max_direct_bytes
             and all(task.kind is TaskKind.BATCH for task in settled.next.tasks)
         )

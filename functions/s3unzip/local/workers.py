@@ -40,7 +40,7 @@ from multiprocessing.queues import SimpleQueue
 from types import ModuleType
 from typing import Self
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
@@ -71,7 +71,6 @@ Homes = SimpleQueue[int | None]  # the processor of each worker; None: any
 class Counted(Struct, frozen=True, array_like=True):
     """What one attempt of a task counted since its last message: a line of the pipe."""
 
-    task: str
     attempt: int
     counts: dict[str, int] = {}
     failed: Outcome | None = None  # a member that failed
@@ -87,7 +86,7 @@ class Ended(Struct, frozen=True):
 
 
 class Counting:
-    """The progress of a worker: it sends what a task counts, and adds it up.
+    """The progress of a worker: it sends what an attempt counts, and adds it up.
 
     Args:
         send: takes each message; called from any thread of the worker.
@@ -96,45 +95,38 @@ class Counting:
     def __init__(self, send: Callable[[Counted], object]) -> None:
         self._send = send
         self._lock = threading.Lock()
-        self._task, self._attempt = "", 0
+        self._attempt = 0
         self.counts: Counter[str] = Counter()  # of this attempt
 
-    def begin(self, task: str, attempt: int) -> None:
-        """Count another attempt of a task."""
+    def begin(self, attempt: int) -> None:
+        """Count another attempt."""
         with self._lock:
-            self._task, self._attempt, self.counts = task, attempt, Counter()
+            self._attempt, self.counts = attempt, Counter()
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Send increments."""
         with self._lock:
             self.counts.update(counts)
-            self._send(Counted(self._task, self._attempt, dict(counts)))
+            self._send(Counted(self._attempt, dict(counts)))
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
         """Send members that failed."""
         for outcome in outcomes:
-            self._send(Counted(self._task, self._attempt, failed=outcome))
+            self._send(Counted(self._attempt, failed=outcome))
 
     def trouble(self, message: str) -> None:
         """Send a line about a store that does not answer."""
-        self._send(Counted(self._task, self._attempt, trouble=message))
+        self._send(Counted(self._attempt, trouble=message))
 
     def phase(self, name: str) -> None:
         """Do nothing: the program knows the phase."""
 
 
-class _TaskCounts(Struct):
-    """What is known of one task: its counts go down where an attempt is lost, `told` never."""
-
-    attempt: int = 0
-    recorded: Counter[str] = field(default_factory=Counter)  # by attempts that ended
-    current: Counter[str] = field(default_factory=Counter)  # with the attempt that runs
-    told: Counter[str] = field(default_factory=Counter)  # the most that there ever was
-    failed: set[int] = field(default_factory=set)  # indexes of members
-
-
 class Tally:
     """Passes what tasks count on to the progress of the program, which never goes back.
+
+    What a lost attempt counted is taken out of the sum, and the progress hears of the sum again
+    when it is higher than before.
 
     Args:
         progress: takes increments, from any thread.
@@ -142,65 +134,58 @@ class Tally:
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
-        self._tasks: dict[str, _TaskCounts] = {}
+        self._attempts = itertools.count(1)
+        self._running: dict[int, Counter[str]] = {}  # by attempt
+        self._recorded: Counter[str] = Counter()  # by attempts that ended
+        self._told: Counter[str] = Counter()
+        self._failed: set[str] = set()  # keys
         self._troubles: dict[str, float] = {}  # when each was passed on
         self._lock = threading.Lock()
 
-    def begin(self, task: str) -> int:
-        """Note that an attempt of a task begins; return its number, from 1."""
+    def begin(self) -> int:
+        """Note that an attempt of a task begins; return its number."""
         with self._lock:
-            known = self._tasks.setdefault(task, _TaskCounts())
-            known.attempt += 1
-            known.current = Counter(known.recorded)
-            return known.attempt
+            attempt = next(self._attempts)
+            self._running[attempt] = Counter()
+            return attempt
 
     def take(self, message: Counted) -> None:
         """Take what an attempt counted; an attempt that is over counts no more."""
-        if message.trouble:
-            self._tell_trouble(message.trouble)
-            return
         with self._lock:
-            known = self._tasks.get(message.task)
-            if known is None or known.attempt != message.attempt:
-                return
-            known.current.update(message.counts)
-            self._tell(known)
-            failed = message.failed
-            if failed is not None and failed.index not in known.failed:
-                known.failed.add(failed.index)
-                if self._progress is not None:
-                    self._progress.failed([failed])
+            counts = self._running.get(message.attempt)
+            if message.trouble:
+                self._tell_trouble(message.trouble)
+            elif counts is not None:
+                counts.update(message.counts)
+                self._tell(message.failed)
 
-    def end(self, task: str, ended: Ended) -> None:
-        """Note all that an attempt counted, which is on record."""
+    def end(self, attempt: int, ended: Ended) -> None:
+        """Take all that an attempt counted, if it is on record."""
         with self._lock:
-            known = self._tasks[task]
+            del self._running[attempt]
             if not ended.lost:
-                known.recorded.update(ended.counts)
-            known.current = Counter(known.recorded)
-            known.attempt += 1  # what comes late is in the sum
-            self._tell(known)
-            if ended.error is None:
-                del self._tasks[task]
+                self._recorded.update(ended.counts)
+            self._tell()
+
+    def _tell(self, failed: Outcome | None = None) -> None:
+        total = sum(self._running.values(), Counter(self._recorded))
+        new = total - self._told
+        self._told.update(new)
+        if self._progress is None:
+            return
+        if new:
+            self._progress.finished(new)
+        if failed is not None and failed.key not in self._failed:
+            self._failed.add(failed.key)
+            self._progress.failed([failed])
 
     def _tell_trouble(self, message: str) -> None:
         """Pass a line on, once for all workers: they meet the same store."""
         about = message.partition(", retrying")[0]
-        with self._lock:
-            since = time.monotonic() - self._troubles.get(about, -math.inf)
-            if since > TROUBLE_SECONDS and self._progress is not None:
-                self._troubles[about] = time.monotonic()
-                self._progress.trouble(message)
-
-    def _tell(self, known: _TaskCounts) -> None:
-        new = {
-            name: count - known.told[name]
-            for name, count in known.current.items()
-            if count > known.told[name]
-        }
-        known.told.update(new)
-        if new and self._progress is not None:
-            self._progress.finished(new)
+        since = time.monotonic() - self._troubles.get(about, -math.inf)
+        if since > TROUBLE_SECONDS and self._progress is not None:
+            self._troubles[about] = time.monotonic()
+            self._progress.trouble(message)
 
 
 class Workers:
@@ -257,7 +242,7 @@ class Workers:
                 if not batch.flying:
                     return batch.end
                 for future in wait(batch.flying, return_when=FIRST_COMPLETED).done:
-                    self._take(batch, batch.flying.pop(future), future)
+                    self._take(batch, future)
                 if batch.broken:
                     self._replace_pool(batch)
         except BaseException:
@@ -274,10 +259,11 @@ class Workers:
             return
         pool = self._open_pool(tasks)
         for task in tasks:
-            attempt = self._tally.begin(task.id)
+            attempt = self._tally.begin()
             try:
-                batch.flying[pool.submit(run, task, attempt)] = task
+                batch.flying[pool.submit(run, task, attempt)] = task, attempt
             except BrokenProcessPool:
+                self._tally.end(attempt, Ended({}, lost=True))
                 batch.broken = True
                 batch.again.append(task)
         if batch.broken and not batch.flying:
@@ -297,15 +283,16 @@ class Workers:
                 self._pool = _Processes(self.processes, opening, self._modules, self._tally)
         return self._pool
 
-    def _take(self, batch: _Round, task: Task, future: Future[Ended]) -> None:
+    def _take(self, batch: _Round, future: Future[Ended]) -> None:
         """Note how an attempt of a task ended."""
+        task, attempt = batch.flying.pop(future)
         try:
             ended = future.result()
         except BrokenProcessPool:
             ended = Ended({}, ServiceFaultError(f"{task.id}: its worker process died"), lost=True)
             batch.again.append(task)
             batch.broken = True
-        self._tally.end(task.id, ended)
+        self._tally.end(attempt, ended)
         if ended.error is None:
             batch.lost = batch.faults = 0
         elif not isinstance(ended.error, ServiceFaultError):
@@ -320,8 +307,7 @@ class Workers:
     def _replace_pool(self, batch: _Round) -> None:
         """Give the tasks of a broken pool to another one, unless too many in a row broke."""
         for future in wait(batch.flying).done:
-            self._take(batch, batch.flying[future], future)
-        batch.flying.clear()
+            self._take(batch, future)
         self.close()
         batch.broken = False
         batch.lost += 1
@@ -335,7 +321,7 @@ class _Round:
     def __init__(self, tasks: Iterator[Task]) -> None:
         self._tasks = tasks
         self.again: list[Task] = []  # whose workers died
-        self.flying: dict[Future[Ended], Task] = {}
+        self.flying: dict[Future[Ended], tuple[Task, int]] = {}  # with the number of the attempt
         self.fault: ServiceFaultError | None = None  # the last one
         self.end: ServiceFaultError | None = None  # what must end the run
         self.broken = False  # whether the pool is
@@ -556,7 +542,7 @@ def _do_in_worker(run: Run, task: Task, attempt: int) -> Ended:
 
 def _do_task(run: Run, task: Task, attempt: int, context: Context, counting: Counting) -> Ended:
     """Do one attempt of a task; an error of the project is a value, because others go on."""
-    counting.begin(task.id, attempt)
+    counting.begin(attempt)
     error: S3UnzipError | None = None
     try:
         run_task(run, task, context)

@@ -247,29 +247,30 @@ def test_counts_of_a_lost_attempt_count_once() -> None:
     """What is done again counts from where the lost attempt was; a failure is shown once."""
     shown = Shown()
     tally = Tally(shown)
-    first = tally.begin("t")
-    tally.take(Counted("t", first, {"extracted": 7}))
-    tally.take(Counted("t", first, failed=failure(1)))
-    tally.end("t", Ended({}, lost=True, error=InterruptedRunError("lost")))
-    second = tally.begin("t")
-    tally.take(Counted("t", first, {"extracted": 5}))  # comes late
-    tally.take(Counted("t", second, {"extracted": 6}))
-    tally.take(Counted("t", second, failed=failure(1)))
+    first = tally.begin()
+    tally.take(Counted(first, {"extracted": 7}))
+    tally.take(Counted(first, failed=failure(1)))
+    tally.end(first, Ended({}, lost=True))
+    second = tally.begin()
+    tally.take(Counted(first, {"extracted": 5}))  # comes late
+    tally.take(Counted(second, {"extracted": 6}))
+    tally.take(Counted(second, failed=failure(1)))
     assert (shown.counts["extracted"], shown.failures) == (7, [1])
-    tally.end("t", Ended({"extracted": 9}))
+    tally.end(second, Ended({"extracted": 9}))
     assert shown.counts["extracted"] == 9
 
 
 def test_attempts_that_are_on_record_add_up() -> None:
-    """A fault ends an attempt: the next one counts only what it adds."""
+    """A fault ends an attempt: the next one counts only what it adds, and messages count once."""
     shown = Shown()
     tally = Tally(shown)
-    tally.begin("t")
-    tally.end("t", Ended({"extracted": 4}, error=InterruptedRunError("a fault")))
-    second = tally.begin("t")
-    tally.take(Counted("t", second, {"extracted": 3}))
-    tally.end("t", Ended({"extracted": 3}))
-    assert shown.counts["extracted"] == 7
+    first = tally.begin()
+    tally.take(Counted(first, {"extracted": 4, "bytes_done": 50}))
+    tally.end(first, Ended({"extracted": 4, "bytes_done": 40}))  # a large member begins again
+    second = tally.begin()
+    tally.take(Counted(second, {"extracted": 3, "bytes_done": 20}))
+    tally.end(second, Ended({"extracted": 3, "bytes_done": 20}))
+    assert shown.counts == {"extracted": 7, "bytes_done": 60}
 
 
 def test_trouble_is_shown_once() -> None:
@@ -277,5 +278,5 @@ def test_trouble_is_shown_once() -> None:
     shown = Shown()
     tally = Tally(shown)
     for seconds in (58, 57):
-        tally.take(Counted("t", 1, trouble=f"no answer from http://s3, retrying for {seconds} s"))
+        tally.take(Counted(1, trouble=f"no answer from http://s3, retrying for {seconds} s"))
     assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]

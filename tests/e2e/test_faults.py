@@ -1,0 +1,164 @@
+"""What goes wrong with a run, and how it goes on, on the embedded AWS."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from embedded.pipeline import DeployedPipeline
+from s3unzip.model import OnConflict, Report, Verdict, execution_name
+from s3unzip.settings import Variable
+from tests.e2e.functions import (
+    await_value,
+    find_function,
+    with_handler,
+    with_variables,
+    without_workers,
+)
+from tests.e2e.test_pipeline import STATE_MACHINE, members_of, name_of, put_event, wait_until_idle
+from tests.zips import DEFLATE, Entry, build
+
+FAULT_SECONDS = 120.0  # after which a message that failed comes again, at the latest
+NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')
+
+
+def start_held(pipeline: DeployedPipeline, key: str, body: bytes) -> str:
+    """Put an archive whose run finds no worker; return the run when its execution is at work."""
+    pipeline.put(key, body)
+    return await_value(
+        pipeline,
+        lambda: (run := pipeline.find_run(key)) and pipeline.status(run) == "RUNNING" and run,
+    )
+
+
+def ended(pipeline: DeployedPipeline, run: str) -> Report:
+    """Return the report of a run when its last execution has ended."""
+    return await_value(pipeline, lambda: pipeline.report(run))
+
+
+def test_run_without_workers_waits(pipeline: DeployedPipeline) -> None:
+    """Tasks that find no worker wait, and are done when there is one again."""
+    with with_variables(pipeline, "intake", STATE_MACHINE), without_workers(pipeline, "extract"):
+        run = start_held(pipeline, "waits.zip", build(*members_of(10)))
+        assert pipeline.find_report(run) is None
+    report = ended(pipeline, run)
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 10), pipeline.logs()
+
+
+def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> None:
+    """Tasks that fail in three rounds end the run FAILED; the archive's event again resumes it."""
+    with with_variables(pipeline, "intake", STATE_MACHINE):
+        with with_handler(pipeline, "extract", "s3unzip.aws.not_there.handler"):
+            pipeline.put("fails.zip", build(*members_of(10)))
+            report = pipeline.wait("fails.zip")
+        assert (report.verdict, report.missing, report.rounds) == (Verdict.FAILED, 10, 3)
+        put_event(pipeline, "fails.zip")
+        found = await_value(
+            pipeline,
+            lambda: (now := pipeline.find_report(report.run)) and now.extracted == 10 and now,
+        )
+    assert found.verdict is Verdict.COMPLETED
+    assert execution_name(f"{report.run}-r2") in _executions(pipeline)
+    wait_until_idle(pipeline)
+
+
+def _executions(pipeline: DeployedPipeline) -> list[str]:
+    machine = pipeline.outputs["StateMachineArn"]
+    listed = pipeline.client("stepfunctions").list_executions(stateMachineArn=machine)
+    return [one["name"] for one in listed["executions"]]
+
+
+def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None:
+    """An execution that somebody stops has a FAILED report; a new execution does what is left."""
+    states, machine = pipeline.client("stepfunctions"), pipeline.outputs["StateMachineArn"]
+    with with_variables(pipeline, "intake", STATE_MACHINE), without_workers(pipeline, "extract"):
+        run = start_held(pipeline, "aborted.zip", build(*members_of(10)))
+        name = machine.replace(":stateMachine:", ":execution:")
+        states.stop_execution(executionArn=f"{name}:{execution_name(run)}")
+        report = ended(pipeline, run)
+    assert (report.verdict, report.missing) == (Verdict.FAILED, 10)
+    assert "ABORTED" in str(report.message)
+    again = execution_name(f"{run}-r2")
+    states.start_execution(stateMachineArn=machine, name=again, input=json.dumps({"run": run}))
+    report = await_value(
+        pipeline, lambda: (now := pipeline.find_report(run)) and now.extracted == 10 and now
+    )
+    assert report.verdict is Verdict.COMPLETED
+
+
+def test_late_news_of_a_failure_changes_no_report(pipeline: DeployedPipeline) -> None:
+    """An event of an execution that failed before the run was completed is ignored."""
+    pipeline.put("late.zip", build(*members_of(3)))
+    report = pipeline.wait("late.zip")
+    detail = {"name": execution_name(report.run), "status": "FAILED", "input": "{}"}
+    settle = find_function(pipeline, "settle")["FunctionName"]
+    event = json.dumps({"detail": detail})
+    answer = pipeline.client("lambda").invoke(FunctionName=settle, Payload=event)
+    assert json.loads(answer["Payload"].read()) == {}
+    assert pipeline.find_report(report.run) == report
+
+
+def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> None:
+    """If the state Plan fails for good, the run has a FAILED report without a plan."""
+    tuning = {Variable.TUNING.value: json.dumps({"tail_bytes": 1_000})}
+    with with_variables(pipeline, "intake", tuning):
+        with with_handler(pipeline, "plan", "s3unzip.aws.not_there.handler"):
+            pipeline.put("unplanned.zip", build(*members_of(100)))
+            report = pipeline.wait("unplanned.zip")
+        assert (report.verdict, report.members) == (Verdict.FAILED, 0)
+        put_event(pipeline, "unplanned.zip")
+        found = await_value(
+            pipeline,
+            lambda: (now := pipeline.find_report(report.run)) and now.extracted == 100 and now,
+        )
+    assert found.verdict is Verdict.COMPLETED
+
+
+def test_replaced_archive(pipeline: DeployedPipeline) -> None:
+    """The older run writes its members last; then those of the newest version are written again."""
+    older = {f"f{n}.txt": b"older" * 100 for n in range(12)}
+    newer = {f"f{n}.txt": b"newer" * 100 for n in range(6)}
+
+    def body(members: dict[str, bytes]) -> bytes:
+        return build(*(Entry(name, content, DEFLATE) for name, content in members.items()))
+
+    with without_workers(pipeline, "extract"):
+        with with_variables(pipeline, "intake", STATE_MACHINE):
+            run = start_held(pipeline, "replaced.zip", body(older))
+        pipeline.put("replaced.zip", body(newer))
+        await_value(pipeline, lambda: len(pipeline.member_keys("replaced/")) == len(newer))
+    assert ended(pipeline, run).extracted == 12
+    again = await_value(pipeline, lambda: pipeline.find_report(f"{run}-again"))
+    assert again.options.on_conflict is OnConflict.SKIP_UNCHANGED
+    assert (again.verdict, again.extracted + again.unchanged) == (Verdict.COMPLETED, 6)
+    wanted = older | newer
+    assert pipeline.members("replaced/") == {f"replaced/{name}": wanted[name] for name in wanted}
+
+
+def test_a_fault_is_met_again_within_two_minutes(pipeline: DeployedPipeline) -> None:
+    """The queue hides a message for minutes; after a fault it comes back much sooner."""
+    with with_variables(pipeline, "intake", {Variable.WORK_BUCKET.value: "no-such-bucket"}):
+        pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
+        await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())
+    assert pipeline.wait("fault.zip").verdict is Verdict.COMPLETED
+    waits = [float(found[1]) for found in NEXT.finditer(pipeline.logs())]
+    assert waits
+    assert max(waits) < FAULT_SECONDS
+
+
+def test_a_message_that_always_fails_is_soon_a_dead_letter(pipeline: DeployedPipeline) -> None:
+    """The queue's alarm notifies a person."""
+    sqs = pipeline.client("sqs")
+    sqs.send_message(QueueUrl=pipeline.outputs["QueueUrl"], MessageBody="no event")
+    await_value(pipeline, lambda: pipeline.waiting("DeadLettersUrl") == 1)
+    dead = sqs.get_queue_attributes(
+        QueueUrl=pipeline.outputs["DeadLettersUrl"], AttributeNames=["QueueArn"]
+    )
+    assert dead["Attributes"]["QueueArn"] == pipeline.outputs["DeadLettersArn"]
+    sqs.purge_queue(QueueUrl=pipeline.outputs["DeadLettersUrl"])
+
+
+def test_members_are_the_same_after_all(pipeline: DeployedPipeline) -> None:
+    """What was extracted by resumed runs is what is in the archives."""
+    wanted = {f"fails/{name_of(one)}": one.content for one in members_of(10)}
+    assert pipeline.members("fails/") == wanted

@@ -1,1 +1,0 @@
-"""The rules of `embedded.strict`: what AWS refuses fails here too, and the rest works."""

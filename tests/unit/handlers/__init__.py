@@ -1,1 +1,0 @@
-"""The functions, called as Lambda calls them."""
