@@ -38,7 +38,7 @@ DEPLOY_SECONDS = 300.0
 # What the functions import from their dependencies: see `embedded.fork_server`.
 PRELOAD = (
     "aws_lambda_powertools.logging,boto3.s3.transfer,boto3.session,difflib,encodings.idna,"
-    "isal.isal_zlib,msgspec,numpy,obstore.store,pkgutil,statistics,unicodedata,wrapt,zstandard"
+    "isal.isal_zlib,msgspec,numpy,obstore.store,pkgutil,statistics,unicodedata,wrapt,backports.zstd"
 )
 QUALIFIER = "hnb659fds"  # CDK's default bootstrap
 

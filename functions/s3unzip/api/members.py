@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from s3unzip.errors import MemberError, NotFoundError
 from s3unzip.extraction.member import open_local
 from s3unzip.stores.readahead import read_ahead
-from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, MemberDecoder, close_member
-from s3unzip.zip.coding import name_method
+from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Member, MemberDecoder, close_member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -210,7 +209,7 @@ class ArchiveMember:
     @property
     def method(self) -> str | None:
         """Short name of the compression method; None if the member is refused."""
-        return name_method(self._entry.method) if isinstance(self._entry, Member) else None
+        return METHODS[self._entry.method] if isinstance(self._entry, Member) else None
 
     @property
     def crc32(self) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from s3unzip import rates
 from s3unzip.context import Context
 from s3unzip.stores.calls import Calls
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

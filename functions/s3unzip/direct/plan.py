@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Request, Task
     from s3unzip.settings import Tuning
     from s3unzip.stores.ports import Tail
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 SEED = 1  # of the forecast: the same archive always goes the same way
 

@@ -25,8 +25,7 @@ from s3unzip.objects.existing import find_unchanged
 from s3unzip.objects.metadata import object_metadata
 from s3unzip.objects.stored import decode_small, stored_size, with_crc
 from s3unzip.runs.stop import RUN_FAULTS
-from s3unzip.zip import NeedMoreBytes, close_member, open_member
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange, NeedMoreBytes, close_member, open_member
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -30,7 +30,7 @@ from s3unzip.objects.part_writer import (
 )
 from s3unzip.runs.stop import RUN_FAULTS
 from s3unzip.stores.ports import CopiesParts, Upload
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
     from s3unzip.extraction.attempt import TaskAttempt

@@ -11,11 +11,11 @@ from s3unzip.stores.readahead import stream_ahead
 from s3unzip.zip import (
     AFTER_LENGTH,
     HEAD_LENGTH,
+    ByteRange,
     NeedMoreBytes,
     close_member,
     open_member,
 )
-from s3unzip.zip.ranges import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from s3unzip.errors import Finding
 from s3unzip.model.request import Run
-from s3unzip.zip.member import Member
+from s3unzip.zip import Member
 
 
 class Requests(Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from s3unzip.model import GzipForm
 from s3unzip.objects.globs import compile_glob
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.zip import declares_crc
 
 if TYPE_CHECKING:
     import re
@@ -64,7 +63,7 @@ def _type_of(suffix: str) -> str:
 def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
     """Return what is stored beside the bytes of `member` under `key`."""
     metadata = {RUN_KEY: run.id}
-    if declares_crc(member.method):
+    if member.declares_crc:
         metadata[CRC_KEY] = f"{member.crc32:08x}"
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)

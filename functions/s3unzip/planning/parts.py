@@ -24,7 +24,7 @@ from s3unzip.stores.parts import (
 )
 from s3unzip.stores.ports import Tail
 from s3unzip.zip import ByteRange, count_disks, first_members
-from s3unzip.zip.directory.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
+from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

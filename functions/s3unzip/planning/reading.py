@@ -22,7 +22,6 @@ from s3unzip.stores.readahead import read_ahead
 from s3unzip.zip import (
     ONE_DISK,
     DirectoryReader,
-    IndexBuilder,
     drive,
     inspect_prefix,
     join_disks,
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from s3unzip.planning.selection import Unmatched
     from s3unzip.stores import ports
     from s3unzip.stores.calls import Calls
-    from s3unzip.zip import DirectoryLocation, Disks, Failures, Index, Members, Policy
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange, DirectoryLocation, Disks, Failures, Index, Members, Policy
 
 
 class Reading(Struct, frozen=True):
@@ -125,9 +123,11 @@ def read_directory(
     disks = disks_of(tail.pin)
     location = drive(locate_directory(tail.data, tail.pin.size, policy, disks), read)
     reserved = template.marker if options.marker else None
-    builder = IndexBuilder(location, policy, template.key_of(), reserved)
+    reader = DirectoryReader(location, policy, template.key_of(), reserved)
     with blaming_parts(location.disks):
-        index = _build(builder, DirectoryReader(location, policy), location, read, context)
+        for piece in _directory_pieces(location, read, context):
+            reader.feed(piece)
+        index = reader.finish()
     check_parts(index.members, location.disks, read, request.source)
     for finding in drive(inspect_prefix(tail.data, location, index.first), read):
         index.warnings.add(finding)
@@ -142,19 +142,6 @@ def read_directory(
         bytes_read=len(tail.data) + read.bytes,
         unmatched=find_unmatched(options, partial(_paths, index), len(selected)),
     )
-
-
-def _build(
-    builder: IndexBuilder,
-    reader: DirectoryReader,
-    location: DirectoryLocation,
-    read: _Counted,
-    context: Context,
-) -> Index:
-    for piece in _directory_pieces(location, read, context):
-        builder.add(reader.feed(piece))
-    reader.finish()
-    return builder.finish()
 
 
 def _paths(index: Index) -> Iterator[str]:

@@ -31,7 +31,7 @@ from s3unzip.planning.cutting import slice_id
 from s3unzip.runs.stop import RUN_FAULTS
 from s3unzip.runs.task_records import TaskOutcomes
 from s3unzip.stores.ports import Upload
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
