@@ -32,7 +32,7 @@ from bench.archives import (
 )
 from s3unzip.deflate import crc32_combine
 from s3unzip.settings import KIB, MIB
-from s3unzip.zip.directory.records import FLAG_ENCRYPTED
+from s3unzip.zip.records import FLAG_ENCRYPTED
 
 if TYPE_CHECKING:  # stubs
     from _typeshed import WriteableBuffer

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.disposal_port import Disposal
     from s3unzip.stores.ports import Buffer, ObjectFacts
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 PIECE = 1024 * 1024  # bytes of one piece of a stream
 REFUSED_SECONDS = 0.010  # until a 503 is there

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         Tail,
         Upload,
     )
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 KINDS = ("mixed", "log")
 WORKERS = tuple(int(n) for n in os.environ.get("S3UNZIP_BENCH_WORKERS", "4,16").split(","))

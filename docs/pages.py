@@ -24,8 +24,7 @@ from s3unzip.cli.terminal.streams import OUTPUT_LOST
 from s3unzip.explanations import explain, other_codes
 from s3unzip.forecast import FIXTURES
 from s3unzip.runs.step import REASONS, STOPPED
-from s3unzip.zip import Limits
-from s3unzip.zip.checks import CHECKS, Action, Phase
+from s3unzip.zip import CHECKS, Action, Limits, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

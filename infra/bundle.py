@@ -26,8 +26,7 @@ MAX_BYTES = 105 * 1024**2
 
 # The asset contains neither the command line nor its dependencies.
 CLI_ONLY = ("typer", "rich")
-# Tests, headers, stubs, and parts of wheels that no function imports. zstandard has its code twice:
-# `_cffi` is for PyPy.
+# Tests, headers, stubs, and parts of wheels that no function imports.
 UNUSED = (
     "**/__pycache__",
     "*.dist-info/RECORD",
@@ -42,8 +41,6 @@ UNUSED = (
     "aws_lambda_powertools/event_handler",
     "aws_lambda_powertools/utilities/data_classes",
     "aws_lambda_powertools/utilities/parser",
-    "zstandard/_cffi.*",
-    "zstandard/backend_cffi.py",
     "**/*.pyi",
 )
 # botocore has a folder of definitions for each of some 440 services, and a client needs that of its

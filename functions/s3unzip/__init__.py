@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.web.access import WebAccess as WebAccess
     from s3unzip.verification import Comparison as Comparison
     from s3unzip.verification import Verification as Verification
-    from s3unzip.zip.policy import Limits as Limits
+    from s3unzip.zip.checks import Limits as Limits
 
 
 if not TYPE_CHECKING:
@@ -53,6 +53,6 @@ if not TYPE_CHECKING:
             "s3unzip.stores.web.access": ("WebAccess",),
             "s3unzip.verification": ("Comparison", "Verification"),
             "s3unzip.zip": ("",),
-            "s3unzip.zip.policy": ("Limits",),
+            "s3unzip.zip.checks": ("Limits",),
         },
     )

@@ -40,9 +40,9 @@ from s3unzip.deflate.errors import SegmentRecordError as SegmentRecordError
 from s3unzip.finding import ArchiveError as ArchiveError
 from s3unzip.finding import Finding as Finding
 from s3unzip.finding import S3UnzipError as S3UnzipError
-from s3unzip.zip.errors import MemberError as MemberError
-from s3unzip.zip.errors import RejectedError as RejectedError
-from s3unzip.zip.errors import ZipFormatError as ZipFormatError
+from s3unzip.zip.values import MemberError as MemberError
+from s3unzip.zip.values import RejectedError as RejectedError
+from s3unzip.zip.values import ZipFormatError as ZipFormatError
 
 
 class UsageError(S3UnzipError):

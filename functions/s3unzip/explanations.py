@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from s3unzip.zip.checks import CHECKS, Action, Phase
+from s3unzip.zip import CHECKS, Action, Phase
 
 
 class Explanation(NamedTuple):

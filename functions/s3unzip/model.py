@@ -21,7 +21,7 @@ from msgspec.structs import asdict, fields, force_setattr, replace
 
 from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.zip.member import Member
+from s3unzip.zip import Member
 
 T = TypeVar("T")
 

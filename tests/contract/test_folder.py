@@ -33,7 +33,7 @@ from s3unzip.stores.folder.placing import Folder, write_file
 from s3unzip.stores.folder.run_store import FolderRunStore
 from s3unzip.stores.folder.source import FileSource
 from s3unzip.stores.ports import ListedObject, ObjectFacts, Upload
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from s3unzip.stores.ports import Upload
 from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.stores import S3Stores
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS
 from tests.memory import ManualClock
 from tests.servers import VERSITY, Asked, HttpServer, Reply, nobody, s3_error

@@ -11,7 +11,7 @@ from s3unzip.model import Location
 from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.contract.conftest import session_of
 from tests.contract.places import FACTS, Place, s3_place
 

@@ -11,7 +11,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.access import S3Access, Writing
 from s3unzip.stores.s3.stores import S3Stores
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.servers import HttpServer, Reply
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from s3unzip.errors import SourceChangedError, StorageError
 from s3unzip.model import Location
 from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.servers import Asked, HttpServer, Reply, s3_error
 
 if TYPE_CHECKING:

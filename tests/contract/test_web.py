@@ -21,7 +21,7 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Pin
 from s3unzip.stores.web.access import WebAccess
 from s3unzip.stores.web.source import WebSource
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody
 
 if TYPE_CHECKING:

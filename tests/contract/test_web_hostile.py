@@ -22,7 +22,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.web.access import WebAccess
 from s3unzip.stores.web.addresses import is_public, names_an_address
 from s3unzip.stores.web.source import WebSource
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.servers import HOST, Asked, HttpServer, Reply, WebFiles
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from s3unzip import errors, metric_names
 from s3unzip.cli.loading import SOURCES
 from s3unzip.model import Verdict
 from s3unzip.settings import Tuning, Variable
-from s3unzip.zip.checks import CHECKS
+from s3unzip.zip import CHECKS
 from tests.docs.archives import make_archive
 from tests.runs import Bench
 

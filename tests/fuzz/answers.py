@@ -20,7 +20,7 @@ from s3unzip.stores.s3.access import S3Access
 from s3unzip.stores.s3.stores import S3Stores
 from s3unzip.stores.web.access import WebAccess
 from s3unzip.stores.web.source import WebSource
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
     from random import Random

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Tail,
         Upload,
     )
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
     from tests.memory import MemoryArchive, MemoryBucket
     from tests.model.run import Model
     from tests.simulation.world import World

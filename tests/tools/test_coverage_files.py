@@ -113,7 +113,7 @@ os.wait()
 thread = threading.Thread(target=in_a_thread)
 thread.start()
 thread.join()
-subprocess.run([sys.executable, "-c", "import s3unzip.zip.policy"], check=True)
+subprocess.run([sys.executable, "-c", "import s3unzip.zip.checks"], check=True)
 """
 
 

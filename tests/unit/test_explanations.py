@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from s3unzip.cli.main import app
 from s3unzip.explanations import Explanation, describe, explain, other_codes
-from s3unzip.zip.checks import CHECKS
+from s3unzip.zip import CHECKS
 
 CODES = sorted(CHECKS.keys() | other_codes())
 

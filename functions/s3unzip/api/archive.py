@@ -43,6 +43,7 @@ from s3unzip.stores.readahead import read_ahead
 from s3unzip.stores.reader import BinaryReader, ReaderSource
 from s3unzip.zip import (
     AFTER_LENGTH,
+    METHODS,
     ByteRange,
     Failure,
     Limits,
@@ -50,7 +51,6 @@ from s3unzip.zip import (
     MemberDecoder,
     close_member,
 )
-from s3unzip.zip.coding import name_method
 
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 HELD_BYTES = 64 * 1024**2  # of a member that `open` keeps in memory; beyond, in a temporary file
@@ -145,7 +145,7 @@ class ArchiveMember:
     @property
     def method(self) -> str | None:
         """Short name of the compression method; None if the member is refused."""
-        return name_method(self._entry.method) if isinstance(self._entry, Member) else None
+        return METHODS[self._entry.method] if isinstance(self._entry, Member) else None
 
     @property
     def crc32(self) -> int | None:

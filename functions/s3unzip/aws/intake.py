@@ -43,8 +43,7 @@ from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.zip import count_entries, drive, locate_directory
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange, count_entries, drive, locate_directory
 
 if TYPE_CHECKING:  # a stub
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -14,7 +14,7 @@ from s3unzip import rates
 from s3unzip.errors import UsageError
 from s3unzip.forecast.workload import count_sizes, make_workload
 from s3unzip.planning.cut import DEFLATED, STORED, TaskCutter, Totals, order_tasks
-from s3unzip.zip.member import Member
+from s3unzip.zip import Member
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

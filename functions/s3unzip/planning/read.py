@@ -42,7 +42,6 @@ from s3unzip.zip import (
     Disks,
     Failures,
     Index,
-    IndexBuilder,
     Member,
     Members,
     Policy,
@@ -53,8 +52,7 @@ from s3unzip.zip import (
     join_disks,
     locate_directory,
 )
-from s3unzip.zip.directory.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
 
 
 class Reading(Struct, frozen=True):
@@ -140,9 +138,11 @@ def read_directory(
     disks = disks_of(tail.pin)
     location = drive(locate_directory(tail.data, tail.pin.size, policy, disks), read)
     reserved = template.marker if options.marker else None
-    builder = IndexBuilder(location, policy, template.key_of(), reserved)
+    reader = DirectoryReader(location, policy, template.key_of(), reserved)
     with blaming_parts(location.disks):
-        index = _build(builder, DirectoryReader(location, policy), location, read, context)
+        for piece in _directory_pieces(location, read, context):
+            reader.feed(piece)
+        index = reader.finish()
     check_parts(index.members, location.disks, read, request.source)
     for finding in drive(inspect_prefix(tail.data, location, index.first), read):
         index.warnings.add(finding)
@@ -157,19 +157,6 @@ def read_directory(
         bytes_read=len(tail.data) + read.bytes,
         unmatched=find_unmatched(options, partial(_paths, index), len(selected)),
     )
-
-
-def _build(
-    builder: IndexBuilder,
-    reader: DirectoryReader,
-    location: DirectoryLocation,
-    read: _Counted,
-    context: Context,
-) -> Index:
-    for piece in _directory_pieces(location, read, context):
-        builder.add(reader.feed(piece))
-    reader.finish()
-    return builder.finish()
 
 
 def _paths(index: Index) -> Iterator[str]:

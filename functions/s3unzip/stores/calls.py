@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from s3unzip.stores.ports import Archive, Buffer, Clock
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")

@@ -10,7 +10,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.disposal_port import Disposal
 from s3unzip.stores.ports import Archive, Buffer, Destination, Source, Stores, Tail
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 
 class MemoryRunStore:

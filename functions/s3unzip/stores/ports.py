@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Location, Part, Pin
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.disposal_port import Disposal
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 Buffer = bytes | bytearray | memoryview
 

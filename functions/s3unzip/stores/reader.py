@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from s3unzip.stores.ports import Buffer
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 PIECE = 1024**2
 SCHEME = "reader"

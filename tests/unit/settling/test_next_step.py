@@ -9,7 +9,7 @@ from s3unzip.explanations import Help, explain, find_help, other_codes
 from s3unzip.model import Connections, GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.next_step import MAX_COMMAND, next_command, repeat_command
-from s3unzip.zip.checks import CHECKS
+from s3unzip.zip import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
 REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",), max_spool="5")

@@ -10,7 +10,7 @@ import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
 from s3unzip.stores.calls import CUT, FIRST_DELAY, LONGEST_DELAY, AimdLimiter, Calls, draw_delay
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Location
     from s3unzip.stores.ports import Buffer
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 PIECE = 1024**2
 

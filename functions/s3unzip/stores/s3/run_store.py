@@ -17,7 +17,7 @@ from s3unzip.stores.calls import Calls, count_request
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.answers import S3_ERRORS, Call
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

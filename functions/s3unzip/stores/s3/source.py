@@ -12,7 +12,7 @@ from s3unzip.stores.ports import Tail
 from s3unzip.stores.s3 import boto_fallback as odd_keys
 from s3unzip.stores.s3.answers import S3_ERRORS, Call, read_answer
 from s3unzip.stores.s3.pins import check_answer, conditions, header_date, make_pin, whole_size
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Location, Pin
     from s3unzip.stores.ports import Buffer, ObjectFacts
     from s3unzip.stores.s3.session import Session
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
 

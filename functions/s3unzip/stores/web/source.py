@@ -26,7 +26,7 @@ from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import Tail
 from s3unzip.stores.web.access import WebAccess
 from s3unzip.stores.web.requests import WebRequests, show
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
