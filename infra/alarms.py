@@ -61,7 +61,7 @@ class Alarms(Construct):
         measures = Measures(environment.name)
         self._watch_queues(intake.dead_letters)
         self._watch_intake(functions, intake, environment.alarms.waiting_seconds)
-        self._watch_runs(workflow)
+        self._watch_runs(measures, workflow)
         self._watch_speed(measures, functions, environment)
 
     def _watch_queues(self, dead_letters: Mapping[str, sqs.IQueue]) -> None:
@@ -89,10 +89,10 @@ class Alarms(Construct):
             "functions.intake.reserved_concurrency, or the account's quota.",
         )
 
-    def _watch_runs(self, workflow: Workflow) -> None:
+    def _watch_runs(self, measures: Measures, workflow: Workflow) -> None:
         self._alarm(
             "FailedRuns",
-            workflow.state_machine.metric_failed(statistic="Sum"),
+            measures.measure("ArchivesFailed", "Sum"),
             advice="A run ended FAILED. Read reason and message in its report.json in the work "
             "bucket, fix the cause (a right, a key, a quota), then s3unzip resume: only what is "
             "left is done.",

@@ -26,11 +26,14 @@ class Rights:
         self._ingest, self._work = storage.ingest, storage.work
         self._destination = storage.destination
         self._archive = storage.ingest.arn_for_objects(f"{environment.ingest.prefix}*")
+        self._runs_arn = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*")
         self._members = storage.destination.arn_for_objects(f"{environment.destination.prefix}*")
 
     def by_function(self) -> dict[str, list[iam.PolicyStatement]]:
         """Return the statements by the function's name."""
         rights = {"extract": self._tasks(), **{name: self._runs() for name in ENDERS}}
+        # A run that goes on forgets why it stopped, and which members failed.
+        rights["plan"].append(allow(["s3:DeleteObject"], self._runs_arn))
         key = self._environment.kms_key
         if key is not None:
             for allowed in rights.values():
@@ -58,7 +61,6 @@ class Rights:
         return self._stack.to_json_string({"Version": "2012-10-17", "Statement": allowed})
 
     def _tasks(self) -> list[iam.PolicyStatement]:
-        runs = self._work.arn_for_objects(f"{self._environment.work.prefix}runs/*")
         return [
             # Both actions, with any versioning of the bucket: a GET that names a version needs only
             # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the
@@ -66,7 +68,7 @@ class Rights:
             allow(["s3:GetObject", "s3:GetObjectVersion"], self._archive),
             # Records of a run above 16 MiB are written in parts, and a failed write aborts its
             # upload.
-            allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], runs),
+            allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], self._runs_arn),
             allow(self.member_actions(), self._members),
             # Without the right to list, S3 returns 403 for a missing object, not 404. The call
             # has no prefix, so a condition on the prefix would refuse it.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from s3unzip.api.archive import Archive as Archive
     from s3unzip.api.archive import ArchiveMember as ArchiveMember
     from s3unzip.api.archive import open_archive as open_archive
-    from s3unzip.api.extraction import Progress as Progress
     from s3unzip.api.extraction import extract as extract
+    from s3unzip.api.progress import Progress as Progress
     from s3unzip.api.verification import verify as verify
     from s3unzip.model import GzipForm as GzipForm
     from s3unzip.model import OnConflict as OnConflict
@@ -42,7 +42,8 @@ if not TYPE_CHECKING:
         __name__,
         {
             "s3unzip.api.archive": ("Archive", "ArchiveMember", "open_archive"),
-            "s3unzip.api.extraction": ("Progress", "extract"),
+            "s3unzip.api.extraction": ("extract",),
+            "s3unzip.api.progress": ("Progress",),
             "s3unzip.api.verification": ("verify",),
             "s3unzip.deflate": ("",),
             "s3unzip.errors": ("",),

@@ -80,7 +80,6 @@ class Tuning(Struct, frozen=True):
     batch_members: int = 4_000
     batch_seconds: float = 20.0  # forecast, at most
     batch_min_seconds: float = 1.0  # below this a task is not worth its dispatch
-    small_archive: int = 16 * MIB  # on one machine: of several archives, one worker does it whole
     gap_bytes: int = 1 * MIB  # a batch reads over unwanted bytes up to here; beyond, a new range
     copy_task_bytes: int = 4 * GIB  # one copy task: about ten seconds
     # what the forecast of a task stands on; facts and sources in pipeline/forecast constants

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.api.extraction import BatchProgress, extract_all
+from s3unzip.api.extraction import extract_all
+from s3unzip.api.progress import BatchProgress
 from s3unzip.api.several import FoundArchive, check_apart, find_archives, names_several
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import ArchiveEnd, Batch, Location, Options, Request, decode

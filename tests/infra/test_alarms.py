@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from infra.environment import Environment, load_environment
 from s3unzip.metric_names import METRICS, NAMESPACE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.infra.templates import Synthesized
+from tests.infra.templates import Synthesized
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "alarms.md"
 
@@ -44,7 +40,7 @@ def rows(page: str, header: str) -> list[str]:
 def test_alarms(dev: Synthesized) -> None:
     """Each alarm watches a metric that exists and says what to do."""
     alarms = dev.resources("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 12
+    assert len(alarms) == 13
     for alarm in alarms.values():
         properties = alarm["Properties"]
         assert len(properties["AlarmDescription"]) > 80
@@ -52,6 +48,15 @@ def test_alarms(dev: Synthesized) -> None:
         if properties["Namespace"] == NAMESPACE:
             assert properties["MetricName"] in METRICS
             assert {one["Name"] for one in properties["Dimensions"]} == {"service", "environment"}
+
+
+def test_intake_that_stops_is_told(dev: Synthesized) -> None:
+    """Archives that wait for a quarter of an hour, or that Lambda refuses, ring."""
+    waits = dev.properties("AWS::CloudWatch::Alarm", "AlarmsArchivesWait")
+    assert waits["MetricName"] == "ApproximateAgeOfOldestMessage"
+    assert (waits["Period"] * waits["EvaluationPeriods"], waits["Threshold"]) == (900, 900)
+    throttled = dev.properties("AWS::CloudWatch::Alarm", "AlarmsIntakeThrottled")
+    assert (throttled["MetricName"], throttled["EvaluationPeriods"]) == ("Throttles", 3)
 
 
 def test_page_has_a_row_for_each_alarm(dev: Synthesized, page: str) -> None:
@@ -87,17 +92,21 @@ def test_descriptions_name_outputs_that_exist(dev: Synthesized) -> None:
 
 
 def test_email_of_alarms(synthesize: Callable[[Environment], Synthesized]) -> None:
-    """An address in the environment gets every alarm."""
+    """An address and a topic of the environment are told of every alarm, and of its end."""
+    topic = "arn:aws:sns:eu-west-1:123456789012:on-call"
     values = load_environment("dev").model_dump()
-    values["alarms"]["email"] = "on-call@example.com"
+    values["alarms"] |= {"email": "on-call@example.com", "topic": topic}
     made = synthesize(Environment.model_validate(values))
     (subscription,) = made.resources("AWS::SNS::Subscription").values()
     assert subscription["Properties"]["Endpoint"] == "on-call@example.com"
     for alarm in made.resources("AWS::CloudWatch::Alarm").values():
-        assert len(alarm["Properties"]["AlarmActions"]) == 1
+        told = alarm["Properties"]["AlarmActions"]
+        assert len(told) == 2
+        assert told[1] == topic
+        assert alarm["Properties"]["OKActions"] == told
 
 
 def test_alarms_that_tell_nobody_are_said(dev: Synthesized) -> None:
     """Without an address the synthesis warns, and names the setting."""
     written = (dev.path.parent / f"{dev.path.name.split('.')[0]}.metadata.json").read_text()
-    assert "alarms of dev notify nobody: set alarms.email" in written
+    assert "alarms of dev notify nobody: set alarms.email or alarms.topic" in written

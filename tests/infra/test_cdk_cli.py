@@ -114,7 +114,7 @@ def test_a_setting_of_the_command_line(written: Written) -> None:
 def test_synthesis_stages_the_asset_for_lambda(written: Written) -> None:
     """Without a ready asset the CLI's is the built one, for arm64."""
     assert list(written.staged.glob("numpy/_core/*-aarch64-linux-gnu.so"))
-    assert (written.staged / "s3unzip" / "handlers" / "plan.py").is_file()
+    assert (written.staged / "s3unzip" / "aws" / "plan.py").is_file()
 
 
 def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

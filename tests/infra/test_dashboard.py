@@ -18,7 +18,7 @@ from tests.infra.dashboards import dashboard_faults, metrics_of, read_dashboard,
 if TYPE_CHECKING:
     from tests.infra.templates import Synthesized
 
-FUNCTIONS = {"plan", "planner", "link", "extract", "report"}
+FUNCTIONS = {"intake", "plan", "extract", "settle"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
 
 
@@ -137,7 +137,7 @@ def test_alarms_and_advice_follow(dev: Synthesized, body: dict[str, Any]) -> Non
     assert sorted(target for _, target in links) == sorted(alarms)
     for name, target in links:
         assert alarms[target]["Properties"]["AlarmName"] == f"s3unzip-dev-{name}"
-    for command in ("runs", "show RUN", "redrive RUN", "reconcile"):
+    for command in ("runs", "show RUN", "resume RUN", "reconcile"):
         assert f"s3unzip {command} --env dev" in text
     assert re.search(r"start-message-move-task --source-arn <IntakeDeadLetters\w+\.Arn>", text)
 
@@ -179,7 +179,7 @@ def test_failures_by_reason_are_asked_of_logs(body: dict[str, Any]) -> None:
     ):
         query = titled(body, title)["query"]
         assert f'filter message = "{message}"' in query
-        assert re.findall(r"SOURCE '<Functions(\w+)Logs", query) == ["Report", "Plan", "Planner"]
+        assert re.findall(r"SOURCE '<Functions(\w+)Logs", query) == ["Settle", "Intake", "Plan"]
 
 
 def test_throttles_queues_and_executions(body: dict[str, Any]) -> None:
@@ -215,15 +215,12 @@ def test_every_dead_letter_queue_is_drawn(dev: Synthesized, body: dict[str, Any]
 
 
 def test_cost_is_priced_like_a_forecast(dev: Synthesized, body: dict[str, Any]) -> None:
-    """Requests, functions and child workflows have the prices of the forecast."""
+    """Requests, functions and transitions have the prices of the estimate."""
     rows = expressions(titled(body, "Cost, estimated at us-east-1")["metrics"])
     values = {"s3_writes": 3.0, "s3_reads": 5.0, "extract_ms": 2_000.0, "extract_calls": 7.0}
     memory = dev.environment.functions.extract.memory / 1_024
-    second = (
-        memory * rates.PRICE_LAMBDA_GB_SECOND
-        + rates.EXPRESS_CHUNK_GB * rates.PRICE_EXPRESS_GB_SECOND
-    )
-    call = rates.PRICE_LAMBDA_REQUEST + rates.PRICE_EXPRESS_REQUEST
+    second = memory * rates.PRICE_LAMBDA_GB_SECOND
+    call = rates.PRICE_LAMBDA_REQUEST + 2 * rates.PRICE_STANDARD_TRANSITION
     call += rates.LOG_BYTES * rates.PRICE_LOG_BYTE
     assert evaluate(rows["S3 requests"], values) == pytest.approx(
         3 * rates.PRICE_S3_WRITE + 5 * rates.PRICE_S3_READ

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from s3unzip.run_files import BUNDLE_SUFFIX, CLAIMS, REFUSALS, entry_name
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from infra.account import Account
@@ -168,19 +168,23 @@ def test_only_buckets_that_go_with_the_stack(account: Account) -> None:
 
 
 def test_runs_of_every_way_are_listed(account: Account) -> None:
-    """`make put` sees an execution, a direct run and a refused archive."""
+    """`make put` sees an execution and a run without one, by when their archives were put."""
     s3, states = account.client("s3"), account.client("stepfunctions")
     s3.create_bucket(Bucket="records")
-    direct = f"here/runs/{CLAIMS}/{entry_name('direct-1', 2e9)}{BUNDLE_SUFFIX}"
-    refused = f"here/runs/{REFUSALS}/{entry_name('refused-1', 2e9)}"
-    for key in (direct, refused, "here/runs/older-1/report.json"):
-        s3.put_object(Bucket="records", Key=key, Body=b"{}")
+    for run in ("2026-11-23/201532-here-1", "2026-11-23/201533-later-1"):
+        for name in ("outcomes/batch.jsonl", "report.json"):
+            s3.put_object(Bucket="records", Key=f"below/runs/{run}/{name}", Body=b"{}")
     machine = states.create_state_machine(
         name="listed",
         definition='{"StartAt": "End", "States": {"End": {"Type": "Succeed"}}}',
         roleArn="arn:aws:iam::000000000000:role/any",
     )["stateMachineArn"]
-    states.start_execution(stateMachineArn=machine, name="executed-1")
-    outputs = {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "here/"}
+    for name in ("2026-11-23-201532-executed-1", "2026-11-22-201532-earlier-1"):
+        states.start_execution(stateMachineArn=machine, name=name)
+    outputs = {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "below/"}
     stack = DeployedStack("listed", outputs, protected=False, buckets=())
-    assert list_runs(account, stack) == {"direct-1", "refused-1", "executed-1"}
+    put_at = datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC)
+    assert list_runs(account, stack, put_at) == {
+        "2026-11-23/201532-here-1",
+        "2026-11-23/201532-executed-1",
+    }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, get_args
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from msgspec.structs import asdict
 
-from infra import plan_memory
+from infra import environment as checks
 from infra.bundle import ROOT
 from infra.environment import (
     FOLDER,
@@ -17,13 +18,9 @@ from infra.environment import (
     load_environment,
 )
 from infra.sections import LimitsSection, ObjectsSection, OptionsSection
-from s3unzip import rates
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Limits
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEV = (FOLDER / "dev.toml").read_text()
 
@@ -48,14 +45,14 @@ def test_shipped_environments_are_right(name: str) -> None:
         (
             "timeout = 300",
             "timeout = 901",
-            "functions.planner.timeout must be at most 900; it is 901",
+            "functions.plan.timeout must be at most 900; it is 901",
         ),
         ("members = 4_000_000", "members = 0", "limits.members must be more than 0; it is 0"),
         (
             "members = 4_000_000",
             "members = 10_000_000",
             (
-                "functions.planner.memory: 2048 MB is too little for limits.members (10,000,000) "
+                "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000) "
                 "and limits.names_size (536,870,912 bytes), which take 3,694 MB: raise it, or set "
                 "limits.members to at most 4,250,"
             ),
@@ -68,7 +65,7 @@ def test_shipped_environments_are_right(name: str) -> None:
         (
             "members = 4_000_000",
             "",
-            "functions.planner.memory: 2048 MB is too little for limits.members (10,000,000)",
+            "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000)",
         ),
         ("[logs]", "[tuning]\nbatch = 1\n[logs]", "tuning 'batch' is unknown"),
         (
@@ -78,38 +75,16 @@ def test_shipped_environments_are_right(name: str) -> None:
         ),
         ("[stack]", "[stack", "Expected ']'"),
         (
-            "[runs]",
-            "[runs]\nconcurrency = 200\nreserve = 200",
-            (
-                "runs.reserve: 200 leaves no worker of runs.concurrency (200): lower the one or "
-                "raise the other"
-            ),
+            "[functions.intake]",
+            "[intake]\nconcurrency = 9\n[functions.intake]\nreserved_concurrency = 8",
+            "intake.concurrency: 9 is more than functions.intake.reserved_concurrency (8): lower",
         ),
-        (
-            "[ingest]",
-            '[ingest]\ntenants = ["in/acme/", "globex/"]',
-            (
-                "ingest.tenants: globex/ is not below ingest.prefix (in/), so its archives would "
-                "start no run: correct one of them"
-            ),
-        ),
-        (
-            "[runs]",
-            "[intake]\nconcurrency = 200\n[runs]",
-            "intake.concurrency: 200 is not below runs.reserve (200), what the workers leave to",
-        ),
-        (
-            "[functions.plan]",
-            "[intake]\nconcurrency = 9\n[functions.plan]\nreserved_concurrency = 8",
-            "intake.concurrency: 9 is more than functions.plan.reserved_concurrency (8): lower",
-        ),
+        ("timeout = 60", "timeout = 20", "functions.intake.timeout: 20 s is too little"),
     ],
 )
 def test_wrong_setting_is_one_line(tmp_path: Path, before: str, after: str, line: str) -> None:
     """The line names the file, the setting, and what it should be."""
     text = DEV.replace(before, after, 1)
-    if "tenants" in after:
-        text = text.replace('prefix = ""', 'prefix = "in/"', 1)
     (tmp_path / "dev.toml").write_text(text)
     with pytest.raises(EnvironmentFileError) as caught:
         load_environment("dev", tmp_path)
@@ -117,26 +92,6 @@ def test_wrong_setting_is_one_line(tmp_path: Path, before: str, after: str, line
     assert message.startswith("infra/environments/dev.toml: ")
     assert line in message
     assert "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("[runs]", "[intake]\nconcurrency = 199\n[runs]"),
-        (
-            "[functions.plan]",
-            "[intake]\nconcurrency = 300\n[functions.plan]\nreserved_concurrency = 300",
-        ),
-        (
-            "[functions.extract]",
-            "[intake]\nconcurrency = 300\n[functions.extract]\nreserved_concurrency = 100",
-        ),
-    ],
-)
-def test_plan_functions_that_have_room(tmp_path: Path, before: str, after: str) -> None:
-    """Below the reserve, or with a reservation of the plans or of the workers."""
-    (tmp_path / "dev.toml").write_text(DEV.replace(before, after, 1))
-    assert load_environment("dev", tmp_path).intake.concurrency in (199, 300)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +147,9 @@ def test_limits_are_those_of_the_package() -> None:
     known = set(Limits.__struct_fields__)
     assert set(LimitsSection.model_fields) <= known
     limits = Limits()
-    assert limits.members == plan_memory.DEFAULT_MEMBERS
-    assert limits.names_size == plan_memory.DEFAULT_NAMES_SIZE
-    assert 2 * limits.folder_memory == plan_memory.FOLDERS_MB * 1024**2
+    assert limits.members == checks.DEFAULT_MEMBERS
+    assert limits.names_size == checks.DEFAULT_NAMES_SIZE
+    assert 2 * limits.folder_memory == checks.FOLDERS_MB * 1024**2
 
 
 def test_options_are_those_of_the_package() -> None:
@@ -213,7 +168,10 @@ def test_options_are_those_of_the_package() -> None:
     assert set(choices) == {choice.value for choice in OnConflict}
 
 
-@pytest.mark.parametrize("name", ["dev", "staging", "prod"])
-def test_direct_runs_are_priced_by_the_memory_that_is_shipped(name: str) -> None:
-    """The forecast's plan function has the memory of every environment's file."""
-    assert load_environment(name).functions.plan.memory == rates.DIRECT_MEMORY_MB
+def test_a_run_gets_half_of_the_workers() -> None:
+    """By default, so that one run cannot take them all; a setting says otherwise."""
+    dev = load_environment("dev", settings={"functions.extract.reserved_concurrency": "300"})
+    assert dev.max_workers == 100
+    values = dev.model_dump()
+    values["runs"]["max_workers"] = None
+    assert checks.Environment.model_validate(values).max_workers == 150

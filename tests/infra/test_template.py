@@ -17,96 +17,38 @@ if TYPE_CHECKING:
 
     from tests.infra.templates import Synthesized
 
-FUNCTIONS = ("plan", "planner", "link", "extract", "report")
+FUNCTIONS = ("intake", "plan", "extract", "settle")
 ARCHIVES = "<StorageIngest.Arn>/*"
 MEMBERS = "<StorageDestination.Arn>/*"
 RUNS = "<StorageWork.Arn>/runs/*"
-WORK = "<StorageWork.Arn>"
-ENTRIES = "<StorageWork.Arn>/runs/-shares/*"
+MACHINE = "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:s3unzip-dev"
 BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/default"
-EXECUTIONS = (
-    "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:execution:"
-    '{"Fn::Select":[6,{"Fn::Split":[":",{"Ref":"WorkflowRuns"}]}]}:*'
-)
 XRAY = {("xray:PutTraceSegments", "*"), ("xray:PutTelemetryRecords", "*")}
-HOUSED = "<StorageDestination.Arn>"
+TASKS = {
+    ("s3:GetObject", ARCHIVES),
+    ("s3:GetObjectVersion", ARCHIVES),
+    ("s3:GetObject", MEMBERS),
+    ("s3:PutObject", MEMBERS),
+    ("s3:AbortMultipartUpload", MEMBERS),
+    ("s3:ListBucket", "<StorageDestination.Arn>"),
+    ("s3:GetObject", RUNS),
+    ("s3:PutObject", RUNS),
+    ("s3:AbortMultipartUpload", RUNS),
+    ("s3:ListBucket", "<StorageWork.Arn>"),
+}
+ENDS = TASKS | {
+    ("s3:ListBucket", "<StorageIngest.Arn>"),
+    ("s3:ListBucketMultipartUploads", "<StorageDestination.Arn>"),
+    ("states:StartExecution", MACHINE),
+    ("events:PutEvents", BUS),
+}
+POLLS = ("ReceiveMessage", "ChangeMessageVisibility", "GetQueueUrl", "DeleteMessage")
 RIGHTS = {
-    "plan": {
-        ("s3:GetObject", ARCHIVES),
-        ("s3:GetObjectVersion", ARCHIVES),
-        ("s3:ListBucket", "<StorageIngest.Arn>"),
-        ("s3:GetObject", MEMBERS),
-        ("s3:PutObject", MEMBERS),
-        ("s3:AbortMultipartUpload", MEMBERS),
-        ("s3:ListBucket", "<StorageDestination.Arn>"),
-        ("s3:GetObject", RUNS),
-        ("s3:PutObject", RUNS),
-        ("s3:AbortMultipartUpload", RUNS),
-        ("s3:ListBucket", "<StorageWork.Arn>"),
-        ("events:PutEvents", BUS),
-        ("s3:DeleteObject", ENTRIES),
-        ("sqs:SendMessage", "<IntakeQueue.Arn>"),
-        ("sqs:ReceiveMessage", "<IntakeQueue.Arn>"),
-        ("sqs:ChangeMessageVisibility", "<IntakeQueue.Arn>"),
-        ("sqs:GetQueueUrl", "<IntakeQueue.Arn>"),
-        ("sqs:DeleteMessage", "<IntakeQueue.Arn>"),
-        ("sqs:GetQueueAttributes", "<IntakeQueue.Arn>"),
-        ("s3:ListBucketMultipartUploads", HOUSED),
-    },
-    "planner": {
-        ("s3:GetObject", ARCHIVES),
-        ("s3:GetObjectVersion", ARCHIVES),
-        ("s3:ListBucket", "<StorageIngest.Arn>"),
-        ("s3:PutObject", MEMBERS),
-        ("s3:AbortMultipartUpload", MEMBERS),
-        ("s3:GetObject", RUNS),
-        ("s3:PutObject", RUNS),
-        ("s3:AbortMultipartUpload", RUNS),
-        ("s3:ListBucket", "<StorageWork.Arn>"),
-        ("s3:DeleteObject", ENTRIES),
-        ("events:PutEvents", BUS),
-        ("s3:ListBucketMultipartUploads", HOUSED),
-    },
-    "link": {
-        ("s3:GetObject", ARCHIVES),
-        ("s3:GetObjectVersion", ARCHIVES),
-        ("s3:GetObject", MEMBERS),
-        ("s3:PutObject", MEMBERS),
-        ("s3:ListBucket", HOUSED),
-        ("s3:GetObject", RUNS),
-        ("s3:PutObject", RUNS),
-        ("s3:AbortMultipartUpload", RUNS),
-        ("s3:ListBucket", WORK),
-    },
-    "extract": {
-        ("s3:GetObject", ARCHIVES),
-        ("s3:GetObjectVersion", ARCHIVES),
-        ("s3:GetObject", MEMBERS),
-        ("s3:PutObject", MEMBERS),
-        ("s3:AbortMultipartUpload", MEMBERS),
-        ("s3:ListBucket", HOUSED),
-        ("s3:GetObject", RUNS),
-        ("s3:PutObject", RUNS),
-        ("s3:AbortMultipartUpload", RUNS),
-        ("s3:ListBucket", WORK),
-    },
-    "report": {
-        ("s3:GetObject", MEMBERS),
-        ("s3:PutObject", MEMBERS),
-        ("s3:AbortMultipartUpload", MEMBERS),
-        ("s3:ListBucket", HOUSED),
-        ("s3:ListBucketMultipartUploads", HOUSED),
-        ("s3:GetObject", RUNS),
-        ("s3:PutObject", RUNS),
-        ("s3:AbortMultipartUpload", RUNS),
-        ("s3:DeleteObject", RUNS),
-        ("s3:ListBucket", WORK),
-        ("s3:GetObject", ARCHIVES),
-        ("s3:ListBucket", "<StorageIngest.Arn>"),
-        ("events:PutEvents", BUS),
-        ("sqs:SendMessage", "<IntakeFailedReports.Arn>"),
-        ("sqs:SendMessage", "<IntakeQueue.Arn>"),
-    },
+    "intake": ENDS
+    | {(f"sqs:{one}", "<IntakeQueue.Arn>") for one in (*POLLS, "GetQueueAttributes")},
+    "plan": ENDS | {("s3:DeleteObject", RUNS)},
+    "extract": TASKS,
+    "settle": ENDS | {("sqs:SendMessage", "<IntakeFailedReports.Arn>")},
 }
 
 
@@ -118,21 +60,12 @@ def test_rights_are_exact(dev: Synthesized, function: str) -> None:
     assert dev.rights(function) == RIGHTS[function] | own | XRAY
 
 
-def test_plan_and_report_may_start_runs_and_move_their_shares(dev: Synthesized) -> None:
-    """Their policy names the one state machine; the report's default policy cannot name it."""
-    found = {
-        (action, resource)
-        for statement in dev.statements("WorkflowAdmission")
-        for action in listed(statement["Action"])
-        for resource in resources_of(statement)
-    }
-    assert {action for action, _ in found} == {
-        "states:StartExecution",
-        "states:DescribeExecution",
-        "states:ListMapRuns",
-        "states:UpdateMapRun",
-    }
-    assert all("WorkflowRuns" in resource for _, resource in found)
+def test_nothing_sends_to_the_queue_that_feeds_intake(prod: Synthesized) -> None:
+    """No role may: Lambda stops functions that feed themselves by a queue (loop detection)."""
+    for name in prod.resources("AWS::IAM::Policy"):
+        for statement in prod.statements(name):
+            if "sqs:SendMessage" in listed(statement["Action"]):
+                assert not any("IntakeQueue" in one for one in resources_of(statement))
 
 
 def test_each_function_has_its_own_role(dev: Synthesized) -> None:
@@ -177,8 +110,8 @@ def test_functions(dev: Synthesized) -> None:
         variables = made["Environment"]["Variables"]
         assert PROCESS_VARIABLES.items() <= variables.items()
         known = {variable for variable in Variable if variable in variables}
-        missing = set(Variable) - known - {Variable.QUEUE, Variable.PASSWORD_SECRET}  # if asked for
-        assert missing == (set() if name == "plan" else {Variable.STATE_MACHINE})
+        missing = set(Variable) - known - {Variable.PASSWORD_SECRET}  # if asked for
+        assert missing == (set() if name == "intake" else {Variable.QUEUE})
 
 
 def test_buckets(dev: Synthesized, prod: Synthesized) -> None:
@@ -216,8 +149,8 @@ def test_ingest_bucket(dev: Synthesized) -> None:
     assert days == [1]
 
 
-def test_uploads_are_kept_for_a_redrive(dev: Synthesized) -> None:
-    """Parts outlive a run of seven days, the 14 days of its redrive, and the redriven run."""
+def test_uploads_are_kept_for_a_resumed_run(dev: Synthesized) -> None:
+    """Parts outlive a run of seven days, 14 days until it is resumed, and the resumed run."""
     destination = dev.properties("AWS::S3::Bucket", "StorageDestination")
     (rule,) = destination["LifecycleConfiguration"]["Rules"]
     assert rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] == 28
@@ -232,14 +165,46 @@ def test_retention(prod: Synthesized) -> None:
     groups = prod.resources("AWS::Logs::LogGroup")
     assert len(groups) == len(FUNCTIONS) + 1
     for name, group in groups.items():
-        kept = 30 if name.startswith("Workflow") else prod.environment.logs.days
-        assert group["Properties"]["RetentionInDays"] == kept
+        ours = not name.startswith("Workflow")  # it has a name, which a retained one would hold
+        assert group["Properties"]["RetentionInDays"] == (
+            prod.environment.logs.days if ours else 30
+        )
+        assert group["DeletionPolicy"] == ("Retain" if ours else "Delete")
     dead = prod.properties("AWS::SQS::Queue", "IntakeDeadLetters")
     assert dead["MessageRetentionPeriod"] == 14 * 86_400
+    for name, queue in prod.resources("AWS::SQS::Queue").items():
+        assert name.startswith("IntakeQueue") or queue["DeletionPolicy"] == "Retain"
+
+
+def test_reserved_concurrency(dev: Synthesized, prod: Synthesized) -> None:
+    """In prod each function has its own, in dev none has."""
+    for name in FUNCTIONS:
+        logical = f"Functions{name.capitalize()}"
+        assert "ReservedConcurrentExecutions" not in dev.properties(
+            "AWS::Lambda::Function", logical
+        )
+        made = prod.properties("AWS::Lambda::Function", logical)
+        assert made["ReservedConcurrentExecutions"] > 0
+    assert prod.environment.max_workers < prod.environment.workers == 700
+
+
+def test_policy_for_a_destination_of_another_account(
+    synthesize: Callable[[Environment], Synthesized],
+) -> None:
+    """The stack says what the policy of an existing destination bucket must allow, and whom."""
+    values = load_environment("dev").model_dump()
+    values["destination"] |= {"existing": "members", "prefix": "out/", "owner": "123456789012"}
+    told = synthesize(Environment.model_validate(values)).template["Outputs"]
+    text = json.dumps(told["DestinationPolicy"]["Value"])
+    for name in FUNCTIONS:
+        assert f"Functions{name.capitalize()}Role" in text
+    for action in ("s3:PutObject", "s3:AbortMultipartUpload", "s3:ListBucket"):
+        assert action in text
+    assert "members/out/*" in text
 
 
 def test_event_path(dev: Synthesized) -> None:
-    """S3's events of archives reach the queue, and the queue the plan function, one by one."""
+    """S3's events of archives reach the queue, and the queue the intake function, one by one."""
     rule = dev.properties("AWS::Events::Rule", "IntakeArchivePut")
     assert rule["EventPattern"]["detail"]["object"]["key"] == [
         {"wildcard": "*.zip"},
@@ -249,24 +214,25 @@ def test_event_path(dev: Synthesized) -> None:
     (mapping,) = dev.resources("AWS::Lambda::EventSourceMapping").values()
     assert mapping["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     queue = dev.properties("AWS::SQS::Queue", "IntakeQueue")
-    assert queue["VisibilityTimeout"] >= 6 * dev.environment.functions.plan.timeout
+    assert queue["MessageRetentionPeriod"] == 14 * 86_400
+    assert queue["VisibilityTimeout"] >= 6 * dev.environment.functions.intake.timeout
     assert queue["RedrivePolicy"]["maxReceiveCount"] == dev.environment.intake.attempts
 
 
 def test_failed_executions_are_reported(dev: Synthesized) -> None:
-    """Executions that fail, time out or are aborted reach the report function."""
+    """Executions that fail, time out or are aborted reach the settle function."""
     rule = dev.properties("AWS::Events::Rule", "WorkflowFailed")
     assert rule["EventPattern"]["detail"]["status"] == ["FAILED", "TIMED_OUT", "ABORTED"]
     (target,) = rule["Targets"]
-    assert target["Arn"]["Fn::GetAtt"][0].startswith("FunctionsReport")
+    assert target["Arn"]["Fn::GetAtt"][0].startswith("FunctionsSettle")
     dead = target["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0]
     assert dead.startswith("IntakeUndeliveredFailures")
 
 
 def test_failed_reports_are_kept(dev: Synthesized) -> None:
-    """An event that the report function fails to settle goes to a queue with an alarm."""
-    properties = dev.properties("AWS::Lambda::EventInvokeConfig", "IntakeReportAttempts")
-    assert properties["FunctionName"]["Ref"].startswith("FunctionsReport")
+    """An event that the settle function fails to settle goes to a queue with an alarm."""
+    properties = dev.properties("AWS::Lambda::EventInvokeConfig", "IntakeSettleAttempts")
+    assert properties["FunctionName"]["Ref"].startswith("FunctionsSettle")
     assert properties["MaximumRetryAttempts"] == 2
     kept = properties["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]
     assert kept.startswith("IntakeFailedReports")

@@ -53,11 +53,13 @@ from s3unzip.local.processors import (
     yield_to_others,
 )
 from s3unzip.model import Outcome, Run, Task, TaskKind, decode, encode
+from s3unzip.settings import MIB
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.ports import Clock
 
 _log = logging.getLogger("s3unzip.workers")
 
+FEW_BYTES = 16 * MIB  # of the only task: it is done before processes have started
 MAX_LOST = 5  # pools in a row whose workers die before any task ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
 STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
@@ -272,7 +274,7 @@ class Workers:
 
     def _open_pool(self, tasks: Sequence[Task]) -> _Pool:
         """Return the pool; the first one that is needed is a thread if there is little to do."""
-        few = len(tasks) == 1 and tasks[0].size <= self._here.tuning.small_archive
+        few = len(tasks) == 1 and tasks[0].size <= FEW_BYTES
         if isinstance(self._pool, _Thread) and self.processes > 1 and not few:
             self.close()
         if self._pool is None:

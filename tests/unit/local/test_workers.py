@@ -188,7 +188,10 @@ def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
 
     stopper = threading.Thread(target=interrupt)
     stopper.start()
-    with pytest.raises(InterruptedRunError, match="continue with: s3unzip resume ") as stopped:
+    with pytest.raises(
+        InterruptedRunError,
+        match=r"stopped: \d+ of 300 members are in .*; continue with: s3unzip resume ",
+    ) as stopped:
         folder.run()
     stopper.join()
     run = str(stopped.value).rpartition(" ")[2]

@@ -1,0 +1,117 @@
+"""Runs on one machine: what ends them, and how they go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from s3unzip.errors import ServiceFaultError
+from s3unzip.local.machine import FAULT, resume_run, run_archive
+from s3unzip.local.workers import Workers
+from s3unzip.model import Outcome, Report, Verdict
+from s3unzip.stores.ports import Buffer, ObjectFacts
+from tests.memory import MemoryBucket
+from tests.runs import World
+from tests.zips import DEFLATE, Entry, build
+
+MEMBERS = 40
+ARCHIVE = build(*(Entry(f"f{n:02}", b"%d" % n * 100, DEFLATE) for n in range(MEMBERS)))
+
+
+class Dying(MemoryBucket):
+    """A destination that does not answer after so many PUTs, until it is mended."""
+
+    def __init__(self, puts: int) -> None:
+        super().__init__()
+        self.left = puts
+        self.vain = 0
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
+        """Write an object, or fail."""
+        if self.left <= 0:
+            self.vain += 1
+            raise ServiceFaultError("http://s3: connection refused")
+        self.left -= 1
+        return super().put(key, body, facts, if_absent=if_absent)
+
+
+class Shown:
+    """The progress of a run: what it was told."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.phases: list[str] = []
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Add up; progress never goes back."""
+        assert all(count > 0 for count in counts.values())
+        self.counts.update(counts)
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Take no notice."""
+
+    def trouble(self, message: str) -> None:
+        """Take no notice."""
+
+    def phase(self, name: str) -> None:
+        """Note it."""
+        self.phases.append(name)
+
+
+def small_tasks() -> World:
+    """Return a world in which the archive has eight tasks."""
+    world = World()
+    world.tune(batch_members=5, batch_min_seconds=1e-9)
+    world.progress = Shown()
+    return world
+
+
+def extract(world: World) -> Report:
+    """Extract the archive in this process."""
+    context = world.context
+    with Workers(1, context) as workers:
+        return run_archive(world.request(ARCHIVE), context, workers)
+
+
+def resume(world: World, run: str) -> Report:
+    """Do what is left of a run in this process."""
+    context = world.context
+    with Workers(1, context) as workers:
+        return resume_run(run, context, workers)
+
+
+def test_a_dead_store_ends_the_run_once() -> None:
+    """Not each task and each round asks it for its whole budget; `resume` does the rest."""
+    world = small_tasks()
+    dead = world.buckets.buckets["out"] = Dying(puts=12)
+    report = extract(world)
+    assert (report.verdict, report.reason) == (Verdict.FAILED, FAULT)
+    assert "connection refused" in str(report.message)
+    assert len(dead.objects) == 12
+    assert world.records(report.run).list_rounds() == [0]  # there is no other round
+    dead.left = MEMBERS
+    world.progress = shown = Shown()
+    assert resume(world, report.run).verdict is Verdict.COMPLETED
+    assert len(dead.objects) == shown.counts["extracted"] == MEMBERS
+
+
+def test_phases_are_told() -> None:
+    """The plan, the work and the report, in this order."""
+    world = small_tasks()
+    assert extract(world).verdict is Verdict.COMPLETED
+    assert isinstance(world.progress, Shown)
+    assert world.progress.phases == ["plan", "extract", "report"]
+
+
+def test_a_second_run_of_an_archive_begins_anew() -> None:
+    """What the first run left is forgotten, and its objects are written again."""
+    world = small_tasks()
+    first = extract(world)
+    world.out.objects.clear()
+    again = extract(world)
+    assert again.run == first.run
+    assert (again.verdict, again.extracted, len(world.out.objects)) == (
+        Verdict.COMPLETED,
+        MEMBERS,
+        MEMBERS,
+    )
