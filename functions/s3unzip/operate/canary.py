@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from s3unzip.aws.timeline import recent_prefixes
 from s3unzip.errors import AccessDeniedError, S3UnzipError
-from s3unzip.model import Location, Pin, Report, Request, Status, Verdict, run_id
-from s3unzip.operate.bundled_store import is_claimed
+from s3unzip.model import Location, Outcome, Report, Request, Status, Verdict, run_stem
 from s3unzip.operate.doctor import Answer, CheckResult, CheckStatus, Deployment, ask, not_checked
-from s3unzip.operate.runs import RUNNING, find_end
+from s3unzip.operate.runs import find_end
 from s3unzip.planning.keys import parse_template
-from s3unzip.run_files import CLAIMS, run_of_entry
 
+RECENT = 100  # runs among which the canary's is looked for
 POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # limit of one DeleteObjects
 
@@ -97,7 +95,7 @@ class Canary:
         self._archive = Location("s3", orders.trigger.bucket, orders.trigger.prefix + self._name)
         self._request = Request(self._archive, orders.destination, orders.options)
         self._template = parse_template(self._request)
-        self._run: str | None = None  # as the planner computes it, when the archive is put
+        self._run: str | None = None  # known when its first record is there
 
     @property
     def replaces_marker(self) -> bool:
@@ -116,9 +114,7 @@ class Canary:
                 archive.writestr(member.path, member.content, member.method)
         body = out.getvalue()
         put = partial(self._s3.put_object, Bucket=where.bucket, Key=where.key, Body=body)
-        answer = ask("s3:PutObject", put)
-        pin = Pin(len(body), answer.get("ETag"), answer.get("VersionId"))
-        self._run = run_id(self._request, pin)
+        ask("s3:PutObject", put)
 
     def check(self, seconds: float) -> Answer:
         """Wait for the run's report, and compare its objects with the archive's members.
@@ -157,10 +153,6 @@ class Canary:
         """
         s3, where, run = self._s3, self._archive, self._run
         count = remove_versions(s3, where.bucket, where.key)
-        rule = self._runs.orders.after_success
-        moved = None if rule is None else rule.below(self._name).target
-        if moved is not None:
-            count += remove_versions(s3, moved.bucket, moved.key)
         target = self._request.destination.bucket
         key_of = self._template.key_of()
         keys = [key_of(member.path) for member in canary_members(self._token)]
@@ -171,9 +163,6 @@ class Canary:
             return Answer.ok(f"{count} objects deleted{kept}")
         work = self._runs.work_location
         count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
-        for prefix in recent_prefixes(time.time()):
-            claims = f"{work.key}runs/{CLAIMS}/{prefix}"
-            count += remove_versions(s3, work.bucket, claims, lambda key: run_of_entry(key) == run)
         return Answer.ok(f"{count} objects deleted, nothing is left")
 
     def left_behind(self, error: S3UnzipError) -> Answer:
@@ -190,17 +179,24 @@ class Canary:
 
     def _await_report(self, until: float) -> Report | None:
         """Return the report after the run's execution has ended; None after the time limit."""
-        while self._run is not None and time.monotonic() < until:
-            report = find_end(self._runs, self._run)
+        while time.monotonic() < until:
+            self._run = self._run or self._find_run()
+            report = None if self._run is None else find_end(self._runs, self._run)
             if report is not None:
                 return report
             time.sleep(POLL_SECONDS)
         return None
 
+    def _find_run(self) -> str | None:
+        """Return the run of the archive, whose name no other has; None until it has begun."""
+        stem = f"-{run_stem(self._archive)}-"
+        runs = (entry.id for entry in self._runs.recent(RECENT))
+        return next((run for run in runs if stem in run), None)
+
     def _late(self, seconds: float) -> Answer:
         run, state = self._run, None
         if run is not None:
-            state = RUNNING if is_claimed(self._runs, run) else self._runs.state(run)
+            state = self._runs.state(run)
         if state is None:
             return Answer.failure(
                 f"no run began for the canary in {seconds:.0f} s",
@@ -217,7 +213,7 @@ class Canary:
         key_of = self._template.key_of()
         contents = {key_of(one.path): one.content for one in canary_members(self._token)}
         records = self._runs.records(report.run)
-        keys = [one.key for _, one in records.each_outcome() if one.status is Status.EXTRACTED]
+        keys = [one.key for one in records.outcome_lines(Outcome) if one.status is Status.EXTRACTED]
         wrong = [key for key in keys if self._read(key) != contents.get(key)]
         if wrong:
             return Answer.failure(

@@ -244,7 +244,7 @@ def check_version(deployment: Deployment) -> Answer:
 
 
 def check_concurrency(deployment: Deployment) -> Answer:
-    """Can as many workers run at once as all runs share: ``runs.concurrency - runs.reserve``?
+    """Can as many workers run at once as one run may have: ``runs.max_workers``?
 
     An account has 1,000, a new account 10. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
@@ -255,22 +255,22 @@ def check_concurrency(deployment: Deployment) -> Answer:
     for name in _functions(deployment, "FunctionsExtract"):
         answer = deployment.ask("lambda:GetFunctionConcurrency", FunctionName=name)
         reserved = answer.get("ReservedConcurrentExecutions")
-    wanted = deployment.runs.scale.workers
+    wanted = deployment.runs.scale.tuning.max_workers
     available = unreserved if reserved is None else reserved
     whose = "unreserved" if reserved is None else "reserved for extract"
     said = (
-        f"runs may have {wanted:,} workers; {available:,} are {whose}, "
+        f"a run may have {wanted:,} workers; {available:,} are {whose}, "
         f"{unreserved:,} of the account's {account:,} are unreserved"
     )
     if wanted > available:
-        advice = f"lower runs.concurrency to {unreserved:,}, or {QUOTA}"
+        advice = f"lower runs.max_workers to {unreserved:,}, or {QUOTA}"
         if reserved is not None:
             advice = "raise functions.extract.reserved_concurrency or deploy again"
         return Answer.failure(f"{said}: Lambda will refuse workers", advice)
     if reserved is None and wanted > SHARE * available:
         return Answer.warning(
-            f"{said}: runs leave too few to plan, report and other functions",
-            f"raise runs.reserve until runs have less than {SHARE:.0%} of it, or {QUOTA}",
+            f"{said}: runs leave too few to other functions",
+            f"set functions.extract.reserved_concurrency below {SHARE:.0%} of it, or {QUOTA}",
         )
     return Answer.ok(said)
 
