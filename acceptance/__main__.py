@@ -31,26 +31,23 @@ from s3unzip.errors import S3UnzipError, UsageError
 
 SECONDS = {"small": 900.0, "full": 3_600.0}  # limit of a run until its report
 TOKEN = "acceptance-"  # noqa: S105 - what everything of a set is called by
-HEAD = ("case", "expected", "got", "seconds", "forecast", "counted", "")
-WIDTHS = (10, 46, 64, 8, 10, 10, 0)
+LINE = "{:10}  {:46}  {:64}  {:>8}  {:>10}  {}"  # a long cell moves the others and is never cut
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one case; dollars are None if no run has a report."""
+    """The result of one case."""
 
     case: str
     expected: str
     got: str
     seconds: float
-    forecast_dollars: float | None
-    counted_dollars: float | None
+    dollars: float  # by counted requests and seconds
     verdict: Literal["ok", "FAILED", "not applicable"]
 
     def __str__(self) -> str:
-        dollars = _dollars(self.forecast_dollars), _dollars(self.counted_dollars)
-        seconds = f"{self.seconds:.1f}"
-        return _line((self.case, self.expected, self.got, seconds, *dollars, self.verdict))
+        seconds, dollars = f"{self.seconds:.1f}", f"${self.dollars:.4f}"
+        return LINE.format(self.case, self.expected, self.got, seconds, dollars, self.verdict)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,7 +108,7 @@ def _run_set(site: Site, cases: Sequence[Case], rows: list[Row], stopping: Stopp
     """
     _say(f"before: {shown(take_inventory(site))}")
     try:
-        _say(_line(HEAD))
+        _say(LINE.format("case", "expected", "got", "seconds", "dollars", "").rstrip())
         with stopping.like_ctrl_c():
             for case in cases:
                 rows.append(_run_case(site, case))
@@ -137,10 +134,8 @@ def _run_case(site: Site, case: Case) -> Row:
     except (S3UnzipError, Boto3Error, BotoCoreError, ClientError) as error:
         verdict, got = "FAILED", f"{type(error).__name__}: {error}".splitlines()[0]
     seconds = round(time.monotonic() - started, 3)
-    forecasts = [one.forecast_cost for one in done.reports if one.forecast_cost is not None]
-    costs = [one.cost for one in done.reports if one.cost is not None]
-    forecast, counted = sum(forecasts) if forecasts else None, sum(costs) if costs else None
-    return Row(case.name, case.expected, got, seconds, forecast, counted, verdict)
+    dollars = sum(one.cost or 0.0 for one in done.reports)
+    return Row(case.name, case.expected, got, seconds, dollars, verdict)
 
 
 def _remove(site: Site) -> bool:
@@ -166,27 +161,11 @@ def _say(line: str) -> None:
 def _sum_line(rows: Sequence[Row]) -> str:
     """Return the last line: number of cases, seconds, dollars."""
     count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("ok", "FAILED")}
-    forecast = sum(row.forecast_dollars or 0.0 for row in rows)
-    counted = sum(row.counted_dollars or 0.0 for row in rows)
     rest = len(rows) - count["ok"] - count["FAILED"]
     return (
         f"{count['ok']} ok, {count['FAILED']} failed, {rest} not applicable; "
-        f"{sum(row.seconds for row in rows):.1f} s, {_dollars(forecast)} forecast, "
-        f"{_dollars(counted)} counted"
+        f"{sum(row.seconds for row in rows):.1f} s, ${sum(row.dollars for row in rows):.4f}"
     )
-
-
-def _dollars(amount: float | None) -> str:
-    return "-" if amount is None else f"${amount:.4f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    """Return cells in columns; a long cell moves the others and is never cut."""
-    padded = [
-        cell.rjust(width) if 3 <= place <= 5 else cell.ljust(width)
-        for place, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))
-    ]
-    return "  ".join(padded).rstrip()
 
 
 def _parser() -> argparse.ArgumentParser:

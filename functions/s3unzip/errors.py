@@ -35,8 +35,8 @@ names here are a public interface; ``infra/workflow.py`` takes them from here.
 
 from __future__ import annotations
 
-from s3unzip.deflate.errors import DeflateError as DeflateError
-from s3unzip.deflate.errors import SegmentRecordError as SegmentRecordError
+from s3unzip.deflate.layout import DeflateError as DeflateError
+from s3unzip.deflate.layout import SegmentRecordError as SegmentRecordError
 from s3unzip.finding import ArchiveError as ArchiveError
 from s3unzip.finding import Finding as Finding
 from s3unzip.finding import S3UnzipError as S3UnzipError

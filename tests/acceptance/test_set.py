@@ -87,8 +87,7 @@ def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     assert by_name["tiny"]["got"] == "COMPLETED, 5 equal, by a direct run"
     many = by_name["members"]
     assert many["got"] == "COMPLETED, 5,000 equal, by an execution"
-    assert many["forecast_dollars"] == pytest.approx(0.025, rel=0.2)  # 5,000 PUTs
-    assert many["counted_dollars"] == pytest.approx(0.025, rel=0.2)
+    assert many["dollars"] == pytest.approx(0.025, rel=0.2)  # 5,000 PUTs
     assert what_lies_there(pipeline) == []
 
 

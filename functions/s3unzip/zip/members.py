@@ -7,12 +7,12 @@ string take two or four bytes.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import islice
 from operator import gt, itemgetter
-from struct import Struct as Layout
 from typing import NamedTuple, overload
 
 from msgspec import Struct, field
@@ -27,7 +27,7 @@ NAMELESS = 2  # it failed, and its name can be no key
 FOLDER = 3
 LONG_FOLDER = 4  # its name is longer than a key may be, and is not kept whole
 
-_ROW = Layout("<qIHIHB")  # mtime, CRC-32, method, flags, mode, cipher
+_ROW = struct.Struct("<qIHIHB")  # mtime, CRC-32, method, flags, mode, cipher
 _NO_TIME = -(1 << 63)
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
