@@ -14,8 +14,8 @@ from s3unzip.zip import Policy
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from s3unzip.estimate import Platform
     from s3unzip.model import Outcome
-    from s3unzip.platforms import Platform
     from s3unzip.stores.ports import Clock, Stores
 
 
@@ -50,6 +50,7 @@ class Context(Struct, frozen=True):
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
+    max_cost: float | None = None  # dollars that a run may cost by its estimate
     platform: Platform | None = None  # for forecasts and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
     connections: Connections = Connections()  # how its stores are reached; part of commands

@@ -20,8 +20,8 @@ from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.clients import AwsSession
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
+from s3unzip.estimate import Platform, aws
 from s3unzip.model import AfterSuccess, Location, Options, Request, decode
-from s3unzip.platforms import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.clock import LocalClock
@@ -131,6 +131,7 @@ class LambdaConfig(Struct, frozen=True):
             clock=LambdaClock(invocation),
             policy=self.policy,
             tuning=self.tuning,
+            max_cost=self.max_cost,
             platform=self.platform,
             environment=self.environment,
         )
