@@ -50,10 +50,10 @@ class Context(Struct, frozen=True):
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
-    max_cost: float | None = None  # dollars that a run may cost by its estimate
     platform: Platform | None = None  # for forecasts and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
     connections: Connections = Connections()  # how its stores are reached; part of commands
+    max_cost: float | None = None  # dollars that a run may cost by its estimate
 
     def calls(self) -> Calls:
         """Return the counted, retried calls of one step."""

@@ -246,7 +246,7 @@ def estimate_run(
 ) -> Estimate:
     """Return the estimate of a planned run."""
     terms = _terms_of(summary.run, summary.selected)
-    terms = replace(terms, title=summary.run.id, at_once=summary.concurrency)
+    terms = replace(terms, title=summary.run.id, at_once=summary.workers)
     return estimate(tasks, platform, tuning, terms)
 
 
@@ -265,15 +265,14 @@ def estimate_archive(
         or max(made.bytes_in, made.bytes_out) > tuning.max_direct_bytes
         or any(
             task.kind is not TaskKind.BATCH
-            and max(task.size, task.span[1] - task.span[0]) > tuning.max_direct_member_bytes
+            and max(task.size, task.span[1] - task.span[0]) > rates.DIRECT_MEMBER_BYTES
             for task in tasks
         )
     ):
         return made
     kind, span = TaskKind.BATCH, (0, made.bytes_in)
     whole = Task("batch-0000000", kind, (0, 0), made.members, span, made.bytes_out, 0.0)
-    direct = estimate([whole], one_function(rates.DIRECT_MEMORY_MB), tuning, terms)
-    return direct if direct.duration.expected <= tuning.max_direct_seconds else made
+    return estimate([whole], one_function(rates.DIRECT_MEMORY_MB), tuning, terms)
 
 
 def price_archives(count: int, size: int) -> float:
@@ -407,7 +406,7 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
 def _add_up(tasks: Sequence[Task], platform: Platform, tuning: Tuning, terms: Terms) -> _Work:
     at_once = max(1, min(terms.at_once or platform.workers, platform.workers, len(tasks)))
     bandwidth = min(platform.bandwidth, platform.total_bandwidth / at_once)
-    segments = [task for task in tasks if task.kind is TaskKind.SEGMENT]
+    segments = [task for task in tasks if task.kind is TaskKind.SCAN]
     each = [_task_seconds(task, platform, tuning, bandwidth) for task in tasks]
     scans = [_scan_seconds(task, platform, bandwidth) for task in segments]
     beyond = _beyond(terms.members, tuning)

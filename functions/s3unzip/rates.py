@@ -175,3 +175,4 @@ USUAL_ARCHIVE_DOLLARS = 0.000_02
 LOCAL_LATENCY = 0.007  # seconds, mean of one small request
 LOCAL_BANDWIDTH = 1.0 * GB  # bytes a second of the whole machine, each way
 LOCAL_START_SECONDS = 0.3  # until the workers are ready
+DIRECT_MEMBER_BYTES = 32 * 1024**2  # up to here a member of a small archive is one PUT

@@ -36,8 +36,9 @@ from s3unzip.errors import NotFoundError, RejectedError, RunStoppedError, S3Unzi
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
 from s3unzip.model import Report, Request, TaskKind, Verdict, run_id
 from s3unzip.planning.read import disks_of, read_tail
+from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
-from s3unzip.settings import MIB, Tuning
+from s3unzip.settings import Tuning
 from s3unzip.settling.loop import Archive, Settled, begin, settle
 from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls
@@ -53,7 +54,6 @@ preload()
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes
 USAGE_WAIT = 1  # of a message without a valid event
-SMALL_MEMBER = 32 * MIB  # up to here a member of a small archive is one PUT
 FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
 KEPT = (OUTCOMES, REPORT)  # what stays of a small run that is COMPLETED
 TASK_FAULTS: tuple[type[S3UnzipError], ...] = (*ATTEMPT_FAULTS, RunStoppedError)
@@ -296,7 +296,7 @@ def _one_batch(tuning: Tuning) -> Tuning:
     """Return the settings with which all members are PUTs of one worker."""
     return replace(
         tuning,
-        small_member=max(tuning.small_member, SMALL_MEMBER),
+        small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
         batch_min_seconds=tuning.batch_seconds,
         max_workers=1,
     )

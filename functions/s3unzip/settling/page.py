@@ -54,7 +54,6 @@ class PageData(Struct, frozen=True):
     run: str
     archive: str  # last part of the source
     verdict: Verdict
-    continues: bool  # a later round does the tasks that are left
     reason: str | None
     message: str | None
     offset: int | None  # in the archive, of what the message is about
@@ -114,7 +113,6 @@ def page_data(report: Report, cost: Cost | None, next_command: str | None, where
         run=report.run,
         archive=clip(report.source.key.split("?", 1)[0].rsplit("/", 1)[-1], NAME_CHARS),
         verdict=report.verdict,
-        continues=report.continues,
         reason=report.reason and clip(report.reason, TEXT_CHARS),
         message=report.message and clip(report.message, TEXT_CHARS),
         offset=report.offset,
