@@ -33,7 +33,7 @@ READ = """
 import sys
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.web.source import WebSource
+from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 archive = WebSource().pinned(Location("http", sys.argv[1], "a.zip"), Pin(4_000_000_000))
 try:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from s3unzip.forecast import Latency, Platform
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.disposal_port import Disposal
-    from s3unzip.stores.ports import Buffer, ObjectFacts
+    from s3unzip.stores.ports import Buffer, Disposal, ObjectFacts
     from s3unzip.zip import ByteRange
 
 PIECE = 1024 * 1024  # bytes of one piece of a stream

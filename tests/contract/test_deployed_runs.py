@@ -17,7 +17,7 @@ from s3unzip.errors import (
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.watch import Items
 from s3unzip.settling.retry import run_of
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from tests.servers import Asked, HttpServer, Reply
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"
@@ -59,7 +59,7 @@ class Account:
 
 def runs_at(server: HttpServer) -> DeployedRuns:
     """Return the runs of the scripted account."""
-    return DeployedRuns("dev", S3Access(endpoint_url=server.url))
+    return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
 
 
 def failed() -> States:

@@ -24,7 +24,7 @@ from s3unzip.model import (
     encode,
     run_id,
 )
-from s3unzip.settling.after_success import finish_source, pending_result
+from s3unzip.settling.after_success import pending_result
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.ports import ObjectFacts
 from tests.processes import Program
@@ -63,25 +63,6 @@ def test_a_file_is_deleted(program: Program) -> None:
     assert len(list((program.folder / "out").rglob("*.txt"))) == 4
 
 
-def test_a_file_is_moved_and_a_failed_move_is_redriven(program: Program) -> None:
-    """Another file is in the way at first: exit 0, the reason, the next command, which does it."""
-    done = program.folder / "done"
-    done.mkdir()
-    (done / "a.zip").write_bytes(b"in the way")
-    ended = program.run("run", "a.zip", "out", "-w", "1", "--after-success", "move=done")
-    assert ended.code == 0
-    assert "the archive is not moved to" in ended.err
-    assert "exists already; it is not overwritten" in ended.err
-    assert "next: s3unzip redrive" in ended.err
-    assert (program.folder / "a.zip").read_bytes() == BODY
-    (done / "a.zip").unlink()
-    ended = program.run("redrive", "latest", "-w", "1")
-    assert ended.code == 0
-    assert (done / "a.zip").read_bytes() == BODY
-    assert not (program.folder / "a.zip").exists()
-    assert "nothing is left to do" in program.run("redrive", "latest", "-w", "1").err
-
-
 def test_a_damaged_archive_stays(program: Program) -> None:
     """Only COMPLETED is success."""
     ended = program.run("run", "damaged.zip", "out", "-w", "1", "--after-success", "delete")
@@ -92,13 +73,10 @@ def test_a_damaged_archive_stays(program: Program) -> None:
 @pytest.mark.parametrize(
     ("source", "text", "words"),
     [
-        ("a.zip", "burn", "'burn' is none of delete, move=LOCATION or tag=NAME=VALUE"),
+        ("a.zip", "burn", "'burn' is none of delete or tag=NAME=VALUE"),
         ("a.zip", "delete=x", "is none of"),
-        ("a.zip", "move", "is none of"),
-        ("a.zip", "move=.", "is in .* already"),
-        ("a.zip", "move=s3://bucket/x", "can be moved within the file system only"),
-        ("a.zip", "tag=a=b", "is a file, which has no tags: delete or move it"),
-        ("s3://arrivals/a.zip", "move=out", "can be moved within S3 only"),
+        ("a.zip", "move=done", "is none of"),
+        ("a.zip", "tag=a=b", "is a file, which has no tags: delete it"),
         ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
         ("https://host/a.zip?key=secret", "delete", r"https://host/a.zip\?... is only read"),
     ],
@@ -110,11 +88,9 @@ def test_what_cannot_be_asked_for(source: str, text: str, words: str) -> None:
 
 
 def test_what_can_be_asked_for() -> None:
-    """A move keeps the archive's name."""
+    """Deletion, and a tag whose value may have an equals sign."""
     where = Location("s3", "arrivals", "t/a.zip")
     assert parse_after_success("delete", where) == DELETE
-    moved = parse_after_success("move=s3://arrivals/done", where)
-    assert moved == AfterSuccess(SourceAction.MOVE, Location("s3", "arrivals", "done/a.zip"))
     tagged = parse_after_success("tag=state=a=b", where)
     assert tagged == AfterSuccess(SourceAction.TAG, tags={"state": "a=b"})
 
@@ -170,21 +146,6 @@ def test_a_retry_and_a_redrive_after_the_action_leave_it() -> None:
         assert later.verdict is Verdict.COMPLETED
         assert later.after_success == report.after_success
         assert source.key in bench.stores.bucket(source.bucket).objects
-
-
-def test_a_move_waits_for_a_function_with_time_enough() -> None:
-    """A copy is not begun that the end of the function could cut off."""
-    bench = Bench()
-    rule = AfterSuccess(SourceAction.MOVE, Location("s3", "done", "a.zip"))
-    bench.stores.bucket("done").put("a.zip", b"in the way", FACTS, if_absent=False)
-    report, plan = run_ruled(bench, BODY, rule)
-    assert report.after_success is not None
-    assert report.after_success.state is SourceState.FAILED
-    bench.clock.left = 5.0
-    later = finish_source(plan.run, report, bench.context).after_success
-    assert later is not None
-    assert later.state is SourceState.FAILED
-    assert "raise its timeout, then redrive the run" in str(later.message)
 
 
 def test_a_split_archive_is_kept() -> None:

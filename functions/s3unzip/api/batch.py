@@ -24,8 +24,7 @@ from s3unzip.local.worker import Failed, WholeArchive
 from s3unzip.model import ArchiveEnd, Batch, Options, Request, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.home import runs_of_archive
-from s3unzip.stores.locations import parse_destination
+from s3unzip.stores.locations import parse_destination, runs_of_archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

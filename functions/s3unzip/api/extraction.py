@@ -67,6 +67,9 @@ class Progress:
     def phase(self, name: str) -> None:
         """Learn that a phase of the run begins: plan, scan, link, extract or report."""
 
+    def trouble(self, message: str) -> None:
+        """Learn, in one line, that a store does not answer and is tried again."""
+
     def reported(self, report: Report) -> None:
         """Learn how the run ended, before the archives inside the archive begin."""
 

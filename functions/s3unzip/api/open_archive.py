@@ -26,14 +26,14 @@ from s3unzip.planning.reading import read_directory, read_tail
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_source
-from s3unzip.stores.reader import ReaderSource
+from s3unzip.stores.memory import ReaderSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s3unzip.model import Location
+    from s3unzip.stores.memory import BinaryReader
     from s3unzip.stores.ports import Source
-    from s3unzip.stores.reader import BinaryReader
     from s3unzip.zip import ByteRange, Limits
 
 

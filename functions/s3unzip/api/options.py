@@ -12,7 +12,7 @@ from s3unzip.model import OnConflict
 from s3unzip.planning.selection import check_selection
 from s3unzip.runs.records import RunRecords
 from s3unzip.runs.written import read_written
-from s3unzip.stores.home import runs_of_archive
+from s3unzip.stores.locations import runs_of_archive
 from s3unzip.zip import Limits, Policy
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip import run_files
 from s3unzip.cli.terminal.figures import printable
@@ -13,7 +14,7 @@ from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work
 from s3unzip.model import Verdict
 from s3unzip.runs.stop import STOPPED
-from s3unzip.stores.home import known_runs, runs_of_archive
+from s3unzip.stores.locations import known_runs, runs_of_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,12 +128,8 @@ def open_deployed(environment: str, config: StoreConfig) -> DeployedRuns:
         NotFoundError: it is not there.
     """
     from s3unzip.operate.runs import DeployedRuns
-    from s3unzip.stores.s3.access import S3Access
 
-    access = S3Access(
-        config.endpoint_url, config.region, config.profile, connections=config.connections
-    )
-    return DeployedRuns(environment, access)
+    return DeployedRuns(environment, replace(config, check_reachable=False))
 
 
 def report_of(run: str, runs: Runs) -> Report:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip import rates
 from s3unzip.context import Context
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, Store
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from s3unzip.direct.memory_store import MemoryRunStore
     from s3unzip.model import Location, Pin
-    from s3unzip.stores.disposal_port import Disposal
-    from s3unzip.stores.ports import Archive, Buffer, Destination, Source, Stores, Tail
+    from s3unzip.stores.ports import Archive, Buffer, Destination, Disposal, Source, Stores, Tail
 
 
 class HeldArchive:
@@ -70,12 +69,14 @@ class HeldSource:
 class HeldCalls(Calls):
     """Calls of a step that does not count what is read from memory."""
 
-    def stream(self, archive: Archive, want: ByteRange) -> Iterator[Buffer]:
+    def stream(
+        self, archive: Archive, want: ByteRange, store: Store | None = None
+    ) -> Iterator[Buffer]:
         """Yield the bytes of `want`."""
         if isinstance(archive, HeldArchive) and archive.holds(want):
             yield from archive.stream(want)
         else:
-            yield from super().stream(archive, want)
+            yield from super().stream(archive, want, store)
 
 
 class DirectStores:
@@ -95,7 +96,7 @@ class DirectStores:
         return self._stores.destination(location)
 
     def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes, moves or tags the archive."""
+        """Return the adapter that deletes or tags the archive."""
         return self._stores.disposal(location)
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
@@ -111,4 +112,6 @@ class DirectContext(Context, frozen=True):
         tuning = self.tuning
         # One worker writes, and not a thousand that begin together.
         first = rates.DIRECT_FIRST_PUTS
-        return HeldCalls(self.clock, tuning.retry_seconds, tuning.puts_in_flight, first)
+        return HeldCalls(
+            self.clock, tuning.retry_seconds, tuning.puts_in_flight, first, self.faults
+        )

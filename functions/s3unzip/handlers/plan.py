@@ -14,7 +14,6 @@ from s3unzip.aws.intake.archive import take_archive
 from s3unzip.aws.intake.messages import is_replaced, read_message
 from s3unzip.aws.lease import hold, retry_wait
 from s3unzip.aws.telemetry import lambda_function, logger
-from s3unzip.clients import preload
 from s3unzip.errors import ClaimedError
 from s3unzip.platforms import one_function
 from s3unzip.settings import Variable
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from s3unzip.aws.lease import Lease
-
-preload()
 
 
 def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: Lease) -> bool:

@@ -23,7 +23,6 @@ from s3unzip.aws.invocation import parse_field
 from s3unzip.aws.refusals import is_refused
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, record_archive, timed
 from s3unzip.aws.warming import is_warm_up, warm_up
-from s3unzip.clients import preload
 from s3unzip.errors import RunStoppedError, S3UnzipError
 from s3unzip.model import Run, Verdict
 from s3unzip.runs.records import RunRecords
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from s3unzip.context import Context
     from s3unzip.model import Settled
     from s3unzip.stores.calls import Calls
-
-preload()
 
 
 @lambda_function

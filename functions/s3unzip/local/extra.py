@@ -16,7 +16,7 @@ from s3unzip.objects.pages import BEYOND, PAGE, list_pages
 from s3unzip.planning.keys import marker_key, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.settling.nested import every_outcome
-from s3unzip.stores.home import known_runs
+from s3unzip.stores.locations import known_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder import FolderDestination
 
 if TYPE_CHECKING:
     from s3unzip.context import Context

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Self
 
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.model import run_id
-from s3unzip.stores.folder.descriptors import PRIVATE, make_folders
-from s3unzip.stores.folder.os_errors import HOME_ADVICE, translate_error
+from s3unzip.stores.files import PRIVATE, make_folders, translate_error
+from s3unzip.stores.locations import HOME_ADVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,6 +25,7 @@ from s3unzip.local.worker import (
     Failed,
     FailedMembers,
     PipeProgress,
+    Trouble,
     nothing_follows,
     serve,
 )
@@ -209,7 +210,7 @@ class WorkerPool:
     def _handle(
         self, worker: _Worker, message: Message | None, waiting: Waiting, result: PoolResult
     ) -> None:
-        if isinstance(message, Counts | FailedMembers):
+        if isinstance(message, Counts | FailedMembers | Trouble):
             self._show(worker, message)
             return
         job, worker.job = worker.job, None
@@ -235,12 +236,14 @@ class WorkerPool:
             result.failed.append(message)
             waiting.drop()
 
-    def _show(self, worker: _Worker, message: Counts | FailedMembers) -> None:
+    def _show(self, worker: _Worker, message: Counts | FailedMembers | Trouble) -> None:
         if self._progress is None:
             return
         if isinstance(message, Counts):
             worker.told.update(message.counts)
             self._progress.finished(message.counts)
+        elif isinstance(message, Trouble):
+            self._progress.trouble(message.message)
         else:
             self._progress.failed(message.outcomes)
 

@@ -89,6 +89,13 @@ class FailedMembers:
     outcomes: Sequence[Outcome]
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A store that does not answer, in one line."""
+
+    message: str
+
+
 # Called with each job that ended or was given up; returns the jobs to do next.
 Follow = Callable[[Done | Failed], "Sequence[Job]"]
 
@@ -98,7 +105,7 @@ def nothing_follows(_: Done | Failed) -> Sequence[Job]:
     return ()
 
 
-Message = Done | Failed | Counts | FailedMembers
+Message = Done | Failed | Counts | FailedMembers | Trouble
 
 
 class PipeProgress:
@@ -118,6 +125,10 @@ class PipeProgress:
 
     def phase(self, name: str) -> None:
         """Do nothing, because the parent knows the phase."""
+
+    def trouble(self, message: str) -> None:
+        """Send what a store does."""
+        self.send(Trouble(message))
 
     def send(self, message: Message) -> None:
         """Send one message; the parent may have exited."""

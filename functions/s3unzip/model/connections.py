@@ -1,4 +1,7 @@
-"""How the stores of a run are reached, as its records keep it."""
+"""How the stores of a run are reached, as its records keep it.
+
+`stores.factory.StoreConfig` takes its place: remove this module when run.json has that.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,6 @@ class Connections(Struct, frozen=True, omit_defaults=True):
     dest_owner: str | None = None
     kms_key: str | None = None
     allow: tuple[str, ...] = ()  # what an HTTP source may do besides, as --allow has it
-    max_spool: str | None = None  # limit of the temporary file, where the archive has one
 
     def words(self) -> list[str]:
         """Return the options as words of a command line."""
@@ -51,5 +53,4 @@ class Connections(Struct, frozen=True, omit_defaults=True):
             dest_endpoint_url=None,
             dest_region=None,
             dest_profile=None,
-            max_spool=None,
         )

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
+from msgspec.structs import replace
 
 from s3unzip.aws.admission.ledger import FOLDER
 from s3unzip.aws.aws_faults import asking, read_fault
@@ -24,8 +25,8 @@ from s3unzip.aws.executions import planned_input
 from s3unzip.aws.intake.claims import list_direct_runs
 from s3unzip.aws.refusals import list_refusals
 from s3unzip.aws.timeline import list_folders
-from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.local.contexts import record_of
 from s3unzip.model import Connections, Location, Report, run_stem
 from s3unzip.operate.bundled_store import BundledRunStore
 from s3unzip.operate.submit import ArchiveEvent, send_events
@@ -35,9 +36,10 @@ from s3unzip.runs.watch import Items, RunEntry, unique_runs
 from s3unzip.settling.after_success import is_left
 from s3unzip.settling.next_step import in_environment
 from s3unzip.settling.retry import plan_retry, run_of
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.s3.clients import AwsSession
+from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.stores.s3.session import Session
-from s3unzip.stores.s3.stores import S3Stores
 
 if TYPE_CHECKING:  # stubs
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -89,10 +91,10 @@ class DeployedRuns:
         AccessDeniedError: a right is missing.
     """
 
-    def __init__(self, environment: str, access: S3Access) -> None:
+    def __init__(self, environment: str, access: StoreConfig) -> None:
         self._endpoint_url = access.endpoint_url
         self.environment = environment
-        self._connections = access.typed()
+        self._connections = record_of(access.typed())
         self._session = AwsSession(access.profile, access.region)
         try:
             stacks: CloudFormationClient = self.client("cloudformation")
@@ -105,7 +107,9 @@ class DeployedRuns:
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         # The stores that the runs' records are in, and the operator's way to the rest.
-        self.stores = S3Stores(self.work_location, session=Session(access, self._session))
+        self.stores = S3Stores(
+            replace(access, work=self.work_location), Session(access, self._session)
+        )
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from s3unzip.errors import S3UnzipError, ServiceFaultError, SourceChangedError
+from s3unzip.errors import S3UnzipError, SourceChangedError, StorageError
 from s3unzip.model import SourceAction, SourceResult, SourceState, Verdict
 from s3unzip.runs.records import RunRecords
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from s3unzip.model import AfterSuccess, Report, Run
     from s3unzip.stores.calls import Calls
 
-MOVE_RATE = 20_000_000  # bytes a second that a copy within S3 is sure to reach
-MOVE_SPARE = 10.0  # seconds
 WORTH_DOING = frozenset({SourceState.PENDING, SourceState.FAILED})
 
 
@@ -98,27 +96,10 @@ def _do(rule: AfterSuccess, run: Run, context: Context, calls: Calls) -> None:
             disposal.delete(run.source, run.pin)
         elif rule.action is SourceAction.TAG:
             disposal.tag(run.source, run.pin, rule.tags)
-        elif rule.target is not None:
-            disposal.move(run.source, run.pin, rule.target, run.id)
+        else:
+            raise StorageError(f"{run.source}: archives are not moved any more: delete or tag them")
 
-    if rule.action is SourceAction.MOVE:
-        _check_time(run, context)
     if run.source.scheme == "file":
         act()  # no request
     else:
         calls.run("head", act)
-
-
-def _check_time(run: Run, context: Context) -> None:
-    """Refuse to begin a copy that the function's end could cut off.
-
-    Raises:
-        ServiceFaultError: the time that is left may be too short.
-    """
-    needed = MOVE_SPARE + run.pin.size / MOVE_RATE
-    left = context.clock.remaining()
-    if left < needed:
-        raise ServiceFaultError(
-            f"{run.source}: a copy of {run.pin.size:,} bytes may take {needed:.0f} s, and the "
-            f"function has {left:.0f} s left: raise its timeout, then redrive the run"
-        )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from s3unzip.explanations import Help, find_help
 from s3unzip.model import Connections, OnConflict, Options, Verdict
 from s3unzip.settling.after_success import is_left
-from s3unzip.stores.locations import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -100,10 +99,9 @@ def repeat_command(run: Report | Run, connections: Connections | None = None) ->
         run: the run, or its report.
         connections: how its stores are reached; None: as the options' defaults say.
     """
-    piped = run.source == STANDARD_INPUT
-    words = ["s3unzip", "run", "-" if piped else str(run.source), str(run.destination)]
+    words = ["s3unzip", "run", str(run.source), str(run.destination)]
     words += [*_option_words(run.options), *(connections or Connections()).words()]
-    return ("COMMAND | " if piped else "") + shlex.join(words)
+    return shlex.join(words)
 
 
 def _option_words(options: Options) -> Iterator[str]:

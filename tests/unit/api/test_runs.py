@@ -10,8 +10,7 @@ import pytest
 import s3unzip
 from s3unzip import Comparison, OnConflict, Options, StoreConfig, Verdict
 from s3unzip.errors import UsageError
-from s3unzip.stores.home import known_runs
-from s3unzip.stores.locations import parse_destination
+from s3unzip.stores.locations import known_runs, parse_destination
 from tests.encrypting import seal_aes
 from tests.zips import DEFLATE, Entry, build
 

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from s3unzip.aws.environment import open_worker
 from s3unzip.model import Report, SourceState, Verdict, decode, encode
 from s3unzip.operate.reconcile import ACTION_SECONDS, reconcile, start
-from s3unzip.operate.runs import DeployedRuns, redrive
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Variable
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from tests.processes import Program
 from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
@@ -33,7 +33,6 @@ ARCHIVE = build(*(Entry(f"d/{n}", b"%d" % n * 50, DEFLATE) for n in range(3)))
 WRONG = {"crc32": 1}
 PARTLY = build(Entry("good", b"x"), Entry("bad", b"x" * 99, DEFLATE, central=WRONG, local=WRONG))
 DELETE = {"action": "delete"}
-MOVE = {"action": "move", "target": {"scheme": "s3", "bucket": "work", "key": "done/"}}
 TAG = {"action": "tag", "tags": {"state": "extracted"}}
 DIRECT, MACHINE = "{}", '{"max_direct_members": 0}'
 
@@ -108,18 +107,6 @@ def test_an_archive_is_deleted(
     assert report.requests.delete == 1
 
 
-def test_an_archive_is_moved_below_a_prefix(
-    deploy: Callable[..., Functions], account: Account
-) -> None:
-    """Its key below the trigger's prefix follows."""
-    functions = deploy(MOVE)
-    account.put("in/t/a.zip", ARCHIVE)
-    report = extract(functions, account)
-    assert state(report) is SourceState.DONE
-    assert account.objects("arrivals") == {}
-    assert account.objects("work", "done/") == {"done/t/a.zip": ARCHIVE}
-
-
 def test_an_archive_is_tagged(deploy: Callable[..., Functions], account: Account) -> None:
     """The tag is on the version that was extracted."""
     functions = deploy(TAG)
@@ -147,25 +134,6 @@ def extract_in_the_way(functions: Functions, account: Account) -> Report:
     account.put("in/t/a.zip", ARCHIVE)
     account.put("done/t/a.zip", b"in the way", "work")
     return extract(functions, account)
-
-
-def test_a_failure_changes_no_verdict_and_is_done_again(
-    deploy: Callable[..., Functions], account: Account
-) -> None:
-    """The report says why; after a redrive the same event does it, and extracts nothing."""
-    functions = deploy(MOVE)
-    report = extract_in_the_way(functions, account)
-    assert (report.verdict, state(report)) == (Verdict.COMPLETED, SourceState.FAILED)
-    assert report.after_success is not None
-    assert "exists already" in str(report.after_success.message)
-    account.client("s3").delete_object(Bucket="work", Key="done/t/a.zip")
-    account.client("s3").delete_object(Bucket="members", Key="out/a/d/0")
-    redrive(DeployedRuns("dev", S3Access(endpoint_url=account.url)), report.run)
-    assert functions.plan() == []
-    assert state(find_report(account)) is SourceState.DONE
-    assert account.objects("arrivals") == {}
-    assert account.objects("work", "done/") == {"done/t/a.zip": ARCHIVE}
-    assert "out/a/d/0" not in account.objects("members")
 
 
 def leave_archive(functions: Functions, account: Account) -> Report:
@@ -202,7 +170,7 @@ def test_reconcile_finds_the_archive_that_a_killed_function_left(
 ) -> None:
     """Not while the function may be at work; later, its event is sent again and the action done."""
     functions = deploy(DELETE)
-    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    runs = DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     report = leave_archive(functions, account)
     found = reconcile(runs, 0.0)
     assert (found.running, found.unsettled) == (1, ())
@@ -237,22 +205,6 @@ def test_the_command_counts_archives_that_are_left(
     assert functions.plan() == []
     nothing = "0 archives: 0 running, 0 without a verdict\n"
     assert program.run("reconcile", "--env", "dev") == (0, nothing, "")
-
-
-def test_an_action_that_failed_is_found_at_once(
-    deploy: Callable[..., Functions], account: Account
-) -> None:
-    """Nobody is at work on it, so nobody waits; an archive that is kept on purpose is not told."""
-    functions = deploy(MOVE)
-    report = extract_in_the_way(functions, account)
-    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
-    (left,) = reconcile(runs, 0.0).unsettled
-    assert (left.run, left.state) == (report.run, "archive left")
-    assert report.after_success is not None
-    kept = replace(report.after_success, state=SourceState.KEPT)
-    changed = encode(replace(report, after_success=kept))
-    account.put(f"runs/{report.run}/report.json", changed, "work")
-    assert reconcile(runs, 0.0).unsettled == ()
 
 
 def test_a_known_event_does_nothing_more(

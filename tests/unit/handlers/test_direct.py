@@ -24,7 +24,7 @@ from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.platforms import one_function
 from s3unzip.run_files import CLAIMS
 from s3unzip.settings import Variable
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import MEMBERS, Functions, archive, object_created
 from tests.zips import DEFLATE, Entry
@@ -145,7 +145,7 @@ def with_bad_member(deploy: Callable[..., Functions], account: Account) -> Funct
 @pytest.mark.usefixtures("with_bad_member")
 def test_a_bad_member_is_its_own_failure(account: Account) -> None:
     """The engine's checks and outcomes are those of any run."""
-    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    runs = DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     (entry,) = runs.recent(10)
     found = runs.records(entry.id)
     report = found.find_report()
@@ -429,7 +429,7 @@ def test_a_refused_run_is_listed_by_its_report(
     functions.plan(object_created("bad.zip"))
     (note,) = account.objects("work", "runs/-refused/")
     account.client("s3").delete_object(Bucket="work", Key=note)
-    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    runs = DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     assert [one.state for one in runs.recent(10)] == ["RUNNING"]
     assert [one.state for one in list_entries(runs, 10)] == ["REJECTED"]
 
@@ -438,7 +438,7 @@ def test_a_direct_run_is_listed_shown_and_retried(
     with_bad_member: Functions, account: Account
 ) -> None:
     """The commands of an operator know it as any run."""
-    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    runs = DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     (entry,) = runs.recent(10)
     assert entry.state == "SUCCEEDED"
     assert runs.find("latest") == runs.find(entry.id[:5]) == entry.id
@@ -458,7 +458,7 @@ def test_a_run_that_goes_on_is_no_lost_archive(account: Account) -> None:
     """Reconcile counts it as running while its function may be at work, and no longer."""
     claim = replace_claim(account, until=time.time() + 60)
     account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
-    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    runs = DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     found = reconcile(runs, 0.0)
     assert (found.running, found.unsettled) == (1, ())
     replace_claim(account, until=time.time() - 1)
@@ -471,7 +471,7 @@ def test_a_run_that_goes_on_is_listed(account: Account) -> None:
     """It is found by its claim before it has any record."""
     claim = replace_claim(account, until=time.time() + 60)
     account.client("s3").delete_object(Bucket="work", Key=f"runs/{claim.run}/{run_files.REPORT}")
-    runs = DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    runs = DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     (entry,) = runs.recent(10)
     assert (entry.id, entry.state) == (claim.run, RUNNING)
     assert runs.find(claim.run[:6]) == claim.run

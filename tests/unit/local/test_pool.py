@@ -70,6 +70,9 @@ class Setup:
     def failed(self, outcomes: Sequence[Outcome]) -> None:
         """Take no notice."""
 
+    def trouble(self, message: str) -> None:
+        """Do nothing: no store fails here."""
+
     def phase(self, name: str) -> None:
         """Take no notice."""
 

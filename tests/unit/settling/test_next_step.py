@@ -13,7 +13,7 @@ from s3unzip.zip import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
 PIPE = Location("stdin", "", "stdin")
-REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",), max_spool="5")
+REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",))
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
 CODES = sorted(CHECKS.keys() | other_codes())
 COMMANDS = {
@@ -76,7 +76,7 @@ def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> N
 
 def test_how_the_stores_are_reached() -> None:
     """A new run needs the options again, a run that is continued only its environment does."""
-    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download --max-spool 5"
+    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download"
     assert next_command(failed("encrypted"), None, REACHED) == (
         f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
     )
