@@ -25,7 +25,7 @@ from s3unzip.planning.keys import parse_template
 from s3unzip.runs.written import read_written
 from s3unzip.settings import GIB, Variable
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.verification import Effort, Verification, verify_objects
 from s3unzip.zip import Policy
 
@@ -74,7 +74,7 @@ class Site:
         self.environment = environment
         self.token = token
         self.seconds = seconds
-        self.runs = DeployedRuns(environment, S3Access(connections=HEADS))
+        self.runs = DeployedRuns(environment, StoreConfig(connections=HEADS))
         self.orders, self.scale = self.runs.orders, self.runs.scale
         self.event_bus = self.runs.variables.get(Variable.EVENT_BUS) or "default"
         options = self.orders.options

@@ -37,7 +37,7 @@ from s3unzip.planning.plan import make_plan
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder import FolderDestination
 from tests.faults.wire import Link
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from s3unzip.context import Progress
     from s3unzip.model import Part, Pin
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.disposal_port import Disposal
     from s3unzip.stores.ports import (
         Archive,
         Buffer,
         Clock,
+        Disposal,
         ObjectFacts,
         RunStore,
         Source,

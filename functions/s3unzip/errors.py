@@ -110,6 +110,7 @@ class ServiceFaultError(S3UnzipError):
 
     exit_code = 5
     retryable = True
+    unanswered = ""  # the URL that did not answer, and why
 
 
 class ThrottledError(ServiceFaultError):

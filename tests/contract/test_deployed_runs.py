@@ -59,7 +59,7 @@ class Account:
 
 def runs_at(server: HttpServer) -> DeployedRuns:
     """Return the runs of the scripted account."""
-    return DeployedRuns("dev", S3Access(endpoint_url=server.url))
+    return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
 
 
 def failed() -> States:

@@ -13,7 +13,7 @@ from s3unzip.errors import NotFoundError
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Tuning, Variable
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from tests.e2e.functions import with_variables
 from tests.processes import run_command
 from tests.zips import Entry, build
@@ -47,7 +47,7 @@ def runs(pipeline: DeployedPipeline, monkeypatch: pytest.MonkeyPatch) -> Deploye
     """The runs of the environment dev."""
     for name, value in pipeline.variables.items():
         monkeypatch.setenv(name, value)
-    return DeployedRuns("dev", S3Access(endpoint_url=pipeline.variables["AWS_ENDPOINT_URL"]))
+    return DeployedRuns("dev", StoreConfig(endpoint_url=pipeline.variables["AWS_ENDPOINT_URL"]))
 
 
 def members_of(count: int) -> list[Entry]:

@@ -38,9 +38,9 @@ from s3unzip.planning.read import Reading, read_directory, read_tail
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_source
+from s3unzip.stores.memory import BinaryReader, ReaderSource
 from s3unzip.stores.ports import Source
 from s3unzip.stores.readahead import read_ahead
-from s3unzip.stores.reader import BinaryReader, ReaderSource
 from s3unzip.zip import (
     AFTER_LENGTH,
     METHODS,

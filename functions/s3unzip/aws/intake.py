@@ -30,7 +30,6 @@ from s3unzip.aws.telemetry import (
     record_plan,
     record_task,
 )
-from s3unzip.clients import preload
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, RejectedError, RunStoppedError, S3UnzipError, UsageError
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
@@ -41,15 +40,13 @@ from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import Archive, Settled, begin, settle
 from s3unzip.stores import ports
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.zip import ByteRange, count_entries, drive, locate_directory
 
 if TYPE_CHECKING:  # a stub
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-preload()
 
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes
@@ -179,12 +176,14 @@ def _holds_directory(tail: Tail, context: Context) -> bool:
 class _HeldCalls(Calls):
     """Calls of a step that does not count what is read from memory."""
 
-    def stream(self, archive: ports.Archive, want: ByteRange) -> Iterator[Buffer]:
+    def stream(
+        self, archive: ports.Archive, want: ByteRange, store: Store | None = None
+    ) -> Iterator[Buffer]:
         """Yield the bytes of `want`."""
         if isinstance(archive, HeldArchive) and archive.holds(want):
             yield from archive.stream(want)
         else:
-            yield from super().stream(archive, want)
+            yield from super().stream(archive, want, store)
 
 
 class _SmallContext(Context, frozen=True):

@@ -113,7 +113,7 @@ def _end_badly(error: Exception) -> int:
         _say("no memory left: give fewer --workers or --puts, or raise the limit (ulimit -v)")
         return ServiceFaultError.exit_code
     if isinstance(error, OSError):
-        from s3unzip.stores.folder.os_errors import is_known, translate_error
+        from s3unzip.stores.files import is_known, translate_error
 
         if not is_known(error):
             return _end_unknown(error)

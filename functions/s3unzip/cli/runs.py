@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip import run_files
 from s3unzip.cli.terminal.figures import printable
@@ -127,12 +128,8 @@ def open_deployed(environment: str, config: StoreConfig) -> DeployedRuns:
         NotFoundError: it is not there.
     """
     from s3unzip.operate.runs import DeployedRuns
-    from s3unzip.stores.s3.access import S3Access
 
-    access = S3Access(
-        config.endpoint_url, config.region, config.profile, connections=config.connections
-    )
-    return DeployedRuns(environment, access)
+    return DeployedRuns(environment, replace(config, check_reachable=False))
 
 
 def report_of(run: str, runs: Runs) -> Report:

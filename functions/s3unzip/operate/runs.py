@@ -16,13 +16,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
+from msgspec.structs import replace
 
 from s3unzip.aws.aws_faults import asking, read_fault
 from s3unzip.aws.environment import Capacity, RunDefaults, read_orders, read_scale
-from s3unzip.clients import AwsSession
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import (
-    Connections,
     Location,
     Report,
     execution_name,
@@ -32,9 +31,10 @@ from s3unzip.model import (
 from s3unzip.runs.records import RUNS, RunRecords
 from s3unzip.runs.watch import Items, RunEntry
 from s3unzip.settling.next_step import in_environment
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.s3.clients import AwsSession
+from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.stores.s3.session import Session
-from s3unzip.stores.s3.stores import S3Stores
 
 if TYPE_CHECKING:  # stubs
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -86,7 +86,7 @@ class DeployedRuns:
         AccessDeniedError: a right is missing.
     """
 
-    def __init__(self, environment: str, access: S3Access) -> None:
+    def __init__(self, environment: str, access: StoreConfig) -> None:
         self._endpoint_url = access.endpoint_url
         self.environment = environment
         self._connections = access.typed()
@@ -102,7 +102,9 @@ class DeployedRuns:
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         # The stores that the runs' records are in, and the operator's way to the rest.
-        self.stores = S3Stores(self.work_location, session=Session(access, self._session))
+        self.stores = S3Stores(
+            replace(access, work=self.work_location), Session(access, self._session)
+        )
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""
@@ -141,7 +143,7 @@ class DeployedRuns:
         """How large the runs of the environment may be."""
         return read_scale(self.variables)
 
-    def connections(self, run: str) -> Connections:  # noqa: ARG002 - of all runs
+    def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - of all runs
         """Return how the environment is reached; its functions know how runs reach their stores."""
         return self._connections
 

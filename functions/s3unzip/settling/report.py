@@ -206,6 +206,6 @@ def render_page(report: Report, context: Context) -> bytes:
     return make_page(
         report,
         cost=price_run(report, context.platform),
-        next_command=next_command(report, context.environment, context.connections),
+        next_command=next_command(report, context.environment, context.reached),
         where=in_environment(context.environment),
     )

@@ -8,7 +8,7 @@ import pytest
 
 from s3unzip.operate.doctor import Deployment
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions
 
@@ -30,7 +30,7 @@ def functions(account: Account, monkeypatch: pytest.MonkeyPatch) -> Functions:
 @pytest.fixture
 def open_runs(account: Account) -> Callable[[], DeployedRuns]:
     """A function that opens the runs of the environment dev."""
-    return lambda: DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    return lambda: DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from s3unzip.operate.canary import Canary, remove_versions, try_canary
 from s3unzip.operate.doctor import CheckStatus, Deployment
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from tests.servers import Asked, HttpServer, Reply
 from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions, object_created
@@ -42,7 +42,7 @@ def deploy(
             )
         for name, value in account.variables.items():
             monkeypatch.setenv(name, value)
-        deployment = Deployment(DeployedRuns("dev", S3Access(endpoint_url=account.url)))
+        deployment = Deployment(DeployedRuns("dev", StoreConfig(endpoint_url=account.url)))
         return deployment, Functions(account, Invocation())
 
     return make

@@ -14,7 +14,7 @@ from s3unzip.cli.main import main
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import Entry, build
 
@@ -205,7 +205,7 @@ def test_a_stack_of_another_age(account: Account) -> None:
     """A stack without the planner's name is too old, and one by its own name is found."""
     outputs = {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
     account.make_stack("mine", outputs)
-    runs = DeployedRuns("mine", S3Access(endpoint_url=account.url))
+    runs = DeployedRuns("mine", StoreConfig(endpoint_url=account.url))
     assert runs.stack.name == "mine"
     with pytest.raises(UsageError, match="too old"):
         _ = runs.variables
@@ -214,13 +214,13 @@ def test_a_stack_of_another_age(account: Account) -> None:
 def test_no_stack(account: Account) -> None:
     """The line names the stack that was looked for, and where to look."""
     with pytest.raises(NotFoundError, match="no stack s3unzip-dev here; check --env"):
-        DeployedRuns("dev", S3Access(endpoint_url=account.url))
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
 
 
 def test_a_profile_that_is_not_there(account: Account) -> None:
     """The message is one line and names the profile."""
     with pytest.raises(UsageError, match="nobody"):
-        DeployedRuns("dev", S3Access(endpoint_url=account.url, profile="nobody"))
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url, profile="nobody"))
 
 
 def test_the_input_of_a_retry_is_the_runs_own(

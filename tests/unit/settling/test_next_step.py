@@ -77,7 +77,7 @@ def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> N
 
 def test_how_the_stores_are_reached() -> None:
     """A new run needs the options again, a run that is continued only its environment does."""
-    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download --max-spool 5"
+    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download"
     assert next_command(failed("encrypted"), None, REACHED) == (
         f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
     )

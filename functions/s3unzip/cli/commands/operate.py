@@ -28,7 +28,7 @@ from s3unzip.cli.terminal.json_lines import (
 )
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Status
-from s3unzip.stores.home import runs_home
+from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
     from s3unzip.cli.runs import Runs
@@ -90,7 +90,7 @@ def show_run(
 
 def _page_of(run: str, runs: Runs, *, deployed: bool) -> Path:
     """Return where the page of a run is on this machine, fetched if it is elsewhere."""
-    from s3unzip.stores.folder.descriptors import PRIVATE, make_folders
+    from s3unzip.stores.files import PRIVATE, make_folders
 
     home = Path(runs_home().key)
     if not deployed:

@@ -13,8 +13,6 @@ from s3unzip.cli.options.destinations import RunConnection
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import PlanSummary, Verdict
-from s3unzip.settling.next_step import resume_command
-from s3unzip.stores.locations import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +61,7 @@ def rerun_here(
     planned = summary.run
     if is_completed(name, runs, json=json):
         return 0
-    _check(planned, secret, runs)
+    _check(planned, secret)
     policy = make_policy(planned.options, secret, planned.destination)
     display = RunDisplay()
     with recall_options(connection, context, name, runs).opened(planned.source) as stores:
@@ -79,20 +77,14 @@ def rerun_here(
     return report.verdict.exit_code
 
 
-def _check(run: Run, secret: bytes | None, runs: Runs) -> None:
-    """Refuse a run whose password or archive is not here any more.
+def _check(run: Run, secret: bytes | None) -> None:
+    """Refuse a run whose password is not here any more.
 
     Raises:
-        UsageError: it needs a password, or its archive came from a pipe.
+        UsageError: it needs a password.
     """
     if run.options.password_ref is not None and secret is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
-    if run.source == STANDARD_INPUT:
-        connections = runs.records(run.id).find_connections()
-        raise UsageError(
-            f"{run.id}: its archive came from a pipe and is gone; continue with: "
-            f"{resume_command(run, connections)}"
-        )
 
 
 def recall_options(

@@ -35,7 +35,7 @@ def check_archive(
     from s3unzip.cli.terminal.progress import RunDisplay
     from s3unzip.local.machine import Machine, Setup
     from s3unzip.local.runner import run_archive
-    from s3unzip.stores.nowhere import NOWHERE
+    from s3unzip.stores.memory import NOWHERE
 
     options = o.make_options(selection, o.Layout(key_template="{member}"), reading)
     request = Request(parse_source(source), NOWHERE, options)

@@ -164,6 +164,10 @@ class _Seen:
     def phase(self, name: str) -> None:
         """Do nothing: there is one."""
 
+    def trouble(self, message: str) -> None:
+        """Say it."""
+        warn(message)
+
     def shown(self) -> AbstractContextManager[object]:
         """Return a context that shows the line, on a terminal only."""
         if not sys.stderr.isatty():

@@ -14,9 +14,8 @@ import typer
 from msgspec.structs import replace
 
 from s3unzip.cli.options.messages import OptionGroup
-from s3unzip.cli.options.sizes import parse_size
 from s3unzip.errors import UsageError
-from s3unzip.stores.home import runs_home
+from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +31,6 @@ class AllowedWeb(StrEnum):
     """What an HTTP source may only do if it is asked for."""
 
     OTHER_HOSTS = "other-hosts"
-    PRIVATE_ADDRESSES = "private-addresses"
-    DOWNLOAD = "download"
 
 
 @dataclass(frozen=True)
@@ -86,8 +83,7 @@ class SourceConnection(Connection):
         list[AllowedWeb] | None,
         typer.Option(
             "--allow",
-            help="Let an HTTP source redirect to other hosts, be at a private address, or send the "
-            "whole archive if it does not answer range requests; repeatable.",
+            help="Let an HTTP source redirect to other hosts.",
         ),
     ] = None
     no_sign_request: Annotated[
@@ -99,31 +95,15 @@ class SourceConnection(Connection):
         typer.Option("--request-payer", help="Pay for reading SRC from a Requester Pays bucket."),
     ] = False
 
-    max_spool: Annotated[
-        str,
-        typer.Option(
-            "--max-spool",
-            metavar="SIZE",
-            help="Limit of the temporary file, in TMPDIR, for an archive from a pipe or from "
-            "--allow download.",
-        ),
-    ] = "10g"
-
     @contextmanager
     def opened(self, source: Location) -> Iterator[StoreConfig]:
-        """Yield how stores are opened to read `source`, which may be copied to a file first.
+        """Yield how stores are opened to read `source`.
 
         Raises:
             UsageError: as of `config`; or options do not fit the source.
-            StorageError, ServiceFaultError: the archive cannot be copied.
         """
-        from s3unzip.cli.options.spooling import spooled
-
         self.check_source(source)
-        config, max_bytes = self.config(), parse_size(self.max_spool, "--max-spool")
-        download = AllowedWeb.DOWNLOAD in (self.allow or ())
-        with spooled(source, config, max_bytes, download=download) as stores:
-            yield stores
+        yield self.config()
 
     def check_source(self, source: Location) -> None:
         """Refuse options of S3 for another source.
@@ -140,21 +120,14 @@ class SourceConnection(Connection):
         Raises:
             UsageError: as of `Connection`; or two options exclude each other.
         """
-        from s3unzip.stores.web.access import WebAccess
-
         if self.no_sign_request and self.request_payer:
             raise UsageError(
                 "--no-sign-request and --request-payer: give one of them, because S3 must know "
                 "who pays"
             )
-        allowed = frozenset(self.allow or ())
-        web = WebAccess(
-            other_hosts=AllowedWeb.OTHER_HOSTS in allowed,
-            private_addresses=AllowedWeb.PRIVATE_ADDRESSES in allowed,
-        )
         return replace(
             super().config(connections=connections),
-            web=web,
+            other_hosts=bool(self.allow),
             unsigned=self.no_sign_request,
             request_payer=self.request_payer,
         )

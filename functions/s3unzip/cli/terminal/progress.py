@@ -78,6 +78,7 @@ class RunDisplay:
         self._since = time.monotonic()  # of the phase
         self._note = ""
         self._failures = 0
+        self._trouble = ""
         self._live: Live | None = None
         self._ended = threading.Event()
         self._lines: threading.Thread | None = None
@@ -136,6 +137,12 @@ class RunDisplay:
                 self.say(f"failed: {printable_name(outcome.key)}: {words} ({code})")
             elif self._failures == MAX_FAILURES + 1:
                 self.say("more members failed; the report lists them")
+
+    def trouble(self, message: str) -> None:
+        """Print that a store does not answer; each worker tells it, one line is enough."""
+        if message != self._trouble:
+            self._trouble = message
+            self.say(printable(message))
 
     def say(self, text: str) -> None:
         """Print a line that stays."""

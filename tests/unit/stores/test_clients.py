@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
 
-from s3unzip.clients import AwsSession
-from s3unzip.clients.variables import FILES, read_variables, s3_endpoint
+from s3unzip.stores.s3.clients import AwsSession
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +20,6 @@ RETRIES = {"total_max_attempts": 6, "mode": "standard"}
 CONFIG = Config(retries={"total_max_attempts": 6, "mode": "standard"}, read_timeout=20)
 # credential_process prints what the AWS CLI's user guide says.
 SECRET = '{"Version": 1, "AccessKeyId": "AKIDPROCESS", "SecretAccessKey": "made-up"}'
-REGIONAL = Config(s3={"us_east_1_regional_endpoint": "regional"})
 ENDPOINT = "http://127.0.0.1:9"
 
 
@@ -126,78 +123,12 @@ def test_no_region_is_an_error_of_the_client() -> None:
 
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDVARIABLE", "AWS_SECRET_ACCESS_KEY": "made-up"}
-LAMBDA = {**KEYS, "AWS_SESSION_TOKEN": "token", "AWS_DEFAULT_REGION": "eu-north-1"}
 
 
 @pytest.fixture
 def no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without ~/.aws, as a Lambda function's."""
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no config"))
-
-
-@pytest.mark.usefixtures("no_files")
-@pytest.mark.parametrize("region", [None, "us-west-2"])
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"AWS_ENDPOINT_URL": ENDPOINT},
-        {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_S3": ENDPOINT},
-        {"AWS_CA_BUNDLE": "/etc/bundle.pem"},
-        {"AWS_SECURITY_TOKEN": "older"},
-        {"AWS_DEFAULT_REGION": ""},
-    ],
-)
-def test_variables_say_what_botocore_finds(
-    region: str | None, more: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where variables decide, credentials, region, certificates and endpoint are boto3's."""
-    for name, value in {**LAMBDA, **more}.items():
-        monkeypatch.setenv(name, value)
-    theirs = boto3.session.Session(region_name=region)
-    ours = AwsSession(region=region)
-    check_settings(ours, theirs)
-    used = ours.region or "us-east-1"
-    client = theirs.client("s3", region_name=used, config=REGIONAL)
-    assert ours.s3_endpoint(used) == client.meta.endpoint_url
-
-
-@pytest.mark.parametrize("partition", ["aws", "aws-cn", "aws-us-gov"])
-def test_endpoints_of_all_regions(partition: str) -> None:
-    """They are botocore's."""
-    session = boto3.session.Session()
-    for region in session.get_available_regions("s3", partition_name=partition):
-        if "fips" not in region:
-            client = session.client("s3", region_name=region, config=REGIONAL)
-            assert s3_endpoint(region) == client.meta.endpoint_url, region
-
-
-def test_an_endpoint_that_is_not_known() -> None:
-    """Regions of other partitions have domains of their own, so botocore is asked."""
-    assert s3_endpoint("us-iso-east-1") is None
-    assert s3_endpoint("eusc-de-east-1") is None
-    assert s3_endpoint("us-east-1.example.org/") is None
-
-
-@pytest.mark.usefixtures("no_files")
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"AWS_PROFILE": "keys"},
-        {"AWS_USE_FIPS_ENDPOINT": "true"},
-        {"AWS_USE_DUALSTACK_ENDPOINT": "true"},
-        {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"},
-        {"AWS_ENDPOINT_URL": "127.0.0.1:9"},
-        {"AWS_SECRET_ACCESS_KEY": ""},
-        {"AWS_SHARED_CREDENTIALS_FILE": __file__},
-        {"AWS_CONFIG_FILE": "~nobody-has-this-name/config"},
-    ],
-)
-def test_botocore_decides_the_rest(more: dict[str, str]) -> None:
-    """A profile, a file of settings, or a variable that changes others is left to botocore."""
-    missing = {name: os.environ[name] for name in FILES}
-    assert read_variables({**missing, **LAMBDA}) is not None
-    assert read_variables({**missing, **LAMBDA, **more}) is None
 
 
 def test_profiles_are_botocores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,28 +139,9 @@ def test_profiles_are_botocores(monkeypatch: pytest.MonkeyPatch) -> None:
     found = session.credentials()
     assert found is not None
     assert (found().access_key, session.region) == ("AKIDKEYS", "eu-west-3")
-    assert session.s3_endpoint("eu-west-3") is None
 
 
 @pytest.mark.usefixtures("no_files")
 def test_no_credentials() -> None:
     """Nothing is guessed."""
     assert AwsSession().credentials() is None
-
-
-@pytest.mark.usefixtures("no_files")
-def test_reading_s3_imports_no_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker whose variables decide reads and writes S3 without boto3 and botocore's session."""
-    code = (
-        "import sys\n"
-        "from s3unzip.handlers import extract, link\n"
-        "from s3unzip.stores.s3.access import S3Access, Writing\n"
-        "from s3unzip.stores.s3.session import Session\n"
-        "session = Session(S3Access())\n"
-        "session.reader('a'), session.writer('a', Writing()), session.asker('a', None)\n"
-        "print([name for name in ('boto3', 'botocore.session', 'urllib3') if name in sys.modules])"
-    )
-    for name, value in LAMBDA.items():
-        monkeypatch.setenv(name, value)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""Translate S3 answers: exceptions of boto3 and obstore to the tree of `errors`.
+"""Translate S3 answers: exceptions of botocore and obstore to the tree of `errors`.
 
 Only this module reads status and error codes. A message names the action, the bucket and key, what
 the service said, and what to do. It never repeats the XML of the service, which may contain the
@@ -8,8 +8,9 @@ access key id and the string to sign.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from html import unescape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -37,9 +38,6 @@ from s3unzip.errors import (
     UsageError,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
 
 class Answer(NamedTuple):
     """What came back, as far as it is known."""
@@ -48,14 +46,6 @@ class Answer(NamedTuple):
     code: str
     message: str
     request: str = ""
-
-
-class RefusedError(Exception):
-    """What an answer to `lean.LeanClient` came to; it never leaves the adapters."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.message or answer.code or str(answer.status))
-        self.answer = answer
 
 
 # What `translate_error` takes. obstore raises FileNotFoundError for 404, ValueError for a setting
@@ -68,7 +58,6 @@ S3_ERRORS = (
     FileNotFoundError,
     OverflowError,
     RecursionError,
-    RefusedError,
     ValueError,
 )
 
@@ -191,9 +180,7 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 
 
 def read_answer(error: Exception) -> Answer:
-    """Return the status, code and message in an exception of boto3, obstore or `lean`."""
-    if isinstance(error, RefusedError):
-        return error.answer
+    """Return the status, code and message in an exception of botocore or obstore."""
     if isinstance(error, ClientError):
         told = error.response.get("Error", {})
         about = error.response.get("ResponseMetadata", {})
@@ -226,12 +213,6 @@ def _unanswered(text: str, details: str) -> Answer:
         return Answer(None, "", text.splitlines()[0][:300] if text else "")
     reason = _REASON.search(details)
     return Answer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
-
-
-def read_body(status: int, body: bytes) -> Answer:
-    """Return the answer that S3 gives in XML with an error status."""
-    text = body.decode("utf-8", "replace")
-    return Answer(status, _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text))
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

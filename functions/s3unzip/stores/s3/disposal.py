@@ -1,56 +1,36 @@
-"""Archives that are extracted: deleted, moved or tagged, and never another version than that.
+"""Archives that are extracted: deleted or tagged, and never another version than that.
 
-Where the bucket keeps versions the version's id says which one is meant. Elsewhere it
+Where a bucket keeps versions the version's id says which one is meant. Elsewhere it
 is its ETag, which S3 compares (`conditional-deletes` in its user guide); a HEAD before that keeps
 servers that know no conditions from deleting a newer archive.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from s3unzip.errors import (
-    ConflictError,
-    NotFoundError,
-    SourceChangedError,
-    StorageError,
-)
+from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
+from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.s3.answers import S3_ERRORS, Call
-from s3unzip.stores.s3.pins import date_of
+from s3unzip.stores.s3.errors import S3_ERRORS, Call
+from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3.source import date_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+if TYPE_CHECKING:  # stubs
     from mypy_boto3_s3.type_defs import (
-        CopyObjectRequestTypeDef,
-        CopySourceTypeDef,
         DeleteObjectRequestTypeDef,
         HeadObjectOutputTypeDef,
         HeadObjectRequestTypeDef,
     )
 
-    from s3unzip.model import Location, Pin
-    from s3unzip.stores.s3.session import Session
-
 T = TypeVar("T")
-MAX_COPY = 5 * 1024**3  # bytes of one CopyObject: API_CopyObject
 MAX_TAGS = 10  # of an object: object-tagging in the user guide
 NO_VERSION = "null"  # the id of an object's only version where versioning is off or suspended
-MOVED_BY = "s3unzip-run"  # metadata of a moved archive: the run that moved it
-# What a copy with metadata of its own must repeat.
-KEPT_HEADERS = (
-    "CacheControl",
-    "ContentDisposition",
-    "ContentEncoding",
-    "ContentLanguage",
-    "ContentType",
-    "Expires",
-)
 
 
 class S3Disposal:
-    """Deletes, moves and tags objects of any bucket that the session can see."""
+    """Deletes and tags objects of any bucket that the session can see."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -64,34 +44,6 @@ class S3Disposal:
         if self._find(location, pin) is not None:
             self._delete(location, pin)
 
-    def move(self, location: Location, pin: Pin, target: Location, run: str) -> None:
-        """Copy the version to `target` with one request, then delete it.
-
-        The copy has the archive's metadata and tags, and the run's id as `MOVED_BY`.
-
-        Raises:
-            SourceChangedError: another version is there, or none, and `target` is not of this run.
-            ConflictError: `target` exists, and is not of this run.
-            StorageError: it has more than 5 GiB.
-        """
-        if pin.size > MAX_COPY:
-            raise StorageError(
-                f"{location}: has {pin.size:,} bytes, and S3 copies at most 5 GiB in one request: "
-                "delete or tag such archives instead of moving them"
-            )
-        found = self._find(location, pin)
-        count_request("head")
-        there = self._head(target, None)
-        is_ours = there is not None and there["Metadata"].get(MOVED_BY) == run
-        if found is None and not is_ours:
-            raise SourceChangedError(f"{location}: is gone, and it is not at {target}")
-        if there is not None and not is_ours:
-            raise ConflictError(f"{target}: exists already; it is not overwritten")
-        if found is not None:
-            if there is None:
-                self._copy(location, pin, found, target, run)
-            self._delete(location, pin)
-
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to those of the version.
 
@@ -103,7 +55,7 @@ class S3Disposal:
         if version is None:
             raise StorageError(
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
-                "versioning on, or delete or move the archive"
+                "versioning on, or delete the archive"
             )
         call = Call("GetObjectVersionTagging", location.bucket, location.key, pinned=True)
         which: Any = {"Bucket": location.bucket, "Key": location.key, "VersionId": version}
@@ -168,38 +120,6 @@ class S3Disposal:
             return
         except ConflictError as refusal:
             raise SourceChangedError(f"{location}: a newer archive is there") from refusal
-
-    def _copy(
-        self,
-        location: Location,
-        pin: Pin,
-        found: HeadObjectOutputTypeDef,
-        target: Location,
-        run: str,
-    ) -> None:
-        origin: CopySourceTypeDef = {"Bucket": location.bucket, "Key": location.key}
-        version = _version_of(pin)
-        if version is not None:
-            origin["VersionId"] = version
-        request: CopyObjectRequestTypeDef = {
-            "Bucket": target.bucket,
-            "Key": target.key,
-            "CopySource": origin,
-            "IfNoneMatch": "*",
-            "MetadataDirective": "REPLACE",
-            "Metadata": {**found["Metadata"], MOVED_BY: run},
-        }
-        if pin.etag is not None:
-            request["CopySourceIfMatch"] = pin.etag
-        headers: Any = {name: found[name] for name in KEPT_HEADERS if name in found}  # type: ignore[literal-required]
-        call = Call("PutObject", target.bucket, target.key, conditional=True)
-        count_request("copy")
-        try:
-            self._ask(call, lambda: self._session.slow.copy_object(**request, **headers))
-        except ConflictError as refusal:
-            raise ConflictError(
-                f"{location}: another archive came there, or to {target}, while it was copied"
-            ) from refusal
 
     def _ask(self, call: Call, request: Callable[[], T]) -> T:
         try:
