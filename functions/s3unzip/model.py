@@ -13,7 +13,7 @@ import threading
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType

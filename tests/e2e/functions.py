@@ -34,15 +34,20 @@ def with_handler(pipeline: DeployedPipeline, name: str, handler: str) -> Iterato
 
 @contextmanager
 def with_variables(
-    pipeline: DeployedPipeline, name: str, changes: Mapping[str, str]
+    pipeline: DeployedPipeline, name: str, changes: Mapping[str, str], *, idle: bool = True
 ) -> Iterator[None]:
-    """Change environment variables of a function for a while."""
+    """Change environment variables of a function for a while.
+
+    A change ends the function's processes. So what is left of a message is awaited, if `idle`.
+    """
     found = find_function(pipeline, name)
     function, kept = found["FunctionName"], found["Environment"]["Variables"]
     update = pipeline.client("lambda").update_function_configuration
     update(FunctionName=function, Environment={"Variables": {**kept, **changes}})
     try:
         yield
+        if idle:
+            await_value(pipeline, lambda: pipeline.waiting() == 0)
     finally:
         update(FunctionName=function, Environment={"Variables": kept})
 

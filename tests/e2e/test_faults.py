@@ -137,7 +137,8 @@ def test_replaced_archive(pipeline: DeployedPipeline) -> None:
 
 def test_a_fault_is_met_again_within_two_minutes(pipeline: DeployedPipeline) -> None:
     """The queue hides a message for minutes; after a fault it comes back much sooner."""
-    with with_variables(pipeline, "intake", {Variable.WORK_BUCKET.value: "no-such-bucket"}):
+    nowhere = {Variable.WORK_BUCKET.value: "no-such-bucket"}
+    with with_variables(pipeline, "intake", nowhere, idle=False):
         pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
         await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())
     assert pipeline.wait("fault.zip").verdict is Verdict.COMPLETED

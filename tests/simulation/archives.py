@@ -8,12 +8,13 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from tests.model.facts import ArchiveFacts, MemberFacts
 from tests.zips import Entry, Shape, build
 
-KEY = "archive.zip"
-PREFIX = "out/archive/"  # of every key at the destination
+STEM = "an-archive-whose-name-has-forty-letters0"  # the longest that a run's id has of it
+KEY = f"{STEM}.zip"
+PREFIX = f"out/{STEM}/"  # of every key at the destination
 
 # Sizes at which a few KB are batches, streams, copies and members over several tasks.
 TUNING: dict[str, float] = {
@@ -31,7 +32,25 @@ TUNING: dict[str, float] = {
     "puts_in_flight": 2,
     "batch_min_seconds": 0.001,
     "max_workers": 4,
+    "max_direct_members": 9,
+    "max_direct_bytes": 4_000,
 }
+
+
+class MemberFacts(NamedTuple):
+    """One member as it truly is."""
+
+    key: str
+    body: bytes
+    right: bool = True  # False: its data or its name is refused
+
+
+class ArchiveFacts(NamedTuple):
+    """One version of an archive as it truly is."""
+
+    members: tuple[MemberFacts, ...]
+    broken: bool = False  # the index is refused
+    nested: tuple[tuple[str, ArchiveFacts], ...] = ()  # archives inside, by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +92,13 @@ def older_objects(rng: random.Random, facts: ArchiveFacts) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     for member in facts.members:
-        if not member.right or rng.random() < 0.7:
-            continue
-        changed = bytes(byte ^ 1 for byte in member.body)
-        found[member.key] = rng.choice((member.body, changed, b"older"))
+        if member.right and rng.random() < 0.3:
+            changed = bytes(byte ^ 1 for byte in member.body)
+            found[member.key] = rng.choice((member.body, changed, b"older"))
     return found
 
 
-def inner_recipe(recipe: Recipe, number: int) -> Recipe:
+def _inner(recipe: Recipe, number: int) -> Recipe:
     """Return the recipe of an archive inside."""
     return Recipe(10 * recipe.version + number, small=2 + number, damaged="small" * number)
 
@@ -103,11 +121,11 @@ def make_archive(recipe: Recipe, prefix: str = PREFIX) -> tuple[bytes, ArchiveFa
                 data[start + info.compress_size // 2] ^= 0xFF
     if recipe.broken:
         del data[-30:]
-    inside = {
-        f"{prefix}inner-{n}.zip": make_archive(inner_recipe(recipe, n), f"{prefix}inner-{n}/")[1]
+    inside = [
+        (f"{prefix}inner-{n}.zip", make_archive(_inner(recipe, n), f"{prefix}inner-{n}/")[1])
         for n in range(recipe.nested)
-    }
-    return bytes(data), ArchiveFacts(tuple(members), recipe.broken, tuple(inside.items()))
+    ]
+    return bytes(data), ArchiveFacts(tuple(members), recipe.broken, tuple(inside))
 
 
 def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:
@@ -117,20 +135,17 @@ def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:
         (f"small-{n}", f"{recipe.version} {n} ".encode() * (10 + 3 * n), (stored, deflated)[n % 2])
         for n in range(recipe.small)
     ]
-    if recipe.damaged == "small":
-        members.insert(len(members) // 2, ("damaged-small", rng.randbytes(40), stored))
-    elif recipe.damaged == "stream":
-        members.append(("damaged-stream", rng.randbytes(1_900), stored))
-    elif recipe.damaged == "copy":
-        members.append(("damaged-copy", rng.randbytes(2_100), stored))
+    sizes = {"small": 40, "stream": 1_900, "copy": 2_100}
+    if recipe.damaged:
+        name = f"damaged-{recipe.damaged}"
+        members.insert(len(members) // 2, (name, rng.randbytes(sizes[recipe.damaged]), stored))
     if recipe.refused:
         members.append(("../refused", b"refused", stored))
     members += [(f"stream-{n}", rng.randbytes(5_300), deflated) for n in range(recipe.streams)]
     members += [(f"copy-{n}", rng.randbytes(2_300), stored) for n in range(recipe.copies)]
     members += [(f"split-{n}", rng.randbytes(6_000), stored) for n in range(recipe.split_copies)]
     members += [
-        (f"inner-{n}.zip", make_archive(inner_recipe(recipe, n))[0], stored)
-        for n in range(recipe.nested)
+        (f"inner-{n}.zip", make_archive(_inner(recipe, n))[0], stored) for n in range(recipe.nested)
     ]
     for n in range(recipe.split_streams):
         words = [f"{rng.getrandbits(32):x}" for _ in range(300)]

@@ -6,12 +6,9 @@ schedule ends, and all are written down, so that a failure can be read.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import random
 
 
 class Fault(StrEnum):
@@ -40,9 +37,9 @@ AMOUNTS = {
     Fault.CRASH: (0.4, 4),
     Fault.CRASH_AFTER: (0.4, 4),
     Fault.OUTAGE: (0.3, 2),
-    Fault.OVERWRITE: (0.15, 2),
+    Fault.OVERWRITE: (0.2, 2),
     Fault.DENY: (0.25, 2),
-    Fault.ABORT: (0.15, 1),
+    Fault.ABORT: (0.2, 2),
     Fault.BUSY: (0.2, 5),
     Fault.TWICE: (0.4, 3),
 }
@@ -62,7 +59,6 @@ class FaultPlan:
     injected: list[str] = field(default_factory=list)  # what went wrong so far
     skipped: frozenset[int] = frozenset()  # numbers of the faults that are left out
     number: int = 0  # of the faults so far, with those left out
-    overlaps: bool = False  # whether what happens twice may happen at the same moment
 
     @staticmethod
     def choose(rng: random.Random, skipped: frozenset[int] = frozenset()) -> FaultPlan:
@@ -91,26 +87,11 @@ class FaultPlan:
     @property
     def calm(self) -> bool:
         """Whether nothing happened that may repeat work: no call and no message was in vain."""
-        repeated = ("throttle", "refuse", "busy", "twice message")
-        return all(fault.startswith(repeated) for fault in self.injected)
+        return all(one.startswith(("throttle", "refuse", "busy")) for one in self.injected)
 
     def delay(self) -> float:
         """Return how long a slow call takes, in seconds."""
         return self.rng.choice(DELAYS)
-
-    def outage(self, kind: str) -> tuple[str, float]:
-        """Return what an outage refuses that begins at a call of `kind`, and for how many seconds.
-
-        It refuses each call ("") or those of one kind, as a store may accept reads only.
-        """
-        return self.rng.choice(("", kind)), self.rng.choice(OUTAGES)
-
-    def refusals(self) -> int:
-        """Return how many calls a missing right refuses.
-
-        A few only, where a change of rights has not reached all servers of a store yet.
-        """
-        return self.rng.choice(REFUSALS)
 
     def clear(self) -> None:
         """Let nothing go wrong any more."""

@@ -1,4 +1,8 @@
-"""One schedule: a world made from a seed, run until all is quiet, and compared with the model."""
+"""One schedule: a world made from a seed, run until all is quiet, and compared with the promises.
+
+Its last digit says what it is: 0 runs on one machine, any other an account, in which 3 has archives
+inside, 5 deletes archives after success, 6 keeps their versions, and 7 has many tasks in each Map.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +11,44 @@ import json
 import logging
 import os
 import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
-from s3unzip.aws import environment, telemetry
+from s3unzip.aws import environment, extract, telemetry
 from s3unzip.metric_names import SERVICE
-from s3unzip.model import Options, encode
+from s3unzip.model import AfterSuccess, OnConflict, Options, SourceAction, encode
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.ports import ObjectFacts
-from tests.model.facts import NEVER, OVERWRITE, SKIP_UNCHANGED, ViolationError
-from tests.model.nested import check_nested
-from tests.model.run import Model
-from tests.simulation.archives import KEY, TUNING, choose_recipe, make_archive, older_objects
+from tests.simulation.archives import (
+    KEY,
+    TUNING,
+    Recipe,
+    choose_recipe,
+    make_archive,
+    older_objects,
+)
 from tests.simulation.faults import RATES, Fault, FaultPlan
 from tests.simulation.machine import MACHINE
-from tests.simulation.operator import Operator
+from tests.simulation.promises import (
+    NEVER,
+    OVERWRITE,
+    SKIP_UNCHANGED,
+    Promises,
+    ViolationError,
+)
 from tests.simulation.scheduler import Process, Scheduler, StuckError
 from tests.simulation.services import Services
 from tests.simulation.stores import SimulatedStores
 from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from tests.simulation.archives import Recipe
-
-REDRIVES = 4  # that an operator tries, once nothing goes wrong any more
-NESTED = 3  # last digit of the seeds whose archives have archives inside
-DISTRIBUTED = 13  # rest by 20 of the seeds with Distributed Maps and many workers
-VERSIONED = 6  # rest by 20 of the seeds whose bucket keeps versions of its archive
-OVERLAPS = 2  # last digit of the seeds where what happens twice happens at the same moment
+MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more
+NESTED, DELETED, VERSIONED, MANY = 3, 5, 6, 7  # last digits of seeds
 RETRIED = 0.3  # of the schedules whose runs have failed members
+TAILS = (150, 400, 2_000, 262_144)  # bytes that are read first
 
 
 class FailedScheduleError(AssertionError):
@@ -69,137 +77,108 @@ class Schedule:
     seed: int
     rule: str
     versions: list[Recipe]  # of the archive
-    scheduler: Scheduler
-    faults: FaultPlan
     world: World
-
-    def end(self) -> Ended:
-        """Return what it was."""
-        world = self.world
-        return Ended(
-            self.seed, self.scheduler.steps, tuple(self.faults.injected), tuple(world.trace)
-        )
 
 
 @contextmanager
 def drawn(
     seed: int, skipped: frozenset[int], rules: Sequence[str], depth: int
 ) -> Iterator[Schedule]:
-    """Draw the schedule of `seed`; compare what is there at its end with the model.
+    """Draw the schedule of `seed`; at its end, compare what is there with the promises.
 
     Raises:
-        FailedScheduleError: the model was violated, or the schedule never ended.
+        FailedScheduleError: a promise was broken, or the schedule never ended.
     """
     gc.disable()  # a generator that is closed at a random moment would take a step
     rng = random.Random(seed)
-    scheduler = Scheduler(rng)
     faults = FaultPlan.choose(rng, skipped)
     rule = rng.choice(rules)
     versions = [choose_recipe(rng, version, depth) for version in range(3)]
     older = older_objects(rng, make_archive(versions[0])[1]) if rng.random() < 0.3 else {}
-    world = World(scheduler, faults, Model(rule, older))
-    put_older(world, older, versions)
+    world = World(Scheduler(rng), faults, Promises(rule, older))
+    _put_older(world, older, versions)
     try:
-        yield Schedule(seed, rule, versions, scheduler, faults, world)
+        yield Schedule(seed, rule, versions, world)
         check_end(world)
     except (ViolationError, StuckError) as error:
-        told = describe(seed, error, world, rule, versions)
+        told = _describe(seed, error, world, rule, versions)
         raise FailedScheduleError(told, str(error).split(" -- ", 1)[0], faults.number) from error
     finally:
-        scheduler.close()
+        world.scheduler.close()
         gc.enable()
 
 
-def run_schedule(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
-    """Run the schedule of `seed`, without the faults of these numbers.
+def run_account(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
+    """Run the schedule of `seed` in an account, without the faults of these numbers.
 
     Raises:
-        FailedScheduleError: the model was violated, or the schedule never ended.
+        FailedScheduleError: a promise was broken, or the schedule never ended.
     """
-    depth = int(seed % 10 == NESTED)
+    kind = seed % 10
     rules = (OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER)
-    with drawn(seed, skipped, rules, depth) as schedule:
-        world = schedule.world
-        if seed % 10 == OVERLAPS:
-            _let_overlap(schedule)
-        if seed % 20 == VERSIONED:
-            _keep_versions(schedule)
+    with drawn(seed, skipped, rules, int(kind == NESTED)) as schedule:
+        world, faults = schedule.world, schedule.world.faults
+        tuning = {**TUNING, "tail_bytes": faults.rng.choice(TAILS)}
+        if kind == MANY:
+            tuning["max_few_tasks"] = 0
+        if kind == VERSIONED:
+            world.ingest.versions = {}
+            if faults.left:
+                faults.left[Fault.OVERWRITE] = 2
+                faults.rates[Fault.OVERWRITE] = faults.rng.choice(RATES)
+        rule = AfterSuccess(SourceAction.DELETE) if kind == DELETED else None
+        options = Options(on_conflict=OnConflict(schedule.rule), nested_depth=int(kind == NESTED))
         services = Services(world)
-        with (
-            substituted(schedule.scheduler),
-            deployed(world, services, schedule.rule, _tuning_of(seed), depth=depth),
-        ):
-            _put_archives(world, services, schedule.versions)
-            operator = Operator(world, services, MACHINE)
-            world.abort = operator.abort
-            _run_to_the_end(world, operator)
-    return schedule.end()
+        with substituted(world.scheduler), deployed(world, services, options, tuning, rule):
+            put_versions(world, schedule.versions, services)
+            world.abort = services.abort
+            _run_to_the_end(world, services)
+        return end_of(schedule)
 
 
-def _tuning_of(seed: int) -> Mapping[str, float]:
-    """Return the settings of a schedule; in some, slices wait beside the scans."""
-    if seed % 20 == DISTRIBUTED:
-        return {**TUNING, "max_inline_tasks": 0, "max_workers": 64}
-    return TUNING
-
-
-def _let_overlap(schedule: Schedule) -> None:
-    """Let runs be redriven while functions of the aborted execution go on, and the like."""
-    faults = schedule.faults
-    faults.overlaps = True
-    faults.left[Fault.ABORT] = faults.left.get(Fault.ABORT, 0) + faults.rng.choice((0, 1, 2))
-    faults.rates.setdefault(Fault.ABORT, faults.rng.choice(RATES))
-
-
-def _keep_versions(schedule: Schedule) -> None:
-    """Let archives be replaced in a bucket that keeps their versions, so older runs go on."""
-    world, faults = schedule.world, schedule.faults
-    world.ingest.versions = {}
-    if faults.left:
-        faults.left[Fault.OVERWRITE] = 2
-        faults.rates[Fault.OVERWRITE] = faults.rng.choice(RATES)
+def end_of(schedule: Schedule) -> Ended:
+    """Return what a schedule was."""
+    world = schedule.world
+    injected = tuple(world.faults.injected)
+    return Ended(schedule.seed, world.scheduler.steps, injected, tuple(world.trace))
 
 
 def check_end(world: World) -> None:
-    """Compare what is there when all is quiet with the model.
+    """Compare what is there when all is quiet with the promises.
 
     Raises:
         ViolationError: something happened that the documents forbid.
     """
+    if world.promises.violations:
+        raise world.promises.violations[0]
     stored = {key: one.body for key, one in world.members.objects.items()}
     uploads = {
         upload: pending.facts.metadata["s3unzip-run"]
         for upload, pending in world.members.pending.items()
     }
-    if world.model.violations:
-        raise world.model.violations[0]
-    world.model.all_quiet(stored, uploads, calm=world.faults.calm)
-    check_nested(world.model)
+    world.promises.check_end(stored, uploads, calm=world.faults.calm)
 
 
-def _put_archives(world: World, services: Services, recipes: list[Any]) -> None:
+def put_versions(world: World, recipes: Iterable[Recipe], services: Services | None = None) -> None:
     """Put the first version; the others replace it where the fault plan says so."""
     coming = list(recipes)
-    direct = world.scheduler.rng.random() < 0.5  # else the state machine does all archives
-    world.ingest.neighbours = world.members.neighbours = {
-        "ingest": world.ingest,
-        "members": world.members,
-    }
+    buckets = {"ingest": world.ingest, "members": world.members}
+    world.ingest.neighbours = world.members.neighbours = buckets
 
     def put() -> None:
         data, facts = make_archive(coming.pop(0))
         world.ingest.put(KEY, data, ObjectFacts("application/zip", {}), if_absent=False)
-        world.modified = float(int(world.scheduler.now)) if direct else None
-        world.model.archive_put(world.ingest.objects[KEY].etag, facts)
-        services.send(json.dumps(object_created()))
-        if not coming:
-            world.overwrite = None
+        stored = world.ingest.objects[KEY]
+        stored.modified = world.scheduler.now
+        world.promises.archive_put(stored.etag, facts)
+        world.overwrite = put if coming else None
+        if services is not None:
+            services.send(json.dumps(object_created()))
 
-    world.overwrite = put
     world.scheduler.spawn(Process("somebody"), put)
 
 
-def put_older(world: World, older: dict[str, bytes], recipes: Iterable[Recipe]) -> None:
+def _put_older(world: World, older: Mapping[str, bytes], recipes: Iterable[Recipe]) -> None:
     """Put what lies at the destination before any run."""
     for key, body in older.items():
         metadata = {"zip-crc32": f"{crc32(body):08x}", "s3unzip-run": "older"}
@@ -209,20 +188,23 @@ def put_older(world: World, older: dict[str, bytes], recipes: Iterable[Recipe]) 
         for inner, known in facts.nested:
             stored = world.members.objects.get(inner)
             if stored and any(stored.body == member.body for member in facts.members):
-                world.model.versions[stored.etag] = known
+                world.promises.versions[stored.etag] = known
 
 
-def _run_to_the_end(world: World, operator: Operator) -> None:
-    """Run until all is quiet; then mend what was broken, redrive what failed, and maybe retry."""
-    scheduler = world.scheduler
+def _run_to_the_end(world: World, services: Services) -> None:
+    """Run until all is quiet; then mend what was broken, resume what failed, and maybe retry."""
+    scheduler, promises = world.scheduler, world.promises
     scheduler.run()
-    for _ in range(REDRIVES):
+    seen = services.dead_letters or services.undelivered or services.failed()
+    if not promises.violations:
+        promises.check_visible(visible=bool(seen))
+    for _ in range(MENDED):
         world.faults.clear()
         world.denied.clear()
-        if not operator.redrive():
+        if promises.violations or not services.mend():
             break
         scheduler.run()
-    if world.faults.rng.random() < RETRIED and operator.retry():
+    if world.faults.rng.random() < RETRIED and not promises.violations and services.retry():
         scheduler.run()
 
 
@@ -239,13 +221,11 @@ def object_created() -> dict[str, Any]:
 def deployed(
     world: World,
     services: Services,
-    rule: str,
-    tuning: Mapping[str, float] = TUNING,
-    *,
-    depth: int = 0,
+    options: Options,
+    tuning: Mapping[str, float],
+    rule: AfterSuccess | None,
 ) -> Iterator[None]:
     """Let the functions find the simulated services in place of AWS."""
-    options = Options(on_conflict=rule, nested_depth=depth)  # type: ignore[arg-type]  # a value of the enumeration
     variables = {
         Variable.ENVIRONMENT: "simulated",
         Variable.WORK_BUCKET: "work",
@@ -255,6 +235,7 @@ def deployed(
         Variable.STATE_MACHINE: MACHINE,
         Variable.QUEUE: "https://queue",
         Variable.OPTIONS: encode(options).decode(),
+        Variable.AFTER_SUCCESS: encode(rule).decode() if rule is not None else "",
     }
     names = vars(environment)
     kept = {name: names[name] for name in ("S3Stores", "AwsSession", "make_tuning")}
@@ -291,11 +272,12 @@ def quiet() -> Iterator[None]:
 
 
 def _forget() -> None:
-    for cached in (environment.open_worker, environment.open_client, environment._session):
+    worker, client = environment.open_worker, environment.open_client
+    for cached in (worker, client, environment._session, extract._read_run):
         cached.cache_clear()
 
 
-def describe(seed: int, error: Exception, world: World, rule: str, recipes: list[Any]) -> str:
+def _describe(seed: int, error: Exception, world: World, rule: str, recipes: list[Recipe]) -> str:
     """Return all that is needed to see a failure again."""
     without = ",".join(map(str, sorted(world.faults.skipped)))
     lines = [

@@ -1,4 +1,4 @@
-"""SQS, EventBridge and the clients that the functions have of them and of Step Functions.
+"""SQS, EventBridge, Step Functions' client and the operator of one account.
 
 Clients of boto3 retry by themselves, so that a service's passing faults are not seen here; what is
 seen is that calls take effect late, twice, or without an answer.
@@ -8,44 +8,33 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from botocore.exceptions import ClientError, ConnectionClosedError
+from botocore.exceptions import ConnectionClosedError
 
-from s3unzip.aws.events import RECHECK
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
-from tests.simulation.machine import MACHINE, StateMachine
-from tests.simulation.scheduler import Process, ProcessDiedError
+from tests.simulation.machine import MACHINE, Execution, StateMachine
+from tests.simulation.promises import RUN_FAILED, WITH_ERRORS
+from tests.simulation.scheduler import Process
 from tests.simulation.threads import Waiters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 Json = dict[str, Any]
-VISIBILITY = 1_800.0  # seconds that a received message is hidden: six times the plan's limit
+VISIBILITY = 360.0  # seconds that a received message is hidden: six times the function's limit
 ATTEMPTS = 5  # before a message is a dead letter
-REPORT_ATTEMPTS = 3  # of an event that Lambda takes asynchronously
+SETTLE_ATTEMPTS = 3  # of an event that Lambda takes asynchronously
+NOTICE_SECONDS = 600.0  # until an operator does anything
+SOON = (0.01, 1.0, 20.0, 120.0)  # seconds after an abort, while its functions may go on
+STOPPED = frozenset({"FAILED", "ABORTED"})
 
 
 class TakenError(Exception):
     """ExecutionAlreadyExists."""
-
-
-class UnknownError(Exception):
-    """ExecutionDoesNotExist."""
-
-
-class NotRedrivableError(ClientError):
-    """ExecutionNotRedrivable."""
-
-    def __init__(self) -> None:
-        super().__init__({"Error": {"Message": "it did not fail"}}, "RedriveExecution")
 
 
 @dataclass(slots=True)
@@ -66,32 +55,30 @@ class Message:
 
 
 class Services:
-    """What delivers and answers between the functions."""
+    """What delivers and answers between the functions, and who mends what failed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.machine = StateMachine(world)
         self.dead_letters: list[str] = []
-        self.undelivered: list[Json] = []  # failures that the report function did not take
+        self.undelivered: list[Json] = []  # events that the settle function did not take
         self._messages: list[Message] = []
         self._numbers = itertools.count(1)
 
     # SQS
 
-    def send(self, body: str, delay: float = 0.0) -> None:
-        """Put a message into the queue after a delay, maybe twice, maybe late."""
+    def send(self, body: str) -> None:
+        """Put a message into the queue, maybe twice, maybe late."""
         world = self.world
         for _ in range(2 if world.faults.injects(Fault.TWICE, "message") else 1):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
-            changed = Waiters(world.scheduler)
-            message = Message(
-                f"message-{next(self._numbers)}", body, world.scheduler.now + late + delay, changed
-            )
+            number, changed = next(self._numbers), Waiters(world.scheduler)
+            message = Message(f"message-{number}", body, world.scheduler.now + late, changed)
             self._messages.append(message)
             world.scheduler.spawn(Process("queue"), partial(self._serve, message))
 
     def _serve(self, message: Message) -> None:
-        """Hand a message to the plan function until it is deleted or was handed over too often."""
+        """Hand a message to the intake function until it is deleted or a dead letter."""
         scheduler = self.world.scheduler
         for attempt in itertools.count(1):
             while scheduler.now < message.visible and not message.deleted:
@@ -103,24 +90,19 @@ class Services:
                 return
             message.receipt = f"receipt-{next(self._numbers)}"
             message.visible = scheduler.now + VISIBILITY
-            faults = self.world.faults
-            counts = [attempt]
-            if faults.overlaps and faults.injects(Fault.TWICE, "delivery"):
-                counts.append(attempt + faults.rng.choice((0, 1)))  # "approximate"
-            for one in counts:
+            for _ in range(2 if self.world.faults.injects(Fault.TWICE, "delivery") else 1):
                 process = Process("event source")
-                scheduler.spawn(process, partial(self._deliver, message, one))
+                scheduler.spawn(process, partial(self._deliver, message, attempt))
 
     def _deliver(self, message: Message, attempt: int) -> None:
-        receipt = message.receipt
         record = {
             "messageId": message.id,
-            "receiptHandle": receipt,
+            "receiptHandle": message.receipt,
             "body": message.body,
             "attributes": {"ApproximateReceiveCount": str(attempt)},
         }
         try:
-            answer = invoke(self.world, "plan", {"Records": [record]})
+            answer = invoke(self.world, "intake", {"Records": [record]})
         except NamedError as error:
             if error.name == "Lambda.TooManyRequestsException":
                 message.hide_until(self.world.scheduler.now + 10)
@@ -130,56 +112,36 @@ class Services:
             message.deleted = True
             message.changed.wake()
 
-    def hide(self, receipt: str, seconds: float) -> None:
-        """Change a message's visibility, if the receipt is its last one."""
-        for message in self._messages:
-            if message.receipt == receipt:
-                message.hide_until(self.world.scheduler.now + seconds)
-
     # EventBridge
 
-    def announce(self, title: str, detail: Json) -> None:
-        """Take the event of a run."""
-        self.world.note(f"event {title}: {detail['verdict']}")
-        self.world.model.announced(title, detail)
-
-    def watch(self, name: str) -> None:
-        """Tell the report function when an execution fails, at least once."""
+    def _watch(self, execution: Execution) -> None:
+        """Tell the settle function when an execution fails, at least once."""
         world = self.world
-        execution = self.machine.executions[name]
-        redrives = execution.redrives
 
         def follow() -> None:
             execution.over.wait()
             if execution.status != "SUCCEEDED":
-                told = json.dumps(execution.told)
                 detail = {
-                    "name": name,
+                    "name": execution.name,
                     "stateMachineArn": MACHINE,
                     "status": execution.status,
-                    "redriveCount": redrives,
-                    "input": told,
+                    "input": json.dumps(execution.given),
                 }
                 for _ in range(2 if world.faults.injects(Fault.TWICE, "failure") else 1):
                     self.tell_failure({"detail": detail})
 
         world.scheduler.spawn(Process("event bus"), follow)
 
-    def redrive(self, name: str) -> None:
-        """Let an execution that ended early go on."""
-        self.machine.executions[name].redrive()
-        self.watch(name)
-
     def tell_failure(self, event: Json) -> None:
-        """Invoke the report function with a failure until it takes it, or give up."""
+        """Invoke the settle function with a failure until it takes it, or give up."""
         world = self.world
 
         def deliver() -> None:
             if world.faults.injects(Fault.DELAY, "failure"):
-                world.scheduler.sleep(world.faults.delay())
-            for _ in range(REPORT_ATTEMPTS):
+                world.scheduler.sleep(10 * world.faults.delay())
+            for _ in range(SETTLE_ATTEMPTS):
                 try:
-                    invoke(world, "report", event)
+                    invoke(world, "settle", event)
                 except NamedError:
                     world.scheduler.sleep(60.0)
                 else:
@@ -191,108 +153,171 @@ class Services:
     # What boto3 gives the functions
 
     def client(self, service: str, config: object = None, **more: object) -> Any:
-        """Return the client of a service, as far as the functions use it."""
+        """Return the client of a service: of SQS without what would send to the intake's queue."""
         match service:
             case "sqs":
-                return SimpleNamespace(
-                    change_message_visibility_batch=self._change_visibility,
-                    send_message=self._send_message,
-                )
+                return SimpleNamespace(change_message_visibility=self._change_visibility)
             case "stepfunctions":
-                return SimpleNamespace(
-                    start_execution=self._start_execution,
-                    describe_execution=self._describe_execution,
-                    redrive_execution=self._redrive_execution,
-                    stop_execution=self._stop_execution,
-                    # The schedules' Maps have no Map Runs to change.
-                    list_map_runs=lambda executionArn: {"mapRuns": []},  # noqa: N803 - likewise
-                    exceptions=SimpleNamespace(
-                        ExecutionAlreadyExists=TakenError,
-                        ExecutionDoesNotExist=UnknownError,
-                        ExecutionNotRedrivable=NotRedrivableError,
-                    ),
-                )
+                taken = SimpleNamespace(ExecutionAlreadyExists=TakenError)
+                return SimpleNamespace(start_execution=self._start_execution, exceptions=taken)
             case "events":
-                return SimpleNamespace(
-                    put_events=self._put_events, meta=SimpleNamespace(partition="aws")
-                )
+                meta = SimpleNamespace(partition="aws")
+                return SimpleNamespace(put_events=self._put_events, meta=meta)
         raise AssertionError(service)
 
     def _call(self, name: str, effect: Callable[[], Any]) -> Any:
         """Do one call; its process may die around it, or its answer be lost."""
-        world, scheduler = self.world, self.world.scheduler
-        scheduler.pause()
-        for fault in (Fault.CRASH, Fault.CRASH_AFTER):
-            value = effect() if fault is Fault.CRASH_AFTER else None
-            if world.faults.injects(fault, name):
-                world.note(f"{name}: {fault}")
-                scheduler.kill(scheduler.current().process)
-                raise ProcessDiedError
+        world = self.world
+        world.scheduler.pause()
+        world.crash(Fault.CRASH, name)
+        value = effect()
         world.note(name)
+        world.crash(Fault.CRASH_AFTER, name)
         if world.faults.injects(Fault.LOSE, name):
             world.note(f"{name}: its answer is lost")
             raise ConnectionClosedError(endpoint_url="https://service")
-        scheduler.pause()
+        world.scheduler.pause()
         return value
 
-    def _send_message(self, QueueUrl: str, MessageBody: str, DelaySeconds: int = 0) -> Any:  # noqa: N803 - boto3's
-        # The delay of a reminder is not simulated: it comes at some time.
-        delay = DelaySeconds if RECHECK in MessageBody else 0
-        return self._call("send message", lambda: self.send(MessageBody, delay))
+    def _change_visibility(self, QueueUrl: str, ReceiptHandle: str, VisibilityTimeout: int) -> Any:  # noqa: N803 - boto3's
+        def effect() -> None:
+            for message in self._messages:
+                if message.receipt == ReceiptHandle:  # its last one
+                    message.hide_until(self.world.scheduler.now + VisibilityTimeout)
 
-    def _change_visibility(self, QueueUrl: str, Entries: list[Json]) -> Json:  # noqa: N803 - boto3's
-        def effect() -> Json:
-            for entry in Entries:
-                self.hide(entry["ReceiptHandle"], entry["VisibilityTimeout"])
-            return {}
-
-        answer: Json = self._call("change visibility", effect)
-        return answer
+        return self._call("change visibility", effect)
 
     def _start_execution(self, stateMachineArn: str, name: str, input: str) -> None:  # noqa: A002, N803 - boto3's
         def effect() -> bool:
-            started = self.machine.start(name, json.loads(input))
-            if started:
-                self.watch(name)
-            return started
+            if self.start(name, json.loads(input)):
+                return True
+            # API_StartExecution: equal name and input while it is at work are no error.
+            known = self.machine.executions[name]
+            return known.status == "RUNNING" and known.given == json.loads(input)
 
         if not self._call(f"start {name}", effect):
             raise TakenError
 
-    def _describe_execution(self, executionArn: str) -> Json:  # noqa: N803 - boto3's
-        name = executionArn.rpartition(":")[2]
-        found = self._call(f"describe {name}", lambda: self.machine.executions.get(name))
-        if found is None:
-            raise UnknownError
-        return {"status": found.status, "redriveCount": found.redrives}
-
-    def _redrive_execution(self, executionArn: str) -> None:  # noqa: N803 - boto3's
-        name = executionArn.rpartition(":")[2]
-
-        def effect() -> bool:
-            ended_early = self.machine.executions[name].status in {"FAILED", "ABORTED"}
-            if ended_early:
-                self.redrive(name)
-            return ended_early
-
-        if not self._call(f"redrive {name}", effect):
-            raise NotRedrivableError
-
-    def _stop_execution(self, executionArn: str, cause: str) -> None:  # noqa: N803 - boto3's
-        name = executionArn.rpartition(":")[2]
-
-        def effect() -> None:
-            execution = self.machine.executions[name]
-            if execution.status == "RUNNING":
-                execution.stop()
-
-        self._call(f"stop {name}", effect)
+    def start(self, name: str, given: Json) -> bool:
+        """Start an execution; return False where the name is taken."""
+        execution = self.machine.start(name, given)
+        if execution is not None:
+            self.world.promises.executed.add(run_of(name))
+            self._watch(execution)
+        return execution is not None
 
     def _put_events(self, Entries: list[Json]) -> Json:  # noqa: N803 - boto3's
         def effect() -> Json:
             for entry in Entries:
-                self.announce(entry["DetailType"], json.loads(entry["Detail"]))
+                detail = json.loads(entry["Detail"])
+                self.world.note(f"event {entry['DetailType']}: {detail['verdict']}")
+                self.world.promises.announced(entry["DetailType"], detail)
             return {"FailedEntryCount": 0}
 
         answer: Json = self._call("put events", effect)
         return answer
+
+    # The operator
+
+    def failed(self) -> dict[str, Execution]:
+        """Return, by run, the last execution of each run that has failed and has no good end."""
+        last = {run_of(name): one for name, one in self.machine.executions.items()}
+        return {
+            run: one
+            for run, one in last.items()
+            if one.status in STOPPED or self._verdict(run) == RUN_FAILED
+        }
+
+    def _verdict(self, run: str) -> str | None:
+        state = self.world.promises.runs.get(run)
+        return state.verdict if state is not None else None
+
+    def abort(self) -> None:
+        """Abort a run that is active; half of them are soon resumed."""
+        world = self.world
+        active = [one for one in self.machine.executions.values() if one.status == "RUNNING"]
+        if not active:
+            return
+        execution = world.faults.rng.choice(active)
+        soon = world.faults.rng.random() < 0.5
+
+        def work() -> None:
+            if execution.status == "RUNNING":
+                world.note(f"abort {execution.name}")
+                execution.stop()
+            if soon:
+                world.scheduler.sleep(world.faults.rng.choice(SOON))
+                self._resume(run_of(execution.name), execution)
+
+        world.scheduler.spawn(Process("operator"), work)
+
+    def mend(self) -> bool:
+        """Resume all that can be seen to have failed; return whether there was anything."""
+        failed, letters, events = self.failed(), self.dead_letters, self.undelivered
+        direct = [
+            run
+            for run, one in self.world.promises.runs.items()
+            if one.verdict == RUN_FAILED and run not in failed
+        ]
+        self.dead_letters, self.undelivered = [], []
+
+        def work() -> None:
+            self.world.scheduler.sleep(NOTICE_SECONDS)
+            for body in letters:
+                self.send(body)
+            for event in events:
+                self.tell_failure(event)
+            for run, execution in failed.items():
+                self._resume(run, execution)
+            for run in direct:
+                self._resume(run)
+
+        if failed or letters or events or direct:
+            self.world.scheduler.spawn(Process("operator"), work)
+            return True
+        return False
+
+    def _resume(self, run: str, last: Execution | None = None) -> None:
+        """Let a run go on by a new execution, or the failed one by Step Functions' own redrive."""
+        redrives = self.world.faults.rng.random() < 0.3
+        if last is not None and last.status in STOPPED and redrives:
+            self.world.note(f"redrive {last.name}")
+            last.start()
+            self._watch(last)
+        elif last is None or last.status != "RUNNING":
+            # A run without a plan is planned as it was asked for.
+            given = last.given if last is not None and "request" in last.given else {}
+            self._start_next(run, {**given, "run": run})
+
+    def retry(self) -> bool:
+        """Remove what is in the way of members and resume runs with them; say whether any has."""
+        promises, members = self.world.promises, self.world.members
+        newest = promises.versions[str(promises.current)]
+        runs = [
+            run
+            for run, one in promises.runs.items()
+            if one.verdict == WITH_ERRORS and one.versions == [newest]
+        ]
+        for run in runs:
+            for one in newest.members:
+                found = promises.objects.get(one.key)
+                if one.right and found and found.run is None and found.body != one.body:
+                    members.delete([one.key])
+                    promises.object_removed(one.key)
+            promises.reopened(run)
+            again = partial(self._start_next, run, {"run": run, "failed": True})
+            self.world.scheduler.spawn(Process("operator"), again)
+        return bool(runs)
+
+    def _start_next(self, run: str, given: Json) -> None:
+        name = run.replace("/", "-")
+        numbers = (f"{name}-r{number}" for number in itertools.count(2))
+        self.world.note(f"resume {run}")
+        self.start(next(one for one in numbers if one not in self.machine.executions), given)
+
+
+def run_of(execution: str) -> str:
+    """Return the run of an execution's name."""
+    day, rest = execution[:10], execution[11:]
+    stem, mark, number = rest.rpartition("-r")
+    return f"{day}/{stem if mark and number.isdigit() else rest}"

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from s3unzip.errors import ConflictError, ServiceFaultError
-from s3unzip.stores.calls import Calls
+from s3unzip.errors import ServiceFaultError
+from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.calls import Calls, Kind
+from s3unzip.stores.ports import (
+    Buffer,
+    ListedObject,
+    ObjectFacts,
+    PartLimits,
+    StoredObject,
+    Tail,
+    Upload,
+)
+from s3unzip.zip.ranges import ByteRange
 from tests.disposal import MemoryDisposal
-from tests.memory import MemorySource, MemoryWork
-from tests.model.facts import OVERWRITE
-from tests.model.nested import learn_nested
+from tests.memory import MemoryArchive, MemoryBucket, MemorySource, MemoryWork
 from tests.simulation.faults import Fault
 from tests.simulation.threads import ClockOf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from s3unzip.model import Location, Part, Pin
-    from s3unzip.stores.calls import Kind
-    from s3unzip.stores.ports import (
-        Buffer,
-        ListedObject,
-        ObjectFacts,
-        PartLimits,
-        StoredObject,
-        Tail,
-        Upload,
-    )
-    from s3unzip.zip import ByteRange
-    from tests.memory import MemoryArchive, MemoryBucket
-    from tests.model.run import Model
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 READ, WRITE, DROP, WORK = "GetObject", "PutObject", "AbortMultipartUpload", "work"
 RETRY_SECONDS = 60.0
@@ -49,15 +38,7 @@ class SimulatedSource:
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the end of an archive."""
-
-        def effect() -> Tail:
-            tail = self._source.tail(location, length)
-            function = self._world.function()
-            if function is not None:
-                function.etag = tail.pin.etag or ""
-            return tail._replace(modified=self._world.modified)
-
-        return self._world.call("tail", READ, effect)
+        return self._world.call("tail", READ, lambda: self._source.tail(location, length))
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
@@ -89,8 +70,31 @@ class SimulatedArchive:
         yield memoryview(data)[half:]
 
 
+class SimulatedDisposal:
+    """Deletes archives; the promises are told of each."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._disposal = MemoryDisposal(lambda _: world.ingest)
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version."""
+
+        def effect() -> None:
+            there = location.key in self._world.ingest.objects
+            self._disposal.delete(location, pin)
+            if there:
+                self._world.promises.archive_deleted(str(pin.etag))
+
+        self._world.call("delete archive", WRITE, effect)
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add tags."""
+        self._world.call("tag", WRITE, lambda: self._disposal.tag(location, pin, tags))
+
+
 class SimulatedDestination:
-    """The bucket that members are written to; the model is told what becomes visible."""
+    """The bucket that members are written to; the promises are told what becomes visible."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -127,13 +131,8 @@ class SimulatedDestination:
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload."""
-
-        def effect() -> str:
-            upload = self._bucket.create_upload(key, facts)
-            self._world.model.upload_begun(upload, facts.metadata["s3unzip-run"])
-            return upload
-
-        return self._world.call(f"create {key}", WRITE, effect)
+        bucket = self._bucket
+        return self._world.call(f"create {key}", WRITE, lambda: bucket.create_upload(key, facts))
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
@@ -187,8 +186,8 @@ class SimulatedDestination:
     def _tell(self, key: str) -> None:
         stored = self._bucket.objects[key]
         run = stored.facts.metadata["s3unzip-run"]
-        self._world.model.object_visible(key, stored.body, run, self._world.attempt())
-        learn_nested(self._world.model, run, key, stored.etag)
+        attempt = self._world.attempt()
+        self._world.promises.object_visible(key, stored.body, stored.etag, run, attempt)
 
 
 class SimulatedWork:
@@ -206,7 +205,7 @@ class SimulatedWork:
 
         def effect() -> int:
             size = self._memory.write(name, [data])
-            self._tell(name, data)
+            self._world.promises.recorded(self._run, name, data)
             return size
 
         return self._call("put", f"write {name}", effect)
@@ -215,10 +214,8 @@ class SimulatedWork:
         """Write an object where there is none."""
 
         def effect() -> None:
-            if name in self._memory.objects:
-                raise ConflictError(f"{name} exists")
-            self._memory.write(name, [body])
-            self._tell(name, body)
+            self._memory.create(name, body)
+            self._world.promises.recorded(self._run, name, body)
 
         self._call("put", f"create {name}", effect)
 
@@ -242,56 +239,12 @@ class SimulatedWork:
         def effect() -> None:
             self._memory.delete(names)
             for name in names:
-                if name.startswith("outcomes/"):  # a run on one machine that begins anew
-                    task = name.removeprefix("outcomes/").removesuffix(".jsonl")
-                    self._world.model.runs[self._run].outcomes.pop(task, None)
-            if "stop.json" in names:
-                self._world.model.stop_changed(self._run, there=False)
+                self._world.promises.record_deleted(self._run, name)
 
         self._call("delete", f"delete {names}", effect)
 
     def _call(self, kind: Kind, name: str, effect: Callable[[], T]) -> T:
         return self._calls.run(kind, lambda: self._world.call(name, WORK, effect))
-
-    def _tell(self, name: str, data: bytes) -> None:
-        """Tell the model of the records that docs/run-files.md describes."""
-        model = self._world.model
-        if name.endswith(".zip"):  # in a folder of its own, in place of a run's id
-            self._tell_claim(data)
-        elif name == "run.json":
-            _tell_run(model, self._run, json.loads(data))
-        elif name == "stop.json":
-            model.stop_changed(self._run, there=True)
-        elif name == "report.json":
-            model.report_written(self._run, json.loads(data))
-        elif name.startswith("outcomes/"):
-            _tell_outcomes(model, self._run, data)
-
-    def _tell_claim(self, data: bytes) -> None:
-        """Tell of a claim, which is JSON, or of the records of a direct run that replace it."""
-        model, function = self._world.model, self._world.function()
-        assert function is not None
-        if data.startswith(b"{"):
-            model.run_planned(json.loads(data)["run"], function.etag)
-            return
-        with zipfile.ZipFile(io.BytesIO(data)) as records:
-            told = json.loads(records.read("run.json"))
-            run = told["id"]
-            _tell_run(model, run, told)
-            for found in records.namelist():
-                if found.startswith("outcomes/"):
-                    _tell_outcomes(model, run, records.read(found))
-
-
-def _tell_run(model: Model, run: str, told: dict[str, Any]) -> None:
-    model.run_planned(run, told["pin"]["etag"])
-    rule = told["options"].get("on_conflict", OVERWRITE)
-    model.run_compares(run, compares=rule != OVERWRITE)
-
-
-def _tell_outcomes(model: Model, run: str, data: bytes) -> None:
-    lines = [json.loads(line) for line in data.splitlines()]
-    model.outcomes_recorded(run, lines[0]["task"], lines)
 
 
 class SimulatedStores:
@@ -309,10 +262,9 @@ class SimulatedStores:
         """Return the adapter that writes."""
         return SimulatedDestination(self._world)
 
-    def disposal(self, location: Location) -> MemoryDisposal:
-        """Return what deletes, moves and tags the archive at `location`."""
-        bucket = self._world.members if location.bucket == "members" else self._world.ingest
-        return MemoryDisposal(lambda _: bucket)
+    def disposal(self, location: Location) -> SimulatedDisposal:
+        """Return what deletes and tags the archive at `location`."""
+        return SimulatedDisposal(self._world)
 
     def run_store(self, run: str, calls: Calls | None = None) -> SimulatedWork:
         """Return the records of one run."""

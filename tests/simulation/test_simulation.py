@@ -10,10 +10,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.simulation.seeds import run_seed, shrink
 
 from tests.simulation.mutants import MUTANTS, PACKAGE, Mutant, hunt
 from tests.simulation.schedule import FailedScheduleError
-from tests.simulation.seeds import run_seed, shrink
 
 if TYPE_CHECKING:
     from pathlib import Path

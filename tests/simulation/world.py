@@ -1,32 +1,26 @@
-"""One simulated account: its stores, queue, state machine and functions, and what watches them."""
+"""One simulated account: its buckets and records, the faults of its calls, and who watches them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from tests.memory import MemoryBucket
-from tests.simulation.faults import Fault
+from tests.simulation.faults import OUTAGES, REFUSALS, Fault, FaultPlan
+from tests.simulation.promises import Attempt, Promises
 from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.model.facts import Attempt
-    from tests.model.run import Model
-    from tests.simulation.faults import FaultPlan
 
 T = TypeVar("T")
 
 
 class Function(Process):
-    """One invocation of a function; what it works on is known to the model."""
+    """One invocation of a function, or a worker of one machine."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, attempt: Attempt | None = None) -> None:
         super().__init__(name)
-        self.attempt: Attempt | None = None
-        self.etag = ""  # of the archive whose end it read last
+        self.attempt = attempt  # at a task
 
 
 @dataclass(slots=True)
@@ -35,11 +29,10 @@ class World:
 
     scheduler: Scheduler
     faults: FaultPlan
-    model: Model
+    promises: Promises
     ingest: MemoryBucket = field(default_factory=MemoryBucket)
     members: MemoryBucket = field(default_factory=lambda: MemoryBucket(part_checksums=True))
     records: dict[str, dict[str, bytes]] = field(default_factory=dict)  # by run, by name
-    modified: float | None = None  # when the archive was put; None: the store does not say
     outages: dict[str, float] = field(default_factory=dict)  # until when, by right; "": each call
     denied: dict[str, int] = field(default_factory=dict)  # calls that a missing right still refuses
     overwrite: Callable[[], None] | None = None  # puts another archive, where one is left
@@ -50,20 +43,21 @@ class World:
         """Do one request of a store, with the faults of the schedule."""
         scheduler, faults = self.scheduler, self.faults
         scheduler.pause()
-        self.inject_others()
+        self._inject_others()
         if faults.injects(Fault.DELAY, name):
             scheduler.sleep(faults.delay())
-        self._crash(Fault.CRASH, name)
+        self.crash(Fault.CRASH, name)
         if self.denied and self._is_denied(right):
             self.note(f"{name}: denied")
             raise AccessDeniedError(f"{name}: not allowed, s3:{right} is missing")
         if faults.injects(Fault.THROTTLE, name):
             self.note(f"{name}: slow down")
             raise ThrottledError(f"{name}: slow down")
-        if faults.injects(Fault.OUTAGE, name):
-            kind, seconds = faults.outage(right)
-            self.outages[kind] = scheduler.now + seconds
-        if self._is_out(right) or faults.injects(Fault.REFUSE, name):
+        if faults.injects(Fault.OUTAGE, name):  # of all calls or of one kind: only reads work
+            kind = faults.rng.choice(("", right))
+            self.outages[kind] = scheduler.now + faults.rng.choice(OUTAGES)
+        out = any(scheduler.now < self.outages.get(kind, 0.0) for kind in ("", right))
+        if out or faults.injects(Fault.REFUSE, name):
             self.note(f"{name}: refused")
             raise ServiceFaultError(f"{name}: internal error")
         try:
@@ -72,49 +66,42 @@ class World:
             self.note(f"{name}: {error}")
             raise
         self.note(name)
-        self._crash(Fault.CRASH_AFTER, name)
+        self.crash(Fault.CRASH_AFTER, name)
         if faults.injects(Fault.LOSE, name):
             self.note(f"{name}: its answer is lost")
             raise ServiceFaultError(f"{name}: the answer was lost")
         scheduler.pause()
         return value
 
-    def inject_others(self) -> None:
-        """Let happen what does not happen to the call itself."""
-        if self.overwrite is not None and self.faults.injects(Fault.OVERWRITE, "the archive"):
-            self.overwrite()
-        if self.abort is not None and self.faults.injects(Fault.ABORT, "a run"):
-            self.abort()
-        if self.faults.injects(Fault.DENY, "a right"):
-            right = self.faults.rng.choice(("GetObject", "PutObject"))
-            self.denied[right] = self.faults.refusals()
+    def crash(self, fault: Fault, name: str) -> None:
+        """Let the process die that makes a call, where the schedule says so."""
+        if self.faults.injects(fault, name):
+            self.note(f"{name}: {fault}")
+            self.scheduler.kill(self.scheduler.current().process)
+            raise ProcessDiedError
 
     def note(self, what: str) -> None:
         """Write down what happened, for whoever reads a failure."""
         self.trace.append(f"{self.scheduler.current().process.name}: {what}")
 
-    def function(self) -> Function | None:
-        """Return the invocation that calls, None where a service does."""
-        process = self.scheduler.current().process
-        return process if isinstance(process, Function) else None
-
     def attempt(self) -> Attempt | None:
-        """Return what the invocation that calls works on, where it is a task."""
-        function = self.function()
-        return None if function is None else function.attempt
+        """Return the attempt at a task that calls, if one does."""
+        process = self.scheduler.current().process
+        return process.attempt if isinstance(process, Function) else None
 
-    def _is_out(self, right: str) -> bool:
-        now = self.scheduler.now
-        return any(now < self.outages.get(kind, 0.0) for kind in ("", right))
+    def _inject_others(self) -> None:
+        """Let happen what does not happen to the call itself."""
+        faults = self.faults
+        if self.overwrite is not None and faults.injects(Fault.OVERWRITE, "the archive"):
+            self.overwrite()
+        if self.abort is not None and faults.injects(Fault.ABORT, "a run"):
+            self.abort()
+        if faults.injects(Fault.DENY, "a right"):
+            # A few only, where a change of rights has not reached all servers of a store yet.
+            self.denied[faults.rng.choice(("GetObject", "PutObject"))] = faults.rng.choice(REFUSALS)
 
     def _is_denied(self, right: str) -> bool:
         left = self.denied.get(right, 0)
         if left:
             self.denied[right] = left - 1
         return left > 0
-
-    def _crash(self, fault: Fault, name: str) -> None:
-        if self.faults.injects(fault, name):
-            self.note(f"{name}: {fault}")
-            self.scheduler.kill(self.scheduler.current().process)
-            raise ProcessDiedError

@@ -26,7 +26,7 @@ class Dying(MemoryBucket):
         self.left = puts
         self.vain = 0
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         """Write an object, or fail."""
         if self.left <= 0:
             self.vain += 1

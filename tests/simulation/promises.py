@@ -1,0 +1,369 @@
+"""What the documents promise of runs, as a program that watches them.
+
+It imports nothing of the product. It is told what happens at the product's edges: archives that
+are put, objects that become visible, records that are written, events that are sent. At each of
+these, and when all is quiet, it compares with what docs/*.md say; each check has its sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tests.simulation.archives import ArchiveFacts, MemberFacts
+
+Json = dict[str, Any]
+OVERWRITE, SKIP_UNCHANGED, NEVER = "overwrite", "skip-unchanged", "never"
+EXTRACTED, UNCHANGED, FAILED = "extracted", "unchanged", "failed"
+COMPLETED, WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
+REJECTED, CHANGED, RUN_FAILED = "REJECTED", "SOURCE_CHANGED", "FAILED"
+ENDED_WELL = frozenset({COMPLETED, WITH_ERRORS})
+STOPS_RUN = frozenset({"AccessDeniedError", "NotFoundError", "StoreFullError", "StoreRefusesError"})
+TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
+TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys((CHANGED, RUN_FAILED), "Archive Failed")
+MAX_IDLE_ROUNDS = 3
+AGAIN = "-again"
+
+
+class ViolationError(AssertionError):
+    """What happened is not what the documents say."""
+
+
+class Written(NamedTuple):
+    """An object as it is visible at the destination."""
+
+    body: bytes
+    run: str | None  # that wrote it; None: it was there before
+
+
+NOTHING = Written(b"no object", None)  # no member has these bytes
+
+
+class Attempt(NamedTuple):
+    """One invocation that works on a task, and what was on record when it began."""
+
+    run: str
+    finished: frozenset[str]  # keys that were right then
+    stops: int  # stops that were deleted before
+    stopped: bool
+
+
+@dataclass(slots=True)
+class RunState:
+    """What is known of one run."""
+
+    versions: list[ArchiveFacts] = field(default_factory=list)  # of which it may be one
+    known: bool = False  # it is of one version, or of one of a few with equal members
+    outcomes: dict[str, Json] = field(default_factory=dict)  # by task: status by key
+    ended: set[str] = field(default_factory=set)  # tasks that left nothing to do
+    written: Counter[str] = field(default_factory=Counter)  # how often each key became visible
+    reports: list[Json] = field(default_factory=list)
+    right: str = ""  # the verdict that its archive deserved when its last report was written
+    told: list[str] = field(default_factory=list)  # verdicts of events
+    stops: int = 0  # how often stop.json was deleted
+    stopped: bool = False  # it is there
+    reopened: bool = False  # somebody resumed it with the members that failed
+    rounds: dict[int, int] = field(default_factory=dict)  # what was done when each was written
+
+    @property
+    def facts(self) -> ArchiveFacts:
+        """The archive, once it is known."""
+        return self.versions[0]
+
+    @property
+    def done(self) -> int:
+        """Tasks that ended, and members that have an outcome."""
+        return len(self.ended) + sum(len(one) for one in self.outcomes.values())
+
+    @property
+    def verdict(self) -> str | None:
+        """The verdict of the report that is there."""
+        return self.reports[-1]["verdict"] if self.reports else None
+
+
+class Promises:
+    """Watches the runs of one destination, which holds the objects `before` any run."""
+
+    def __init__(self, rule: str, before: dict[str, bytes]) -> None:
+        self.rule = rule  # what is done where the destination has the key
+        self.violations: list[ViolationError] = []
+        self.runs: dict[str, RunState] = {}
+        self.objects = {key: Written(body, None) for key, body in before.items()}
+        self.versions: dict[str, ArchiveFacts] = {}  # by ETag
+        self.puts: list[ArchiveFacts] = []
+        self.current: str | None = None  # the ETag of what was put last
+        self.replaced = False  # the key's archive was another one before
+        self.executed: set[str] = set()  # runs with an execution
+
+    def archive_put(self, etag: str, facts: ArchiveFacts) -> None:
+        """Somebody put an archive."""
+        self.replaced = self.current is not None
+        self.versions[etag] = facts
+        self.puts.append(facts)
+        self.current = etag
+
+    def archive_deleted(self, etag: str) -> None:
+        """The archive was deleted after a run."""
+        facts = self.versions[etag]
+        runs = [one for one in self.runs.values() if one.versions == [facts]]
+        whole = any(one.verdict == COMPLETED for one in runs)
+        self.must(whole, "after-success: only the archive of a COMPLETED run is deleted", etag)
+        for member in facts.members:
+            there = self.objects.get(member.key, NOTHING)
+            kept = there.body == member.body or there.run is not None
+            self.must(kept, "after-success: every member is in the destination", member.key)
+
+    # What functions do
+
+    def task_begun(self, run: str, task: str) -> Attempt:
+        """Return what is on record of a task that an invocation begins to work on."""
+        state = self._run(run)
+        known = state.outcomes.get(task, {})
+        finished = frozenset(key for key, status in known.items() if status != FAILED)
+        return Attempt(run, finished, state.stops, state.stopped)
+
+    def task_failed(self, attempt: Attempt, error: str) -> None:
+        """An invocation that worked on a task ended with an error."""
+        state = self._run(attempt.run)
+        told = state.stopped or state.stops > attempt.stops or error not in STOPS_RUN
+        self.must(told, "at the first such fault the task writes stop.json", error)
+
+    def killed_at_limit(self, function: str) -> None:
+        """A function used up its time though no call was slow."""
+        self.must(False, "near its limit a worker stops", function)  # noqa: FBT003
+
+    def object_visible(
+        self, key: str, body: bytes, etag: str, run: str, attempt: Attempt | None
+    ) -> None:
+        """An object became visible at the destination, with the run that it names."""
+        member = MemberFacts(key, body)
+        state = self._run(run)
+        fits = [one for one in state.versions if member in one.members]
+        self.must(bool(fits), "only verified members of the run's version are visible", (run, key))
+        state.versions, state.known = fits, True
+        if attempt is not None:
+            self.must(key not in attempt.finished, "members on record are not written again", key)
+            stopped = attempt.stopped and attempt.stops == state.stops
+            self.must(not stopped, "while stop.json is there, no task begins", key)
+        free = self.rule != NEVER or key not in self.objects
+        self.must(free, "never writes only new keys", key)
+        state.written[key] += 1
+        self.objects[key] = Written(body, run)
+        for inner, facts in (pair for one in fits for pair in one.nested):
+            if inner == key:
+                self.versions[etag] = facts
+
+    def object_removed(self, key: str) -> None:
+        """Somebody deleted an object."""
+        del self.objects[key]
+
+    def reopened(self, run: str) -> None:
+        """Somebody resumes a run with the members that failed."""
+        self._run(run).reopened = True
+
+    # Records
+
+    def recorded(self, run: str, name: str, data: bytes) -> None:
+        """A record of a run was written, as docs/run-files.md describes it."""
+        state = self._run(run)
+        folder, _, rest = name.partition("/")
+        match folder:
+            case "run.json":
+                self._reads(state, json.loads(data)["run"]["pin"], run)
+            case "stop.json":
+                state.stopped = True
+            case "rounds":
+                self._check_round(state, int(rest.partition(".")[0]), run)
+            case "outcomes":
+                self._check_outcomes(state, run, rest.removesuffix(".jsonl"), data)
+            case "report.json":
+                self._check_report(state, run, json.loads(data))
+
+    def record_deleted(self, run: str, name: str) -> None:
+        """A record of a run was deleted."""
+        state = self._run(run)
+        if name == "stop.json":
+            state.stopped, state.stops = False, state.stops + 1
+            state.rounds.clear()  # a person resumes it
+        elif name.startswith("outcomes/"):
+            task = name.removeprefix("outcomes/").removesuffix(".jsonl")
+            state.outcomes.pop(task, None)
+            state.ended.discard(task)
+
+    def _reads(self, state: RunState, pin: Json | None, run: str) -> None:
+        if pin is None:
+            return
+        known = self.versions.get(pin["etag"])
+        self.must(known in state.versions, "run-files.md: a run's id names one version", run)
+        state.versions, state.known = [one for one in state.versions if one is known], True
+        # Archives inside of one that is done again are done with its options.
+        same = [name for name, one in self.runs.items() if one.versions == state.versions]
+        names = {name for name in same if known in self.puts and AGAIN not in name}
+        self.must(len(names) < 2, "run-files.md: the same version has the same run's id", names)
+
+    def _check_round(self, state: RunState, number: int, run: str) -> None:
+        state.rounds[number] = state.done
+        last = [state.rounds.get(number - back) for back in range(MAX_IDLE_ROUNDS + 1)]
+        self.must(set(last) != {state.done}, "a run ends after three rounds without progress", run)
+
+    def _check_outcomes(self, state: RunState, run: str, task: str, data: bytes) -> None:
+        head, *lines = (json.loads(line) for line in data.splitlines())
+        found = {line["key"]: line["status"] for line in lines}
+        self.must(len(found) == len(lines), "a member has one outcome of a task", task)
+        if task.count("-") > 1:  # of one part of a member: settling gives the member its outcome
+            found = {}
+        if not head.get("unfinished"):
+            state.ended.add(task)
+        for key, status in found.items():
+            if state.outcomes.get(task, {}).get(key) != status:
+                self._check_outcome(state, run, key, status)
+        state.outcomes[task] = found
+
+    def _check_outcome(self, state: RunState, run: str, key: str, status: str) -> None:
+        fits = [one for one in state.versions if any(key == each.key for each in one.members)]
+        self.must(bool(fits), "an outcome is of a member", key)
+        member = next(each for each in fits[0].members if each.key == key)
+        if status == FAILED:
+            known = len(state.versions) > 1 or self._may_fail(member)
+            self.must(known, "a member fails for a reason of its own", key)
+            return
+        there = self.objects.get(key, NOTHING)
+        same = there.run not in {run, None} or any(
+            there.body == each.body for one in fits for each in one.members if each.key == key
+        )
+        self.must(same, "the object of an outcome is there, and right", (key, status))
+        compares = self.rule != OVERWRITE or self.replaced  # as what follows a newer archive does
+        self.must(compares or status != UNCHANGED, "overwrite writes every member", key)
+
+    def _may_fail(self, member: MemberFacts) -> bool:
+        """Say whether the documents let this member fail."""
+        there = self.objects.get(member.key, NOTHING)
+        taken = self.rule == NEVER and there is not NOTHING and there.body != member.body
+        return taken or not member.right
+
+    def _check_report(self, state: RunState, run: str, report: Json) -> None:
+        verdict, before = report["verdict"], state.verdict
+        self._reads(state, report.get("pin"), run)
+        older = before in {*ENDED_WELL, REJECTED} and verdict in {RUN_FAILED, CHANGED}
+        self.must(not older or state.reopened, "a verdict is never replaced by an older one", run)
+        state.reports.append(report)
+        if len(state.versions) > 1:
+            self.must(verdict == RUN_FAILED, "a report names its version", run)
+            return
+        facts = state.facts
+        bad = [one for one in facts.members if self._may_fail(one)]
+        state.right = REJECTED if facts.broken else WITH_ERRORS if bad else COMPLETED
+        if verdict == REJECTED:
+            self.must(facts.broken and not state.written, "REJECTED: broken, nothing written", run)
+            return
+        if verdict == CHANGED:
+            self.must(self.replaced, "SOURCE_CHANGED: the archive is overwritten", run)
+        counts = (report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED, "missing"))
+        planned = report.get("members", 0) > 0 or not facts.members
+        if planned:
+            self.must(sum(counts) == len(facts.members), "every member is counted once", report)
+        if verdict in ENDED_WELL:
+            self.must(planned and not report.get("missing"), "no member is missing", report)
+            self._check_whole(facts, run, report)
+
+    def _check_whole(self, facts: ArchiveFacts, run: str, report: Json) -> None:
+        """Every member of a run that ended is right in the destination, or is a known failure."""
+        failed = report.get(FAILED, 0)
+        self.must((failed > 0) == (report["verdict"] == WITH_ERRORS), "the verdict counts", report)
+        wrong = sum(not one.right for one in facts.members)
+        for member in facts.members:
+            there = self.objects.get(member.key, NOTHING)
+            right = there.body == member.body or there.run not in {run, None}
+            wrong += member.right and not right and self._may_fail(member)
+            kept = right or self._may_fail(member)
+            self.must(kept, "COMPLETED: every member is right in the destination", member.key)
+        self.must(failed >= wrong, "the members that fail are the bad ones", (run, failed, wrong))
+
+    def announced(self, title: str, detail: Json) -> None:
+        """The event of a run that ended was sent."""
+        state, verdict = self._run(detail["run"]), detail["verdict"]
+        self.must(TITLES[verdict] == title, "events.md: detail-type and verdict", title)
+        told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
+        same = any(all(one.get(n, 0) == told[n] for n in told) for one in state.reports)
+        self.must(same, "events.md: the event says what the report says", detail)
+        state.told.append(verdict)
+
+    # When all is quiet
+
+    def check_visible(self, *, visible: bool) -> None:
+        """Nothing happens any more: each archive has a report, unless somebody can see what failed.
+
+        Args:
+            visible: whether there are failed executions, dead letters or undelivered events.
+        """
+        for facts in () if visible else self._wanted():
+            reports = any(one.reports for one in self.runs.values() if facts in one.versions)
+            self.must(reports, "an archive has a report, or an operator can see it", self.current)
+
+    def check_end(
+        self, objects: dict[str, bytes], uploads: dict[str, str], *, calm: bool
+    ) -> None:
+        """Nothing happens any more, and what failed was resumed: what must be true then.
+
+        The destination holds `objects`, and incomplete `uploads`, with the run of each by its id.
+        All was `calm` where nothing happened that may repeat work.
+        """
+        self.must(not (calm and uploads), "a run leaves no upload", uploads)
+        seen = {key: written.body for key, written in self.objects.items()}
+        self.must(objects == seen, "the destination is what the runs made visible", set(objects))
+        self.check_visible(visible=False)
+        for run, state in self.runs.items():
+            self._check_run(run, state, calm=calm)
+        newest = self.versions[str(self.current)]
+        for member in newest.members if self.rule == OVERWRITE and not newest.broken else ():
+            body, run = self.objects.get(member.key, NOTHING)
+            # An older run of less than a second in the intake function does not look again.
+            fits = not member.right or member.body == body or run not in {None, *self.executed}
+            self.must(fits, "the newest archive's members lie there", member.key)
+
+    def _check_run(self, run: str, state: RunState, *, calm: bool) -> None:
+        current = any(one in self._wanted() for one in state.versions)
+        if not state.reports:
+            current = current and state.known  # else its function was killed before the report
+            self.must(not current, "run-files.md: report.json, written last", run)
+            return
+        rights = {state.right} | (set() if current else {CHANGED, RUN_FAILED})
+        self.must(state.verdict in rights, "a run ends as its archive says", (run, state.verdict))
+        told = state.verdict in state.told or not current
+        self.must(told, "events.md: a run that ended has an event", (run, state.told))
+        if calm:
+            ends = 2 if state.reopened else 1
+            self.must(len(state.told) <= ends, "events.md: one event a run", state.told)
+            twice = [key for key, times in state.written.items() if times > 1]
+            self.must(not twice, "a member becomes visible once", twice)
+
+    def _wanted(self) -> list[ArchiveFacts]:
+        """Return the archive that was put last, and those inside of it that are there."""
+        newest = self.versions[str(self.current)]
+        return [newest, *self._inside(newest)]
+
+    def _inside(self, facts: ArchiveFacts) -> Iterator[ArchiveFacts]:
+        bodies = {member.key: member.body for member in facts.members}
+        ended = any(
+            one.verdict in ENDED_WELL for one in self.runs.values() if one.versions == [facts]
+        )
+        for key, inner in facts.nested if ended else ():
+            if self.objects.get(key, NOTHING).body == bodies[key]:
+                yield inner
+                yield from self._inside(inner)
+
+    def _run(self, run: str) -> RunState:
+        state = self.runs.setdefault(run, RunState())
+        if not state.known:
+            state.versions = list(self.versions.values())
+        return state
+
+    def must(self, holds: bool, sentence: str, what: object) -> None:  # noqa: FBT001 - a condition
+        """Note a sentence that does not hold, and raise: the product may catch what is raised."""
+        if not holds:
+            error = ViolationError(f"{sentence} -- {what!r}")
+            self.violations.append(error)
+            raise error
