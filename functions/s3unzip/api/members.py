@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from s3unzip.finding import Finding
     from s3unzip.model import Location
     from s3unzip.planning.reading import Reading
-    from s3unzip.zip import Failure
+    from s3unzip.zip import RefusedMember
 
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 
@@ -147,7 +147,7 @@ class ArchiveMember:
     __slots__ = ("_entry", "_stream")
 
     def __init__(
-        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | Failure
+        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | RefusedMember
     ) -> None:
         self._stream = stream
         self._entry = entry

@@ -37,7 +37,15 @@ if TYPE_CHECKING:
     from s3unzip.planning.selection import Unmatched
     from s3unzip.stores import ports
     from s3unzip.stores.calls import Calls
-    from s3unzip.zip import ByteRange, DirectoryLocation, Disks, Failures, Index, Members, Policy
+    from s3unzip.zip import (
+        ByteRange,
+        DirectoryLocation,
+        Disks,
+        Index,
+        Members,
+        Policy,
+        RefusedMembers,
+    )
 
 
 class Reading(Struct, frozen=True):
@@ -48,7 +56,7 @@ class Reading(Struct, frozen=True):
     template: KeyTemplate
     selected: Members
     amount: Totals  # of the selected members
-    failures: Failures  # of the members that the options ask for
+    failures: RefusedMembers  # of the members that the options ask for
     bytes_read: int
     unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
 
@@ -183,7 +191,7 @@ def _directory_pieces(
     yield location.held
 
 
-def _select(options: Options, index: Index) -> tuple[Members, Failures]:
+def _select(options: Options, index: Index) -> tuple[Members, RefusedMembers]:
     wanted = selector(options)
     members, failures = index.members, index.failures
     if wanted is not None:

@@ -23,10 +23,10 @@ from s3unzip.zip.members import (
     LONG_FOLDER,
     MEMBER,
     NAMELESS,
-    Failures,
     HeaderTable,
     Index,
     Members,
+    RefusedMembers,
     Warnings,
 )
 from s3unzip.zip.names import (
@@ -102,7 +102,7 @@ class _HeaderReader:
     ) -> None:
         self._location, self._policy, self._table = location, policy, table
         self._warnings = warnings
-        self.failures = Failures(table, [])
+        self.failures = RefusedMembers(table, [])
         self._forms: dict[bytes, _HeaderForm] = {}
         # Of the header that is being read: its name, its offset, the finding that fails it.
         self._raw, self._offset = b"", 0
