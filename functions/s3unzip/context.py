@@ -14,8 +14,8 @@ from s3unzip.zip import Policy
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from s3unzip.estimate import Platform
     from s3unzip.model import Outcome
-    from s3unzip.platforms import Platform
     from s3unzip.stores.ports import Clock, Stores
 
 

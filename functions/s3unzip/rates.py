@@ -20,8 +20,10 @@ S3_PREFIX_READS = 5_500.0
 
 # Distributed Map: children started a second, and how many may be open.
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
+MAP_STARTS = 100.0  # Standard children
 MAP_EXPRESS_STARTS = 1_000.0
-EXPRESS_SECONDS = 300.0  # the longest Express execution
+EXPRESS_SECONDS = 300.0
+LAMBDA_SECONDS = 900.0  # the longest invocation
 
 # "In this mode, the Map state supports up to 40 concurrent iterations."
 # https://docs.aws.amazon.com/step-functions/latest/dg/state-map-inline.html
@@ -89,8 +91,10 @@ EXPRESS_TICK = 0.1  # seconds
 PRICE_SQS_REQUEST = 0.40 / 1_000_000
 SQS_REQUESTS = 3
 
-# https://aws.amazon.com/eventbridge/pricing/ : custom events; those of S3 itself are free.
+# https://aws.amazon.com/eventbridge/pricing/ : custom events, and the opt-in events of S3, which
+# are sent for each new object of a bucket that has EventBridge switched on.
 PRICE_EVENT = 1.00 / 1_000_000
+PRICE_S3_EVENT = 1.00 / 1_000_000
 EVENTS = 1  # the report's
 
 # https://aws.amazon.com/cloudwatch/pricing/
@@ -102,6 +106,7 @@ PRICE_LOG_BYTE = 0.50 / GB
 # retry what takes longer than 2 s.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_LATENCY_P99 = 0.200
+S3_LATENCY = 0.042  # the mean of a lognormal time with these two
 
 # The share of a prefix's rate that our workers use while S3 refuses the rest: our own limiter and
 # delays against a store that takes 3,500 PUTs a second and refuses more, in simulated time: 0.997
@@ -151,6 +156,7 @@ LOG_BYTES = 1_500  # an invocation
 TRANSITIONS = 11
 TRANSITIONS_SPLIT = 17
 TRANSITIONS_OVERLAP = 16  # with slices that wait beside the scans
+TASK_TRANSITIONS = 2  # an iteration of an inline Map, or a child execution, and its task
 
 # Memory of the plan function in the environments that are shipped: a direct run is priced by it.
 # At the bounds of `Tuning` (256 MiB in members of 31 MiB) a direct run had a peak of 387 MB. With
@@ -189,3 +195,13 @@ DIRECT_FIRST_PUTS = 16  # likewise, when a direct run begins
 # members.jsonl. Only for archives that do not exist yet.
 DIRECTORY_ENTRY = 90
 MEMBER_ROW = 100
+
+# Archives of which only the size is known, assumptions: bytes of an archive for each of its members
+# (that of 400,000 members of 10 KB), and what an archive costs besides its members.
+USUAL_MEMBER_BYTES = 4_000
+USUAL_ARCHIVE_DOLLARS = 0.000_02
+
+# One machine beside a store on the local network: assumptions.
+LOCAL_LATENCY = 0.007  # seconds, mean of one small request
+LOCAL_BANDWIDTH = 1.0 * GB  # bytes a second of the whole machine, each way
+LOCAL_START_SECONDS = 0.3  # until the workers are ready

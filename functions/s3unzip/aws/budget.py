@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s3unzip.forecast import forecast_run
+from s3unzip.estimate import estimate_run, show_dollars
 from s3unzip.model import Report, Verdict
-from s3unzip.money import show_dollars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +27,7 @@ def refuse_cost(
     if worker.max_cost is None:
         return None
     platform = context.platform or worker.platform
-    cost = forecast_run(plan, tasks, platform, context.tuning).cost.total
+    cost = estimate_run(plan, tasks, platform, context.tuning).cost.total
     if cost <= worker.max_cost:
         return None
     message = (

@@ -21,8 +21,8 @@ from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.clients import AwsSession
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
+from s3unzip.estimate import Platform, aws
 from s3unzip.model import AfterSuccess, Location, Options, Request, decode
-from s3unzip.platforms import aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Variable, make_tuning, spellings
 from s3unzip.stores.locations import parse_destination
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from s3unzip.forecast import Platform
     from s3unzip.settings import Tuning
 
 

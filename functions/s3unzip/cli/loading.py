@@ -31,10 +31,7 @@ SOURCES = {
         "soundness.check_archive", "Decode every member and check its CRC-32; nothing is written."
     ),
     "plan": CommandSource(
-        "plan.plan_command", "Forecast a run: its work, time and cost; nothing is written."
-    ),
-    "simulate": CommandSource(
-        "plan.simulate_command", "Forecast the extraction of an imaginary archive."
+        "plan.plan_command", "Estimate a run: its work, time and cost; nothing is written."
     ),
     "verify": CommandSource(
         "verify.verify_command", "Compare the objects in DEST with the archive."

@@ -31,6 +31,7 @@ OTHER_NAMES = {
     "resume": "s3unzip redrive",
     "cancel": "s3unzip abort",
     "stop": "s3unzip abort",
+    "simulate": "s3unzip plan",
 }
 
 

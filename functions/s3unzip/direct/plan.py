@@ -1,13 +1,11 @@
 """Whether an archive is extracted by the function that takes its event, and how it is planned.
 
 It is where its directory is in the first bytes that were read, its members are
-small, it is within the bounds of the settings, and the forecast says that it
-is done sooner so than by the state machine.
+small, and it is within the bounds of the settings, that of its estimated seconds included.
 """
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,8 +15,7 @@ from s3unzip import rates
 from s3unzip.direct.held_source import DirectContext, DirectStores
 from s3unzip.direct.memory_store import MemoryRunStore
 from s3unzip.errors import RejectedError
-from s3unzip.forecast import make_workload
-from s3unzip.forecast.direct import min_orchestrated_seconds, simulate_run
+from s3unzip.estimate import Platform, estimate_run
 from s3unzip.model import PlanSummary, Report, Requests, TaskKind
 from s3unzip.planning.plan_writer import make_plan
 from s3unzip.planning.reading import disks_of
@@ -27,13 +24,10 @@ from s3unzip.zip import drive, locate_directory
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
-    from s3unzip.forecast import Platform
     from s3unzip.model import Request, Task
     from s3unzip.settings import Tuning
     from s3unzip.stores.ports import Tail
     from s3unzip.zip import ByteRange
-
-SEED = 1  # of the forecast: the same archive always goes the same way
 
 
 class _NotHeldError(Exception):
@@ -61,7 +55,7 @@ def plan_direct(
         request: what, where to and how.
         tail: the archive's last bytes, which hold its directory, and its version.
         context: of the invocation; its platform is that of the state machine's workers.
-        function: the invoked function (`platforms.one_function`).
+        function: the invoked function (`estimate.one_function`).
 
     Raises:
         UsageError: the request is wrong.
@@ -73,8 +67,8 @@ def plan_direct(
     plan = _plan(request, tail, context, _one_batch(tuning), function)
     if plan is None or not _is_within(plan, tuning):
         return None
-    seconds = _forecast(plan, function)
-    if seconds > tuning.max_direct_seconds or not _is_sooner(seconds, request, tail, context):
+    made = estimate_run(plan.summary, plan.tasks, function, tuning)
+    if made.duration.expected > tuning.max_direct_seconds:
         return None
     looks = int(request.recheck_after is not None)  # for the report of the archive's own run
     requests = plan.summary.requests + Requests(get=looks, put=rates.DIRECT_WRITES)
@@ -137,20 +131,3 @@ def _is_within(plan: DirectPlan, tuning: Tuning) -> bool:
         and max(summary.bytes_in, summary.bytes_out) <= tuning.max_direct_bytes
         and all(task.kind is TaskKind.BATCH for task in plan.tasks)
     )
-
-
-def _is_sooner(seconds: float, request: Request, tail: Tail, context: Context) -> bool:
-    """Say whether the state machine, with the tasks cut for it, would take more than `seconds`."""
-    platform = context.platform
-    if platform is None or seconds <= min_orchestrated_seconds(platform):
-        return True
-    plan = _plan(request, tail, context, context.tuning, platform)
-    return plan is None or seconds < _forecast(plan, platform)
-
-
-def _forecast(plan: DirectPlan, platform: Platform) -> float:
-    """Return the seconds from the event to the report."""
-    summary, tuning = plan.summary, plan.context.tuning
-    workload = make_workload(plan.tasks, tuning, title=summary.run.id, summary=summary)
-    dice = random.Random(SEED)  # noqa: S311 - a simulation
-    return simulate_run(workload, platform, tuning, dice).seconds

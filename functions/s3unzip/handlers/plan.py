@@ -16,7 +16,7 @@ from s3unzip.aws.lease import hold, retry_wait
 from s3unzip.aws.telemetry import lambda_function, logger
 from s3unzip.clients import preload
 from s3unzip.errors import ClaimedError
-from s3unzip.platforms import one_function
+from s3unzip.estimate import one_function
 from s3unzip.settings import Variable
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def handle_record(record: dict[str, Any], lambda_context: LambdaContext, lease: 
         may_be_held = bool(requests) and config.tuning.max_direct_members > 0
         if may_be_held and is_replaced(message, open_client("sqs"), config.queue):
             return True
-        memory, tuning = int(lambda_context.memory_limit_in_mb), config.tuning
-        function = one_function(memory, member_seconds=tuning.member_seconds)
+        function = one_function(int(lambda_context.memory_limit_in_mb))
         for request in requests:
             take_archive(request, message, context, function)
     except Exception as error:  # noqa: BLE001 - a message fails, not the batch

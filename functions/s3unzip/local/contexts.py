@@ -16,8 +16,8 @@ from s3unzip.stores.spool.spooled_archive import DEFAULT_BYTES
 
 if TYPE_CHECKING:
     from s3unzip.context import Progress
+    from s3unzip.estimate import Platform
     from s3unzip.model import Location
-    from s3unzip.platforms import Platform
     from s3unzip.settings import Tuning
     from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.factory import StoreConfig

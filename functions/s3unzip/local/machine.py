@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.forecast import Latency, check_budget, forecast_run, local
+from s3unzip.estimate import Platform, check_budget, estimate_run, local
 from s3unzip.local.contexts import open_context, record_of, worker_modules
 from s3unzip.local.leftovers import drop_leftovers
 from s3unzip.local.locking import RunLocks
@@ -22,13 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s3unzip.context import Context, Progress
-    from s3unzip.forecast import Platform
     from s3unzip.model import Connections, Location, PlanSummary, Run
     from s3unzip.settings import Tuning
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.zip import Policy
-
-LOCAL_PUT = Latency(0.005, 0.030)  # seconds; a store on the local network
 
 
 class Setup(Struct, frozen=True):
@@ -141,8 +138,7 @@ def check_cost(summary: PlanSummary, max_cost: float, context: Context) -> None:
     """
     if context.platform is not None:
         tasks = list(RunRecords.open(context.stores, summary.run.id).tasks())
-        forecast = forecast_run(summary, tasks, context.platform, context.tuning)
-        check_budget(forecast, max_cost)
+        check_budget(estimate_run(summary, tasks, context.platform, context.tuning), max_cost)
 
 
 def begin_run(home: str, summary: PlanSummary, context: Context, connections: Connections) -> None:
@@ -159,7 +155,7 @@ def begin_run(home: str, summary: PlanSummary, context: Context, connections: Co
 
 
 def local_platform(config: StoreConfig, destination: Location, processes: int) -> Platform:
-    """Return this machine as forecasts know it; requests to self-hosted stores cost nothing."""
+    """Return this machine as estimates know it; requests to self-hosted stores cost nothing."""
     endpoint = config.at_destination().endpoint_url
     amazon = destination.scheme == "s3" and endpoint is None
-    return local(workers=processes, put=LOCAL_PUT, priced_requests=amazon)
+    return local(workers=processes, priced_requests=amazon)

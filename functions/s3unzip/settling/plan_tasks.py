@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s3unzip import rates
-from s3unzip.settling.page_writer import MAX_FORECAST
 from s3unzip.stores.readahead import map_ahead
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from s3unzip.runs.records import RunRecords
     from s3unzip.runs.task_records import TaskOutcomes
 
+MAX_TASKS_KEPT = 5_000  # the plan of more is not estimated again
 MAX_PARTS_KEPT = 100_000  # of slices, about 30 MB; what is on record of others is read again
 
 
@@ -44,8 +44,8 @@ class PlanTasks:
     """The tasks that are needed again."""
 
     def __init__(self, summary: PlanSummary, records: RunRecords) -> None:
-        self._keeps_all = summary.tasks <= MAX_FORECAST
-        self.tasks: list[Task] = []  # all, of a plan that a forecast is made of
+        self._keeps_all = summary.tasks <= MAX_TASKS_KEPT
+        self.tasks: list[Task] = []  # all, of a plan that is estimated again
         self.split: list[Task] = []  # the first task of each split member
         self.slices = SliceOutcomes(records)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from s3unzip import run_files
+from s3unzip.estimate import Cost, Estimate, price_run
 from s3unzip.extraction.split.slices import finish_members
 from s3unzip.model import (
     Outcome,
@@ -34,7 +35,7 @@ from s3unzip.planning.keys import marker_key
 from s3unzip.runs.step import Step
 from s3unzip.runs.stop import RUN_FAULTS, stop_for
 from s3unzip.settling.after_success import source_result
-from s3unzip.settling.page_writer import forecast_plan, make_page, price_run
+from s3unzip.settling.page_writer import estimate_plan, page_of
 from s3unzip.settling.plan_tasks import PlanTasks, SliceOutcomes
 from s3unzip.settling.retry import read_retries
 from s3unzip.settling.tally import Tally
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from s3unzip.context import Context
-    from s3unzip.forecast import Cost, Forecast
     from s3unzip.runs.records import RunRecords
     from s3unzip.settling.retry import Retries
     from s3unzip.stores.calls import Calls
@@ -94,12 +94,12 @@ def settle(
     judged = _judge(step, summary, tally, met or stop, left, retries.left)
     judged = replace(judged, after_success=source_result(run, judged, earlier))
     judged = _continue(judged, len(left) if in_rounds else 0)
-    forecast = forecast_plan(plan.tasks, summary, context) if not left else None
+    made = estimate_plan(plan.tasks, summary, context) if not left else None
     if judged.verdict is Verdict.COMPLETED and run.options.marker:
         _write_marker(step, judged)
     if before_report is not None:
         before_report()
-    report = _write_report(step, earlier, judged, summary, tally, forecast)
+    report = _write_report(step, earlier, judged, made)
     return Settled(report, len(left))
 
 
@@ -122,27 +122,17 @@ def _list_left(step: Step, left: Sequence[Task], met: Stop | None) -> None:
 
 
 def _write_report(
-    step: Step,
-    earlier: Report | None,
-    judged: Report,
-    summary: PlanSummary,
-    tally: Tally,
-    forecast: Forecast | None,
+    step: Step, earlier: Report | None, judged: Report, made: Estimate | None
 ) -> Report:
     """Write the report with all requests of the run in it, those of earlier reports among them."""
-    columns = tally.columns
     before = earlier.settling if earlier is not None else Requests()
 
     def make(requests: Requests) -> Report:
         settling = before + requests
         report = replace(judged, requests=judged.requests + settling, settling=settling)
-        return _with_money(report, forecast, price_run(report, columns, step.context))
+        return _with_money(report, made, price_run(report, step.context.platform))
 
-    def show(report: Report) -> bytes:
-        cost = price_run(report, columns, step.context)
-        return make_page(report, step.context, summary, columns, forecast, cost)
-
-    return step.records.write_page_and_report(make, show)
+    return step.records.write_page_and_report(make, lambda report: page_of(report, step.context))
 
 
 def _tally_tasks(
@@ -282,13 +272,13 @@ def _continue(judged: Report, left: int) -> Report:
     return replace(judged, continues=True)
 
 
-def _with_money(report: Report, forecast: Forecast | None, cost: Cost | None) -> Report:
-    """Return the report with what was forecast and what it cost, where that is known."""
-    if forecast is not None:
+def _with_money(report: Report, made: Estimate | None, cost: Cost | None) -> Report:
+    """Return the report with what was estimated and what it cost, where that is known."""
+    if made is not None:
         report = replace(
             report,
-            forecast_seconds=round(forecast.duration.expected, 3),
-            forecast_cost=forecast.cost.total,
+            forecast_seconds=round(made.duration.expected, 3),
+            forecast_cost=made.cost.total,
         )
     return report if cost is None else replace(report, cost=cost.total)
 

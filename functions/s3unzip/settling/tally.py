@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from s3unzip.model import Failure, Outcome, Requests, Status
-from s3unzip.settling.page_writer import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,11 +30,9 @@ class Tally(Struct):
     task_seconds: float = 0.0
     first_object: float | None = None
     retried: Collection[int] = ()  # members with a later outcome than that of the plan's task
-    columns: Columns = field(default_factory=Columns)  # for the page
 
     def add_task(self, report: TaskReport) -> None:
         """Add the cost of one task."""
-        self.columns.tasks.add(report)
         self.tasks += 1
         self.requests = self.requests + report.requests
         self.bytes_read += report.bytes_read
@@ -48,10 +45,10 @@ class Tally(Struct):
 
     def add_scans(self, scans: Sequence[ScanReport]) -> None:
         """Add the cost of the scans."""
-        self.columns.scans.extend(scans)
         for scan in scans:
             self.requests = self.requests + scan.requests
             self.bytes_read += scan.bytes_read
+            self.task_seconds += scan.seconds
 
     def add(self, outcome: Outcome, task: str) -> None:
         """Add one member; a retried member counts by its last outcome."""
@@ -62,7 +59,6 @@ class Tally(Struct):
         """Add one member by its last outcome."""
         self.counts[outcome.status] += 1
         if outcome.status is not Status.FAILED:
-            self.columns.sizes.add(outcome.size)
             return
         reason = outcome.reason or "unknown"
         self.reasons[reason] += 1

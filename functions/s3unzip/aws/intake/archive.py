@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from s3unzip.aws.intake.claims import Taken
     from s3unzip.aws.intake.messages import Message
     from s3unzip.context import Context
+    from s3unzip.estimate import Platform
     from s3unzip.model import Request
-    from s3unzip.platforms import Platform
     from s3unzip.stores.calls import Calls
     from s3unzip.stores.ports import Tail
 
@@ -58,7 +58,7 @@ class Intake(Struct, frozen=True):
     tail: Tail
     message: Message
     context: Context
-    function: Platform  # the invoked function as a platform of the forecast
+    function: Platform  # the invoked function as a platform of the estimate
     calls: Calls  # so far
 
     @property
@@ -74,7 +74,7 @@ def take_archive(request: Request, message: Message, context: Context, function:
         request: what the event asks for.
         message: of the queue, that has the event.
         context: of the invocation.
-        function: the invoked function as a platform of the forecast.
+        function: the invoked function as a platform of the estimate.
 
     Raises:
         ClaimedError: an earlier attempt of the same message may still be at work.

@@ -1,9 +1,8 @@
-"""Commands that forecast runs, nothing written: ``plan``, ``simulate``."""
+"""The command that estimates a run, nothing written: ``plan``."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -12,17 +11,16 @@ from msgspec.structs import replace
 from s3unzip.cli.options import archive_options as o
 from s3unzip.cli.options.destinations import DestinationConnection
 from s3unzip.cli.options.power import Power
-from s3unzip.cli.terminal.json_lines import ListedFixture, print_json
+from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.cli.terminal.warnings import warn
 from s3unzip.errors import UsageError
-from s3unzip.forecast import Platform, aws, local
-from s3unzip.local.machine import LOCAL_PUT
+from s3unzip.estimate import Platform, aws, local
 from s3unzip.model import Options, Request
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
-    from s3unzip.forecast import Forecast, Published, Workload
+    from s3unzip.estimate import Estimate
     from s3unzip.model import Location
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.settings import Tuning
@@ -40,7 +38,7 @@ def plan_command(
         str | None, typer.Argument(metavar="[DEST]", help="Where members would go.")
     ] = None,
     on: Annotated[
-        str | None, typer.Option("--on", help="Forecast for aws or local; default: local.")
+        str | None, typer.Option("--on", help="Estimate for aws or local; default: local.")
     ] = None,
     env: Annotated[
         str | None,
@@ -50,10 +48,10 @@ def plan_command(
     max_cost: o.MaxCost = None,
     json: o.Json = False,
 ) -> int:
-    """Forecast a run: its work, time and cost; nothing is written."""
+    """Estimate a run: its work, time and cost; nothing is written."""
     from s3unzip.api.options import make_policy
     from s3unzip.context import Context
-    from s3unzip.forecast import check_budget, forecast_archive
+    from s3unzip.estimate import check_budget
     from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.factory import open_stores
 
@@ -74,10 +72,14 @@ def plan_command(
     request = Request(parse_source(source), site.target, chosen)
     with connection.opened(request.source) as stores:
         context = Context(open_stores(stores), LocalClock(), policy, site.tuning)
-        workload = _workload(request, context)
-    forecast = forecast_archive(workload, site.platform, site.tuning)
-    _show_forecast(forecast, json=json)
-    check_budget(forecast, site.max_cost if max_cost is None else max_cost)
+        made = _estimate(request, context, site.platform)
+    if json:
+        print_json(made)
+    else:
+        from s3unzip.cli.terminal.estimates import make_console, print_estimate
+
+        print_estimate(made, make_console())
+    check_budget(made, site.max_cost if max_cost is None else max_cost)
     return 0
 
 
@@ -117,63 +119,25 @@ def _deployed(env: str, on: str | None, config: StoreConfig) -> DeployedRuns:
     return open_deployed(env, config)
 
 
-def _workload(request: Request, context: Context) -> Workload:
+def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
     from s3unzip.api.options import judge_selection
-    from s3unzip.forecast import count_sizes, make_workload
+    from s3unzip.estimate import Terms, count_sizes, estimate_archive
+    from s3unzip.planning.cutting import choose_concurrency
     from s3unzip.planning.plan_writer import preview_plan
 
     preview = preview_plan(request, context)
     judge_selection(request.options, warn)(preview.reading)
-    sizes = count_sizes(member.size for member in preview.reading.selected)
-    return make_workload(preview.tasks, context.tuning, title=str(request.source), sizes=sizes)
-
-
-def _show_forecast(forecast: Forecast, published: Published | None = None, *, json: bool) -> None:
-    from s3unzip.cli.terminal.forecasts import make_console, print_forecast
-
-    if json:
-        print_json(forecast)
-    else:
-        print_forecast(forecast, make_console(), published=published)
-
-
-def simulate_command(
-    power: Power,
-    fixture: Annotated[
-        str, typer.Argument(metavar="FIXTURE", help="An archive that does not exist; see --list.")
-    ] = "",
-    on: Annotated[str, typer.Option("--on", help="aws or local.")] = "aws",
-    memory: Annotated[
-        int | None, typer.Option("--memory", help="Memory of a Lambda function in MB.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the random numbers.")] = 1,
-    max_cost: o.MaxCost = None,
-    list_fixtures: Annotated[bool, typer.Option("--list", help="List the fixtures.")] = False,
-    json: o.Json = False,
-) -> int:
-    """Forecast the extraction of an imaginary archive."""
-    from s3unzip.forecast import (
-        FIXTURES,
-        check_budget,
-        find_fixture,
-        forecast_archive,
-        make_fixture,
+    objects, source = request.options.objects, request.source
+    selected = preview.reading.selected
+    terms = Terms(
+        members=len(selected),
+        title=str(source),
+        storage_class=(objects and objects.storage_class) or "STANDARD",
+        sends_events=source.scheme == "s3" and source.bucket == request.destination.bucket,
+        at_once=choose_concurrency(preview.tasks, context.tuning),
+        sizes=count_sizes(member.size for member in selected),
     )
-
-    if list_fixtures or not fixture:
-        for name, known in FIXTURES.items():
-            if json:
-                print_json(ListedFixture(name, known.title))
-            else:
-                sys.stdout.write(f"{name:24} {known.title}\n")
-        return 0
-    platform = choose_platform(on, workers=power.workers, memory_mb=memory)
-    tuning = power.tuning(platform.workers)
-    found = find_fixture(fixture)
-    forecast = forecast_archive(make_fixture(found, tuning), platform, tuning, seed=seed)
-    check_budget(forecast, max_cost)
-    _show_forecast(forecast, found.published, json=json)
-    return 0
+    return estimate_archive(preview.tasks, platform, context.tuning, terms)
 
 
 def choose_platform(
@@ -196,5 +160,5 @@ def choose_platform(
             memory_mb=round(usual.memory_gb * 1024) if memory_mb is None else memory_mb,
         )
     if on == "local":
-        return local(workers=2 if workers is None else workers, put=LOCAL_PUT)
+        return local(workers=2 if workers is None else workers)
     raise UsageError(f"--on takes aws or local, not {on!r}")

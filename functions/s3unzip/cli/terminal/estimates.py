@@ -1,4 +1,4 @@
-"""Forecasts on a terminal and as JSON; what a forecast says is decided in forecast.
+"""Estimates on a terminal; what an estimate says is decided in `estimate`.
 
 Rich is imported here, so import this module where it is used.
 """
@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from s3unzip.cli.terminal.figures import show_bytes, show_seconds
-from s3unzip.money import show_dollars
+from s3unzip.estimate import show_dollars
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from s3unzip.forecast import Bin, Forecast, Published, Range
+    from s3unzip.estimate import Bin, Estimate, Range
 
 PIPE_COLUMNS = 200
 BAR = 28  # characters of the longest bar
@@ -35,44 +35,36 @@ def make_console() -> Console:
     return NewConsole(highlight=False, width=wide)
 
 
-def print_forecast(
-    forecast: Forecast, console: Console, *, published: Published | None = None
-) -> None:
-    """Print the forecast for a person."""
-    console.print(_head(forecast))
-    if published is not None:
-        times = published.seconds / forecast.duration.expected
-        console.print(
-            f"Others measured {show_seconds(published.seconds)} ({published.by}): "
-            f"{times:.1f} times as long.",
-            highlight=False,
-        )
-    for warning in forecast.warnings:
+def print_estimate(made: Estimate, console: Console) -> None:
+    """Print the estimate for a person."""
+    console.print(_head(made))
+    for warning in made.warnings:
         console.print(Text(f"Warning: {warning}", style="yellow"))
-    for table in (_work(forecast), _sizes(forecast.sizes), _path(forecast), _bounds(forecast)):
+    for table in (_work(made), _sizes(made.sizes), _path(made), _bounds(made)):
         if table.row_count:
             console.print(table)
-    console.print(_cost(forecast))
+    console.print(_cost(made))
 
 
 def _range_text(span: Range) -> str:
     return f"{show_seconds(span.low)} to {show_seconds(span.high)}"
 
 
-def _head(forecast: Forecast) -> Text:
-    text = Text(f"{forecast.title} on {forecast.platform}\n", style="bold")
-    text.append(f"{show_seconds(forecast.duration.expected)}", style="bold green")
-    text.append(f" ({_range_text(forecast.duration)}), ", style="not bold")
-    text.append(f"first object after {show_seconds(forecast.first_object.expected)}, ", "not bold")
-    text.append(f"{_speed(forecast)}, ", style="not bold")
-    text.append(show_dollars(forecast.cost.total), style="bold green")
+def _head(made: Estimate) -> Text:
+    text = Text(f"{made.title} on {made.platform}\n", style="bold")
+    text.append(f"{show_seconds(made.duration.expected)}", style="bold green")
+    text.append(f" ({_range_text(made.duration)}), ", style="not bold")
+    text.append(f"first object after {show_seconds(made.first_object)}, ", "not bold")
+    text.append(f"{_speed(made)}, ", style="not bold")
+    text.append(show_dollars(made.cost.total), style="bold green")
     return text
 
 
-def _speed(forecast: Forecast) -> str:
-    if forecast.members_per_second >= 1:
-        return f"{forecast.members_per_second:,.0f} members/s"
-    return f"{show_bytes(forecast.bytes_out / (forecast.duration.expected or 1.0))}/s"
+def _speed(made: Estimate) -> str:
+    seconds = made.duration.expected
+    if made.members >= seconds:
+        return f"{made.members / seconds:,.0f} members/s"
+    return f"{show_bytes(made.bytes_out / seconds)}/s"
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -84,17 +76,17 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _work(forecast: Forecast) -> Table:
+def _work(made: Estimate) -> Table:
     table = _table("Work", "kind", "members")
-    for kind, members in forecast.kinds.items():
+    for kind, members in made.kinds.items():
         table.add_row(kind, f"{members:,}")
     table.add_section()
-    table.add_row("tasks", f"{forecast.tasks:,}")
-    table.add_row("at once", f"{forecast.at_once:,}")
-    table.add_row("read", show_bytes(forecast.bytes_in))
-    table.add_row("written", show_bytes(forecast.bytes_out))
+    table.add_row("tasks", f"{made.tasks:,}")
+    table.add_row("at once", f"{made.at_once:,}")
+    table.add_row("read", show_bytes(made.bytes_in))
+    table.add_row("written", show_bytes(made.bytes_out))
     for kind in ("get", "put", "create", "part", "copy", "complete", "list"):
-        count = getattr(forecast.requests, kind)
+        count = getattr(made.requests, kind)
         if count:
             table.add_row(f"requests: {kind}", f"{count:,}")
     return table
@@ -117,27 +109,26 @@ def _bar(count: int, peak: int) -> str:
     return "█" * max(1, round(BAR * count / peak))
 
 
-def _path(forecast: Forecast) -> Table:
-    table = _table("Critical path", "step", "time", "of all", "")
-    whole = forecast.duration.expected or 1.0
-    for step in forecast.steps:
+def _path(made: Estimate) -> Table:
+    table = _table("Steps", "step", "time", "of all", "")
+    whole = made.duration.expected or 1.0
+    for step in made.steps:
         if step.seconds >= 0.05:
             share = f"{step.seconds / whole:.0%}"
             table.add_row(step.name, show_seconds(step.seconds), share, step.detail)
     return table
 
 
-def _bounds(forecast: Forecast) -> Table:
-    whole = show_seconds(forecast.tasks_seconds)
-    table = _table(f"No schedule beats (the tasks take {whole})", "bound", "time", "")
-    for bound in forecast.bounds:
+def _bounds(made: Estimate) -> Table:
+    table = _table("The tasks take at least", "bound", "time", "")
+    for bound in made.bounds:
         if bound.seconds >= 0.05:
             table.add_row(bound.name, show_seconds(bound.seconds), bound.detail)
     return table
 
 
-def _cost(forecast: Forecast) -> Table:
-    cost = forecast.cost
+def _cost(made: Estimate) -> Table:
+    cost = made.cost
     table = _table("Cost")
     table.show_footer = True
     table.add_column("service", overflow="fold", footer="total")
@@ -145,7 +136,7 @@ def _cost(forecast: Forecast) -> Table:
     table.add_column("quantity", justify="right", no_wrap=True, footer="")
     table.add_column("dollars", justify="right", no_wrap=True, footer=show_dollars(cost.total))
     table.caption = (
-        f"{show_dollars(forecast.dollars.low)} to {show_dollars(forecast.dollars.high)}; "
+        f"{show_dollars(made.dollars.low)} to {show_dollars(made.dollars.high)}; "
         f"{cost.unavoidable_share:.1%} is one PUT a member, which no tool avoids"
         if cost.lines
         else "nothing that is paid for by use"
