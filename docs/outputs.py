@@ -8,7 +8,7 @@ from docs.markdown import make_table
 from s3unzip.cli.commands.ls_and_cat import ListedMember
 from s3unzip.cli.runs import ListedRun
 from s3unzip.cli.terminal import json_lines as lines
-from s3unzip.forecast import Forecast
+from s3unzip.estimate import Estimate
 from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.doctor import Diagnosis
@@ -28,9 +28,7 @@ class Output(NamedTuple):
 
 OUTPUTS = (
     Output("ls", "ls", "a member", (ListedMember,)),
-    Output("plan", "forecast", "the forecast", (Forecast,)),
-    Output("simulate", "forecast", "the forecast", (Forecast,)),
-    Output("simulate --list", "fixtures", "an archive that is known", (lines.ListedFixture,)),
+    Output("plan", "estimate", "the estimate", (Estimate,)),
     Output("run", "run", "the report, then an archive inside the archive", (Report, NestedRun)),
     Output("run SRC SRC DEST", "batch", "how all archives ended", (Batch,)),
     Output("run --dry-run", "dry-run", "a member", (Decision,)),

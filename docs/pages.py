@@ -21,7 +21,6 @@ from s3unzip.cli.main import INTERNAL_ERROR, app
 from s3unzip.cli.terminal.signals import STOPPING
 from s3unzip.cli.terminal.streams import OUTPUT_LOST
 from s3unzip.explanations import explain, other_codes
-from s3unzip.forecast import FIXTURES
 from s3unzip.runs.stop import REASONS, STOPPED
 from s3unzip.settling.settle import TASKS_FAILED
 from s3unzip.zip import CHECKS, Action, Limits, Phase
@@ -67,8 +66,6 @@ def make_cli() -> str:
     check_described("docs/meanings.py: HOST_VARIABLES", host_variables(), HOST_VARIABLES)
     parts += [
         make_json_section(),
-        "## Archives that `simulate` knows\n",
-        make_table(("name", "archive"), ((f"`{n}`", known.title) for n, known in FIXTURES.items())),
         "## Environment variables\n",
         TEXTS["variables"],
         make_table(("variable", "what it does"), coded(HOST_VARIABLES)),

@@ -135,8 +135,7 @@ def test_the_next_command_is_copied(reader: Reader) -> None:
     """A button beside it puts it on the clipboard, from a file too."""
     screen = reader.open(REPORTS["stopped"])
     screen.ask("""
-        window.pasted = '';
-        document.addEventListener('copy', () => { window.pasted = document.activeElement.value; });
+        document.execCommand = () => { window.pasted = document.activeElement.value; return true; };
         navigator.clipboard.writeText = async (text) => { window.pasted = text; };
         document.getElementById('copy').click();
     """)

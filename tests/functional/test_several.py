@@ -16,9 +16,9 @@ from s3unzip.api.batch import BatchProgress, extract_all, extract_here
 from s3unzip.api.several import FoundArchive, check_apart, find_archives, names_several
 from s3unzip.cli.terminal.batch_output import BatchOutput
 from s3unzip.errors import BudgetError, NotFoundError, UsageError
+from s3unzip.estimate import aws
 from s3unzip.local.contexts import open_context
 from s3unzip.model import Batch, Connections, Location, Options, Request, Verdict, decode
-from s3unzip.platforms import aws
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig

@@ -11,7 +11,6 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from s3unzip import rates
-from s3unzip.forecast.course import PLANNER_STATES
 from s3unzip.runs.rounds import Round, next_round
 from tests.infra.walker import FailedExecutionError, NamedError, Walker
 
@@ -178,8 +177,8 @@ def test_a_scan_beside_slices_that_fails(dev: Synthesized) -> None:
     assert len(run.done) == 8
 
 
-def test_the_forecast_counts_the_states(dev: Synthesized) -> None:
-    """What a forecast prices is what an execution enters; tasks of inline Maps come on top."""
+def test_the_estimate_counts_the_states(dev: Synthesized) -> None:
+    """What an estimate prices is what an execution enters; tasks of inline Maps come on top."""
     for scans, states in ((0, rates.TRANSITIONS), (2, rates.TRANSITIONS_SPLIT)):
         run = Run(tasks=3, scans=scans, inline=True)
         walker = run.walker(dev)
@@ -193,7 +192,7 @@ def test_workers_start_beside_the_planner(dev: Synthesized) -> None:
     walker = run.walker(dev)
     walker.run({"planned": False, "request": {}, "warm": [0, 1, 2]})
     assert (run.warmed, len(run.done), walker.visited[-1]) == (3, 3, "Done")
-    assert len(walker.visited) == rates.TRANSITIONS + PLANNER_STATES
+    assert len(walker.visited) == rates.TRANSITIONS + 5
 
 
 def test_an_execution_of_an_older_version_starts_no_workers(dev: Synthesized) -> None:

@@ -18,7 +18,6 @@ from s3unzip.errors import DeadlineError
 from s3unzip.extraction.split.link import await_scans, link_members
 from s3unzip.extraction.split.scan import run_scan
 from s3unzip.extraction.task import run_task
-from s3unzip.forecast.sides import LINK_MEMBER_READS, LINK_MEMBER_WRITES, LINK_READS
 from s3unzip.local.runner import work_off
 from s3unzip.model import (
     OnConflict,
@@ -152,7 +151,7 @@ def test_the_forecast_counts_the_requests_of_the_link_step() -> None:
     work = world.buckets.run_store(summary.run.id)
     written = [name for name in work.names("links/") if name.endswith(".bin")]
     heads = 2  # of the list of scans and of the plan; memory makes none
-    around = LINK_READS - heads + 1 + LINK_MEMBER_READS + LINK_MEMBER_WRITES
+    around = 6 - heads + 1 + 4 + 4
     assert life.calls == around + summary.scans + len(written)
 
 

@@ -18,10 +18,10 @@ from s3unzip.aws.intake.messages import KEPT_ID, Message
 from s3unzip.cli.runs import list_entries
 from s3unzip.direct.bundle import Claim, Event, pack, unpack
 from s3unzip.errors import ClaimedError
+from s3unzip.estimate import one_function
 from s3unzip.model import Options, Report, Verdict, decode, encode
 from s3unzip.operate.reconcile import reconcile
 from s3unzip.operate.runs import RUNNING, DeployedRuns
-from s3unzip.platforms import one_function
 from s3unzip.run_files import CLAIMS
 from s3unzip.settings import Variable
 from s3unzip.stores.s3.access import S3Access
@@ -91,7 +91,7 @@ def take(key: str, message: Message) -> None:
     """Take an archive as the handler does for one message."""
     worker = open_worker()
     request = worker.request(key)
-    function = one_function(1_769, member_seconds=0.000_3)
+    function = one_function(1_769)
     take_archive(request, message, worker.context(Invocation()), function)
 
 

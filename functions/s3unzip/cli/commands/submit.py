@@ -12,7 +12,7 @@ from s3unzip.cli.options.connections import Connection
 from s3unzip.cli.terminal.figures import show_bytes, show_count
 from s3unzip.cli.terminal.json_lines import print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
-from s3unzip.money import show_dollars
+from s3unzip.estimate import show_dollars
 
 if TYPE_CHECKING:  # boto3 is imported when the command is used
     from s3unzip.operate.runs import DeployedRuns

@@ -62,13 +62,6 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
     first_object: float | None = None  # Unix seconds
 
 
-class ListedFixture(Struct, frozen=True):
-    """A line of ``s3unzip simulate --list --json``."""
-
-    name: str
-    title: str
-
-
 def print_json(value: object) -> None:
     """Print a value as one line of JSON on stdout."""
     sys.stdout.write(encode(value).decode() + "\n")
