@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export HYPOTHESIS_NO_PLUGINS := 1
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
-	bench-large bench-verify bench-everyday bench-forecast bench-burst bench-burst-simulated bench-hostile bench-start acceptance faults s3-tests \
+	bench-large bench-verify bench-everyday bench-burst acceptance faults s3-tests \
 	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
@@ -58,8 +58,8 @@ format: .venv/ready
 bench: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all benches, and one table at the end
 	$(RUN) python -m bench
 
-bench-cloud bench-everyday bench-forecast bench-burst: .venv/bin/cdk
-bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-forecast bench-burst bench-burst-simulated bench-hostile bench-start: .venv/ready embedded/.venv/ready
+bench-cloud bench-everyday bench-burst: .venv/bin/cdk
+bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-burst: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench $(@:bench-%=%)
 
 acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set against a deployed environment
