@@ -73,10 +73,8 @@ def test_every_command_has_json() -> None:
     [
         ("ls", "ls archive.zip", 0),
         ("ls", "ls nested.zip", 1),
-        ("forecast", "plan archive.zip s3://bucket/x --on aws", 0),
-        ("forecast", "plan archive.zip out", 0),
-        ("forecast", "simulate 100", 0),
-        ("fixtures", "simulate --list", 0),
+        ("estimate", "plan archive.zip s3://bucket/x --on aws", 0),
+        ("estimate", "plan archive.zip out", 0),
         ("run", "run archive.zip out -w 1", 0),
         ("run", "run nested.zip again --nested 1 -w 1", 1),
         ("run", "run broken.zip again -w 1", 3),

@@ -140,12 +140,11 @@ def test_a_budget_refuses_before_the_first_put(s3unzip: Callable[..., Ended], ho
     assert "--max-cost" in ended.err
 
 
-def test_a_budget_guards_a_simulation_too(s3unzip: Callable[..., Ended]) -> None:
-    """Above --max-cost nothing is forecast; without it the published figure stands beside."""
-    refused = s3unzip("simulate", "49k", "--max-cost", "0.01")
-    assert (refused.code, refused.out) == (2, "")
-    assert "--max-cost" in refused.err
-    assert "Others measured" in s3unzip("simulate", "49k").out
+def test_simulate_names_its_successor(s3unzip: Callable[..., Ended]) -> None:
+    """One line says which command estimates a run."""
+    ended = s3unzip("simulate", "49k")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "s3unzip: No such command 'simulate'; use: s3unzip plan\n"
 
 
 def test_runs_show_and_skip_unchanged(s3unzip: Callable[..., Ended]) -> None:

@@ -74,8 +74,8 @@ def test_the_help_speaks_of_values_not_of_types(command: str, usage: str) -> Non
 
 
 def test_a_narrow_terminal_cuts_no_cost() -> None:
-    """At 40 columns every price of a forecast has all of its digits."""
-    done = start("simulate", "100", "--on", "aws", columns=40)
+    """At 40 columns every price of an estimate has all of its digits."""
+    done = start("plan", str(ARCHIVE), "--on", "aws", columns=40)
     assert done.returncode == 0
     costs = done.stdout.partition("Cost")[2]
     assert "$0.0" in costs
