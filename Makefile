@@ -35,13 +35,13 @@ test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; JOBS=4: proc
 ifdef COVERAGE
 	@mkdir -p build/coverage
 	$(RUN) $(TESTS) --cov --cov-report=json:build/coverage.json
-	$(RUN) python -m tools.branches build/coverage.json $(if $(RECORD),--record)
+	$(RUN) python -m tools.branches build/coverage.json
 else
 	$(RUN) $(TESTS)
 endif
 
-coverage:  ## `make test COVERAGE=1`; RECORD=1: write the figures down
-	$(MAKE) test COVERAGE=1 RECORD=$(RECORD)
+coverage:  ## `make test COVERAGE=1`
+	$(MAKE) test COVERAGE=1
 
 check: .venv/ready  ## format, lint, types, layers, docs, and the figures of the structure
 	$(RUN) ruff format --check
@@ -85,8 +85,8 @@ fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary|placin
 corpus: .venv/ready  ## table of the corpus: expected and got
 	$(RUN) python -m tests.corpus.runner
 
-mutants: .venv/ready  ## ONLY=zip/local.py AGAIN=1 SECONDS=3600: which faults no test sees
-	$(RUN) python -m tools.mutants --seconds $(or $(SECONDS),3600) $(if $(AGAIN),--again) \
+mutants: .venv/ready  ## ONLY=zip/local.py SECONDS=3600: which faults no test sees
+	$(RUN) python -m tools.mutants --seconds $(or $(SECONDS),3600) \
 		$(foreach module,$(ONLY),--only $(module))
 
 audit: .venv/ready  ## known holes in dependencies

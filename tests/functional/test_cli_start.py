@@ -73,9 +73,10 @@ def test_the_help_speaks_of_values_not_of_types(command: str, usage: str) -> Non
     assert command != "run" or "-w, --workers N " in text
 
 
-def test_a_narrow_terminal_cuts_no_cost() -> None:
+def test_a_narrow_terminal_cuts_no_cost(tmp_path: Path) -> None:
     """At 40 columns every price of an estimate has all of its digits."""
-    done = start("plan", str(ARCHIVE), "--on", "aws", columns=40)
+    (tmp_path / "a.zip").write_bytes(build(Entry("a.txt", b"a")))
+    done = start("plan", str(tmp_path / "a.zip"), "--on", "aws", columns=40)
     assert done.returncode == 0
     costs = done.stdout.partition("Cost")[2]
     assert "$0.0" in costs

@@ -1,22 +1,45 @@
-"""Make the mutants of one source file.
+"""``python -m tools.mutants``: plant small faults into the package, and see whether tests fail.
 
-The operators are the usual few: comparisons at their edge, arithmetic, logic, conditions,
-numbers, minimum and maximum, and statements left out. Annotations, messages of exceptions and
-f-strings are not touched, because no test should depend on them.
+A mutant is a copy of the package with one fault; the tests of its group must fail on it. A mutant
+on which they pass survives, and shows a test that is missing. The operators are the usual few:
+comparisons at their edge, arithmetic, logic, conditions, numbers, minimum and maximum, and
+statements left out. Annotations, messages of exceptions and f-strings are not touched, because no
+test should depend on them. ``tools/mutants.toml`` has the groups.
+
+* ``--only zip/local.py`` (or the beginning of a path) chooses modules;
+* ``--seconds`` ends after so long.
+
+The exit code is 1 if tests kill less than 90 % of the mutants.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import copy
 import hashlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+ROOT = Path(__file__).resolve().parents[1]
+GROUPS = Path(__file__).with_name("mutants.toml")
+PACKAGE = "s3unzip"
+SECONDS = 3_600.0
+MIN_KILLED = 0.9
+MAX_DATA = 6 << 30  # bytes that the tests may allocate
+MAX_SLOWER = 3.0  # times the seconds of the tests without a mutant
+SPARE_SECONDS = 15.0
 MAX_TEXT = 90  # characters of an expression in a mutant's name
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -224,3 +247,118 @@ def _with_operator(
     new = copy.deepcopy(node)
     new.op = op
     return new
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Modules whose mutants are tried."""
+
+    modules: tuple[str, ...]  # patterns of paths below the package
+    tests: tuple[str, ...]  # arguments of pytest
+    limit: int  # at most so many mutants of a module, chosen by their names
+
+    def files(self, package: Path, only: Sequence[str]) -> list[Path]:
+        """Return the modules, those whose path begins with one of `only` if there are any."""
+        found = sorted({file for pattern in self.modules for file in package.glob(pattern)})
+        chosen = tuple(only) or ("",)
+        return [one for one in found if one.relative_to(package).as_posix().startswith(chosen)]
+
+
+def read_groups(path: Path = GROUPS) -> list[Group]:
+    """Return the groups of ``mutants.toml``."""
+    listed = tomllib.loads(path.read_text(encoding="utf-8"))["group"]
+    return [Group(tuple(one["modules"]), tuple(one["tests"]), one["limit"]) for one in listed]
+
+
+def run_tests(tests: Sequence[str], folder: Path, seconds: float) -> tuple[int | None, str]:
+    """Run tests on the package in `folder` until the first failure; return code and output.
+
+    The code is None if the time was over: a mutant may loop or wait for ever.
+    """
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+    }
+    quiet = ("-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--rootdir", str(ROOT))
+    with subprocess.Popen(  # noqa: S603 - our own tests
+        [sys.executable, "-m", "pytest", *quiet, *tests],
+        cwd=ROOT,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_bound_memory,  # noqa: PLW1509 - this process has one thread
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, process.communicate()[0]
+    return process.returncode, output
+
+
+def _bound_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA, MAX_DATA))
+
+
+def try_group(group: Group, only: Sequence[str], folder: Path, until: float) -> tuple[int, int]:
+    """Try the mutants of a group; return how many were killed, and how many were tried.
+
+    Args:
+        group: modules and tests.
+        only: beginnings of modules' paths; empty: all.
+        folder: has the copy of the package.
+        until: when to end, by `time.monotonic`.
+    """
+    files = group.files(folder / PACKAGE, only)
+    if not files:
+        return 0, 0
+    began = time.monotonic()
+    code, output = run_tests(group.tests, folder, SECONDS)
+    if code:
+        sys.exit(
+            f"the tests do not pass without a mutant: {' '.join(group.tests)}\n{output[-3_000:]}"
+        )
+    seconds = MAX_SLOWER * (time.monotonic() - began) + SPARE_SECONDS
+    killed = tried = 0
+    for file in files:
+        source = file.read_bytes()
+        for mutant in choose(make_mutants(source.decode()), group.limit):
+            if time.monotonic() > until:
+                break
+            file.write_bytes(mutant.apply(source))
+            survived = run_tests(group.tests, folder, seconds)[0] == 0
+            killed, tried = killed + (not survived), tried + 1
+            if survived:
+                place = f"{file.relative_to(folder / PACKAGE)}:{mutant.line}"
+                print(f"survived: {place}: {mutant.name}", flush=True)  # noqa: T201
+        file.write_bytes(source)
+    print(f"{group.modules[0]} ...: {killed} of {tried} killed", flush=True)  # noqa: T201
+    return killed, tried
+
+
+def main() -> int:
+    """Try the mutants of all groups; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", action="append", default=[], metavar="PATH")
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    arguments = parser.parse_args()
+    until = time.monotonic() + arguments.seconds
+    killed = tried = 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "functions" / PACKAGE, Path(name, PACKAGE), ignore=skipped)
+        for group in read_groups():
+            if time.monotonic() > until:
+                break
+            counts = try_group(group, arguments.only, Path(name), until)
+            killed, tried = killed + counts[0], tried + counts[1]
+    print(f"{killed} of {tried} mutants killed")  # noqa: T201
+    return 1 if killed < MIN_KILLED * tried else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
