@@ -11,8 +11,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from s3unzip.extraction.put_pool import PutPool
-from s3unzip.objects.part_writer import PartWriter
+from s3unzip.extraction.batch import PutPool
+from s3unzip.extraction.multipart import PartWriter
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
 from s3unzip.model import Part

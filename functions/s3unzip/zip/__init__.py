@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from s3unzip.zip.local import OpenedMember as OpenedMember
     from s3unzip.zip.local import close_member as close_member
     from s3unzip.zip.local import open_member as open_member
-    from s3unzip.zip.members import Failure as Failure
-    from s3unzip.zip.members import Failures as Failures
     from s3unzip.zip.members import Index as Index
     from s3unzip.zip.members import Members as Members
+    from s3unzip.zip.members import RefusedMember as RefusedMember
+    from s3unzip.zip.members import RefusedMembers as RefusedMembers
     from s3unzip.zip.members import Warnings as Warnings
     from s3unzip.zip.names import fold_key as fold_key
     from s3unzip.zip.records import METHODS as METHODS
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from s3unzip.zip.values import drive as drive
 
 _VALUES = ("ByteRange", "Cipher", "Member", "MemberError", "Reads", "RejectedError", "drive")
+_MEMBERS = ("Index", "Members", "RefusedMember", "RefusedMembers", "Warnings")
 _LOCAL = ("AFTER_LENGTH", "HEAD_LENGTH", "NeedMoreBytes", "OpenedMember")
 _DISKS = ("ONE_DISK", "Disks", "count_disks", "count_entries", "first_members", "join_disks")
 _DECODE = ("PIECE_LENGTH", "GzipMember", "MemberDecoder", "decode_whole", "gzip_length")
@@ -86,7 +87,7 @@ if not TYPE_CHECKING:
             "s3unzip.zip.disks": _DISKS,
             "s3unzip.zip.index": ("DirectoryReader",),
             "s3unzip.zip.local": (*_LOCAL, "close_member", "open_member"),
-            "s3unzip.zip.members": ("Failure", "Failures", "Index", "Members", "Warnings"),
+            "s3unzip.zip.members": _MEMBERS,
             "s3unzip.zip.names": ("fold_key",),
             "s3unzip.zip.records": ("METHODS",),
             "s3unzip.zip.values": (*_VALUES, "ZipFormatError"),

@@ -109,7 +109,7 @@ class Codec(Protocol):
         """
 
 
-class Stored:
+class Uncompressed:
     """No compression (method 0): the stream ends where the directory says."""
 
     def __init__(self, member: Member, policy: Policy) -> None:
@@ -442,7 +442,7 @@ def _open_zstd(member: Member, policy: Policy) -> Chain:
 
 
 CODECS: dict[int, Callable[[Member, Policy], Codec]] = {
-    METHOD_STORED: Stored,
+    METHOD_STORED: Uncompressed,
     METHOD_DEFLATE: Deflate,
     METHOD_DEFLATE64: Deflate64,
     METHOD_BZIP2: _open_bzip2,

@@ -109,7 +109,7 @@ def locate_directory(
     """
     if len(tail) > size:
         raise ValueError(f"a tail of {len(tail)} bytes for an archive of {size}")
-    view = Tail(tail, size)
+    view = _ArchiveEnd(tail, size)
     window_start = max(0, size - records.EOCD_LENGTH - records.MAX_COMMENT)
     window = yield from view.read(window_start, size)
     if records.EOCD_SIGNATURE not in window:
@@ -141,7 +141,7 @@ def locate_directory(
     )
 
 
-def _check_empty(view: Tail, bound: int) -> Reads[None]:
+def _check_empty(view: _ArchiveEnd, bound: int) -> Reads[None]:
     """Refuse an empty directory after what looks like another: readers that search would use it."""
     start = max(0, bound - LOOKED)
     before = yield from view.read(start, bound)
@@ -179,7 +179,7 @@ def _check_limits(end: EndRecords, policy: Policy) -> None:
 
 
 def _place_directory(
-    view: Tail, end: EndRecords, warnings: list[Finding]
+    view: _ArchiveEnd, end: EndRecords, warnings: list[Finding]
 ) -> Reads[tuple[int, int]]:
     """Return the directory's start and the prefix, if exactly one interpretation is valid.
 
@@ -234,7 +234,7 @@ class EndRecords(NamedTuple):
     zip64_shift: int | None
 
 
-class Tail:
+class _ArchiveEnd:
     """The archive's last bytes by absolute offset; reads of earlier bytes are requested."""
 
     def __init__(self, data: bytes, size: int, disks: Disks = ONE_DISK) -> None:
@@ -309,7 +309,7 @@ def _resolve_inexact(
 
 
 def read_zip64(
-    view: Tail, eocd: records.Eocd, at: int, policy: Policy, warnings: list[Finding]
+    view: _ArchiveEnd, eocd: records.Eocd, at: int, policy: Policy, warnings: list[Finding]
 ) -> Reads[EndRecords]:
     """Join the end record with its ZIP64 records, if there are any (4.3.14, 4.3.15)."""
     needs = (
@@ -354,7 +354,7 @@ def _join_values(
     )
 
 
-def _refuse_ambiguous(view: Tail, declared: int, locator_at: int) -> Reads[None]:
+def _refuse_ambiguous(view: _ArchiveEnd, declared: int, locator_at: int) -> Reads[None]:
     """Refuse a locator inside a directory that needs none, if it leads to a record.
 
     Otherwise it is the end of a name or comment that looks like a locator.
@@ -367,7 +367,7 @@ def _refuse_ambiguous(view: Tail, declared: int, locator_at: int) -> Reads[None]
                 reject("zip64-ambiguous", message, place)
 
 
-def _explain_no_locator(view: Tail, eocd: records.Eocd, at: int) -> Reads[None]:
+def _explain_no_locator(view: _ArchiveEnd, eocd: records.Eocd, at: int) -> Reads[None]:
     """Refuse sentinels without a locator; report a locator that is near but misplaced.
 
     A count of exactly 65,535 alone is a count and no sentinel, because writers use ZIP64 only above
@@ -393,7 +393,7 @@ def _check_disks(disks: Disks, record: records.Eocd | records.Zip64Eocd, at: int
 
 
 def _find_zip64_record(
-    view: Tail, declared: int, locator_at: int, policy: Policy, warnings: list[Finding]
+    view: _ArchiveEnd, declared: int, locator_at: int, policy: Policy, warnings: list[Finding]
 ) -> Reads[int]:
     """Return where the ZIP64 end record is: it must end at the locator.
 
@@ -432,7 +432,7 @@ def _check_record_size(raw: bytes, record_at: int, locator_at: int) -> None:
         reject("zip64-record-size", message, record_at)
 
 
-def _refuse_second_record(view: Tail, declared: int, record_at: int) -> Reads[None]:
+def _refuse_second_record(view: _ArchiveEnd, declared: int, record_at: int) -> Reads[None]:
     raw = yield from view.read(declared, declared + 4)
     if raw == records.ZIP64_EOCD_SIGNATURE:
         reject("multiple-zip64-eocd", f"records at {declared} and {record_at}", declared)
@@ -471,7 +471,7 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     """
     if first == 0:
         return []
-    view = Tail(tail, location.size)
+    view = _ArchiveEnd(tail, location.size)
     head = yield from view.read(0, min(first, LOOKED))
     if head in SPANNING_SIGNATURES and not location.prefix:
         return []
@@ -495,7 +495,7 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     return warnings
 
 
-def _find_inside(view: Tail, stop: int) -> Reads[int | None]:
+def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:
     """Return where an end record is whose directory lies right before it, None without one."""
     held, start = b"", 0
     while start < stop:

@@ -23,10 +23,10 @@ from s3unzip.zip.members import (
     LONG_FOLDER,
     MEMBER,
     NAMELESS,
-    Failures,
     HeaderTable,
     Index,
     Members,
+    RefusedMembers,
     Warnings,
 )
 from s3unzip.zip.names import (
@@ -53,7 +53,6 @@ from s3unzip.zip.records import (
     SENTINEL_16,
     SENTINEL_32,
     Extras,
-    Zip64Values,
     name_unsupported,
     read_aes,
     read_dos_time,
@@ -83,7 +82,7 @@ _MAX_OVERHEAD = 28  # of encryption, see `Cipher`
 _S3_SPECIAL = ("soap",)
 
 
-class _Form(NamedTuple):
+class _HeaderForm(NamedTuple):
     """What the head and the traits of a header say."""
 
     method: int
@@ -103,8 +102,8 @@ class _HeaderReader:
     ) -> None:
         self._location, self._policy, self._table = location, policy, table
         self._warnings = warnings
-        self.failures = Failures(table, [])
-        self._forms: dict[bytes, _Form] = {}
+        self.failures = RefusedMembers(table, [])
+        self._forms: dict[bytes, _HeaderForm] = {}
         # Of the header that is being read: its name, its offset, the finding that fails it.
         self._raw, self._offset = b"", 0
         self._failure: tuple[str, str] | None = None
@@ -121,21 +120,23 @@ class _HeaderReader:
         head, stamp, crc32, compressed, size, _, _, _, traits, offset = fixed
         form = self._forms.get(head + traits) or self._learn(head, traits)
         extras = walk_extras(block) if block else NO_EXTRAS
-        values = Zip64Values(size, compressed, offset, form.disk, missing=False)
-        if SENTINEL_32 in (size, compressed, offset) or form.disk == SENTINEL_16:
-            values = resolve_zip64(extras, size, compressed, offset, form.disk)
-            size, compressed = values.size, values.compressed_size
-        end = self._begin(raw, values) + LOCAL_LENGTH + len(raw) + compressed
+        disk, lacks = form.disk, False
+        if SENTINEL_32 in (size, compressed, offset) or disk == SENTINEL_16:
+            size, compressed, offset, disk, lacks = resolve_zip64(
+                extras, size, compressed, offset, disk
+            )
+        end = self._begin(raw, disk, offset) + LOCAL_LENGTH + len(raw) + compressed
         if end > self._location.start:
-            self._refuse_end(end, values)
-        if block or values.missing:
-            self._check_extras(form, extras, values)
+            self._refuse_end(end, lacks=lacks)
+        if block or lacks:
+            is_literal = not extras.of(records.ZIP64) and self._is_literal(form, size, compressed)
+            self._check_extras(extras, lacks=lacks and not is_literal)
         path, raw_name, is_folder, is_named = self._read_name(form, extras)
         method, cipher = form.method, None
         if is_folder:
             if size or crc32 or compressed:
-                self._check_folder(form, values, crc32)
-        elif form.is_folder and is_named and self._is_folder(form, values, crc32):
+                self._check_folder(form, size, compressed, crc32)
+        elif form.is_folder and is_named and self._is_folder(form, size, compressed, crc32):
             is_folder = True
         else:
             for code, message in form.findings:
@@ -143,7 +144,7 @@ class _HeaderReader:
             if form.is_encrypted:
                 method, cipher = self._read_cipher(form, extras, compressed)
             if method or cipher or size != compressed or size > self._policy.limits.member_size:
-                self._check_sizes(method, form, cipher, values)
+                self._check_sizes(form, method, cipher, (size, compressed))
         kind = FOLDER if is_folder else MEMBER
         if self._failure:
             kind = FAILED if is_named and not is_folder else NAMELESS
@@ -169,7 +170,7 @@ class _HeaderReader:
     def _finding(self, code: str, message: str) -> Finding:
         return Finding(code, message, self._offset, show_name(self._raw))
 
-    def _learn(self, head: bytes, traits: bytes) -> _Form:
+    def _learn(self, head: bytes, traits: bytes) -> _HeaderForm:
         """Return what head and traits say, and remember it."""
         _, made_by, needed, flags, method = _HEAD.unpack(head)
         disk, _, attributes = _TRAITS.unpack(traits)
@@ -194,7 +195,7 @@ class _HeaderReader:
         if not is_encrypted and (unsupported := name_unsupported(method)):
             findings.append(("unsupported-method", f"compression method {method} ({unsupported})"))
         says_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
-        form = _Form(
+        form = _HeaderForm(
             method, flags, disk, attributes >> 16 if is_unix else 0, is_encrypted,
             bool(kind == _DIRECTORY or says_folder), tuple(findings),
         )  # fmt: skip
@@ -202,24 +203,24 @@ class _HeaderReader:
             self._forms[head + traits] = form
         return form
 
-    def _begin(self, raw: bytes, values: Zip64Values) -> int:
+    def _begin(self, raw: bytes, disk: int, offset: int) -> int:
         """Begin another header; return the absolute offset of its member."""
         self._raw, self._failure = raw, None
         disks, prefix = self._location.disks, self._location.prefix
-        self._offset = values.offset + prefix
-        if values.disk or disks.is_split:
-            self._offset = disks.place(values.disk, values.offset) + prefix
-            if lack := disks.find_lack(values.disk, values.offset):
+        self._offset = offset + prefix
+        if disk or disks.is_split:
+            self._offset = disks.place(disk, offset) + prefix
+            if lack := disks.find_lack(disk, offset):
                 self._reject("multi-disk", f"the member begins on {lack}")
         return self._offset
 
-    def _refuse_end(self, end: int, values: Zip64Values) -> None:
+    def _refuse_end(self, end: int, *, lacks: bool) -> None:
         message = f"it would end at {end}, the directory begins at {self._location.start}"
-        if values.missing:
+        if lacks:
             message += "; a ZIP64 value is missing"
         self._reject("member-out-of-bounds", message)
 
-    def _check_extras(self, form: _Form, extras: Extras, values: Zip64Values) -> None:
+    def _check_extras(self, extras: Extras, *, lacks: bool) -> None:
         if extras.overrun:
             self._find("cd-extra-malformed", "an extra field is longer than its block")
         if extras.stray:
@@ -228,21 +229,21 @@ class _HeaderReader:
         zip64_fields = len(extras.of(records.ZIP64))
         if zip64_fields > 1:
             self._find("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
-        if values.missing and (zip64_fields or not self._is_literal(form, values)):
+        if lacks:
             code = "zip64-extra-malformed" if zip64_fields else "zip64-extra-missing"
             self._find(code, "a field is at its ZIP64 sentinel without a value")
 
-    def _is_literal(self, form: _Form, values: Zip64Values) -> bool:
+    def _is_literal(self, form: _HeaderForm, size: int, compressed: int) -> bool:
         """Return whether sentinels without a ZIP64 field can be the sizes themselves.
 
         4.4.8, 4.4.9: they have another meaning only if that field exists. Writers store a file of
         exactly 4 GiB - 1 this way; its end and CRC-32 are still checked.
         """
         if form.method == METHOD_STORED and not form.is_encrypted:
-            return values.size == values.compressed_size
-        return values.size <= values.compressed_size * self._policy.limits.ratio
+            return size == compressed
+        return size <= compressed * self._policy.limits.ratio
 
-    def _read_name(self, form: _Form, extras: Extras) -> tuple[str, bytes | None, bool, bool]:
+    def _read_name(self, form: _HeaderForm, extras: Extras) -> tuple[str, bytes | None, bool, bool]:
         """Return path, raw name, whether it is a directory's, and whether it can be a key."""
         raw = self._raw
         if is_plain_name(raw) and records.UNICODE_PATH not in extras.fields:
@@ -263,7 +264,7 @@ class _HeaderReader:
         is_own = name.path.isascii() and name.path.encode("ascii") == raw
         return name.path, None if is_own else raw, name.is_directory, name.failure is None
 
-    def _choose_name(self, form: _Form, extras: Extras) -> tuple[bytes, bool]:
+    def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
         """Return the bytes to take the name from, and whether they are UTF-8."""
         unicode_path = read_unicode_path(extras, self._raw)
         if unicode_path.duplicate:
@@ -281,24 +282,24 @@ class _HeaderReader:
             self._reject("unicode-path-mismatch", message)
         return self._raw, True
 
-    def _is_folder(self, form: _Form, values: Zip64Values, crc32: int) -> bool:
+    def _is_folder(self, form: _HeaderForm, size: int, compressed: int, crc32: int) -> bool:
         """Return whether a header without a slash, a directory by its attributes, is one.
 
         An entry with content counts as a file, so that no content is lost.
         """
-        is_empty = not values.size and not crc32 and not _holds_data(form, values)
+        is_empty = not size and not crc32 and not _holds_data(form, compressed)
         taken = "directory" if is_empty else "file"
         message = f"a directory by its attributes, without a slash: taken as a {taken}"
         self._find("dir-attr-without-slash", message)
         return is_empty
 
-    def _check_folder(self, form: _Form, values: Zip64Values, crc32: int) -> None:
-        if values.size or crc32 or _holds_data(form, values):
-            message = f"a directory of {values.size} bytes, {values.compressed_size} compressed"
+    def _check_folder(self, form: _HeaderForm, size: int, compressed: int, crc32: int) -> None:
+        if size or crc32 or _holds_data(form, compressed):
+            message = f"a directory of {size} bytes, {compressed} compressed"
             self._find("dir-with-data", message)
 
     def _read_cipher(
-        self, form: _Form, extras: Extras, compressed: int
+        self, form: _HeaderForm, extras: Extras, compressed: int
     ) -> tuple[int, Cipher | None]:
         """Return the method of compression below the encryption, and the encryption."""
         method, cipher = form.method, Cipher()
@@ -323,24 +324,24 @@ class _HeaderReader:
         return method, cipher
 
     def _check_sizes(
-        self, method: int, form: _Form, cipher: Cipher | None, values: Zip64Values
+        self, form: _HeaderForm, method: int, cipher: Cipher | None, sizes: tuple[int, int]
     ) -> None:
-        limits, size = self._policy.limits, values.size
-        length = values.compressed_size - (cipher.overhead if cipher else 0)
+        limits, (size, compressed) = self._policy.limits, sizes
+        length = compressed - (cipher.overhead if cipher else 0)
         if method == METHOD_STORED and size != length and (cipher or not form.is_encrypted):
             self._find("stored-size-mismatch", f"stored, {length} bytes for {size}")
         if size > limits.member_size:
             message = f"declares {size} bytes, the limit is {limits.member_size}"
             self._find("bomb-member-size", message)
-        if method != METHOD_STORED and size > values.compressed_size * limits.ratio:
+        if method != METHOD_STORED and size > compressed * limits.ratio:
             code = "bomb-ratio" if method == records.METHOD_DEFLATE else "high-ratio"
-            self._find(code, f"declares {size} bytes in {values.compressed_size}")
+            self._find(code, f"declares {size} bytes in {compressed}")
 
 
-def _holds_data(form: _Form, values: Zip64Values) -> bool:
+def _holds_data(form: _HeaderForm, compressed: int) -> bool:
     """Return whether the compressed bytes are more than those of empty content."""
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
-    return values.compressed_size > max_empty + (_MAX_OVERHEAD if form.is_encrypted else 0)
+    return compressed > max_empty + (_MAX_OVERHEAD if form.is_encrypted else 0)
 
 
 class DirectoryReader:

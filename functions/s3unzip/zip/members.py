@@ -198,7 +198,7 @@ class Members(Sequence[Member]):
         return self._table.member(self._places[at])
 
 
-class Failure(NamedTuple):
+class RefusedMember(NamedTuple):
     """A member that fails by the index alone.
 
     `path` is shortened by `names.cut_name` if it cannot be a key.
@@ -213,7 +213,7 @@ class Failure(NamedTuple):
     finding: Finding
 
 
-class Failures(Sequence[Failure]):
+class RefusedMembers(Sequence[RefusedMember]):
     """The members that failed, in directory order; each is created on demand.
 
     Args:
@@ -224,10 +224,10 @@ class Failures(Sequence[Failure]):
     def __init__(self, table: HeaderTable, found: list[tuple[int, str, str]]) -> None:
         self._table, self._found = table, found
 
-    def only(self, wanted: Callable[[str], bool]) -> Failures:
+    def only(self, wanted: Callable[[str], bool]) -> RefusedMembers:
         """Return the failures of members with a `wanted` path."""
         path = self._table.path
-        return Failures(self._table, [one for one in self._found if wanted(path(one[0]))])
+        return RefusedMembers(self._table, [one for one in self._found if wanted(path(one[0]))])
 
     def add(self, place: int, code: str, message: str) -> None:
         """Record why a header fails; once for each."""
@@ -241,17 +241,17 @@ class Failures(Sequence[Failure]):
         return len(self._found)
 
     @overload
-    def __getitem__(self, at: int) -> Failure: ...
+    def __getitem__(self, at: int) -> RefusedMember: ...
     @overload
-    def __getitem__(self, at: slice) -> Failures: ...
-    def __getitem__(self, at: int | slice) -> Failure | Failures:
+    def __getitem__(self, at: slice) -> RefusedMembers: ...
+    def __getitem__(self, at: int | slice) -> RefusedMember | RefusedMembers:
         if isinstance(at, slice):
-            return Failures(self._table, self._found[at])
+            return RefusedMembers(self._table, self._found[at])
         table, (place, code, message) = self._table, self._found[at]
         path, offset = table.path(place), table.offsets[place]
         sizes = table.compressed_sizes[place], table.sizes[place]
         finding = Finding(code, message, offset, cut_name(path))
-        return Failure(place, path, table.raw_name(place), offset, *sizes, finding)
+        return RefusedMember(place, path, table.raw_name(place), offset, *sizes, finding)
 
 
 class Warnings(Struct):
@@ -278,7 +278,7 @@ class Index(Struct, frozen=True):
 
     table: HeaderTable
     members: Members
-    failures: Failures
+    failures: RefusedMembers
     first: int
     warnings: Warnings
 
