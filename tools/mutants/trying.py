@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PACKAGE = "s3unzip"
 PRELOADED = (
     *("boto3", "botocore.session", "isal.isal_zlib", "moto", "msgspec", "numpy", "obstore"),
-    *("hypothesis", "Crypto.Cipher.AES", "rich.console", "typer", "urllib3", "backports.zstd"),
+    *("hypothesis", "Crypto.Cipher.AES", "rich.console", "click", "urllib3", "backports.zstd"),
 )
 # pytest warns that it cannot rewrite the assertions of a plugin that is already imported.
 PRELOADED_IS_RIGHT = ("-W", "ignore::pytest.PytestAssertRewriteWarning")

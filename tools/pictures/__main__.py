@@ -21,9 +21,8 @@ import s3unzip
 from bench.server import s3_server
 from infra.application import Application, build
 from infra.environment import load_environment
-from s3unzip.cli.commands.verify import print_verification
-from s3unzip.cli.terminal.output import print_report
-from s3unzip.cli.terminal.run_output import RunOutput
+from s3unzip.cli.output import RunOutput, print_report
+from s3unzip.cli.verify import print_verification
 from s3unzip.settings import make_tuning
 from s3unzip.settling.page import render_page
 from tests.browser.chromium import Screen, find_chromium

@@ -415,7 +415,7 @@ def stopped() -> PageData:
         archive="weekly.zip",
         reason="stopped",
         message="the run was stopped by a signal",
-        advice="Continue the run: s3unzip redrive RUN.",
+        advice="Continue the run: s3unzip resume RUN.",
     )
 
 

@@ -273,10 +273,10 @@ def test_codes_are_told_in_words() -> None:
     page = collect(report, None, [])
     assert [reason.sentence for reason in page.reasons] == [explain("wrong-password").sentence]
     assert [reason.advice for reason in page.warnings] == [explain("fifo-mode").advice]
-    assert page.next == f"s3unzip retry {report.run} --password-file FILE"
+    assert page.next == f"s3unzip resume {report.run} --failed --password-file FILE"
     deployed = collect(report, None, [], environment="dev")
-    assert deployed.next == f"s3unzip retry {report.run} --env dev"
-    assert f"s3unzip retry {report.run} --env dev with" in deployed.reasons[0].advice
+    assert deployed.next == f"s3unzip resume {report.run} --failed --env dev"
+    assert f"s3unzip resume {report.run} --env dev --failed" in deployed.reasons[0].advice
     assert page.version == s3unzip.__version__
 
 
