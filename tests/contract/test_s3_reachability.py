@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.cli.options.connections import check_endpoint
+from s3unzip.cli.options import check_endpoint
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig

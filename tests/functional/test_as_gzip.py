@@ -160,6 +160,6 @@ def test_a_folder_keeps_no_encoding() -> None:
     source = world.request(ARCHIVE).source
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
-        make_plan(Request(source, folder, ENCODING), world.context)
-    with pytest.raises(UsageError, match="trust-crc"):
-        make_plan(Request(source, folder, Options(trust_crc=True)), world.context)
+        make_plan(Request(source, folder, ENCODING), bench.context)
+    with pytest.raises(UsageError, match="trust_crc"):
+        make_plan(Request(source, folder, Options(trust_crc=True)), bench.context)

@@ -40,7 +40,7 @@ from s3unzip.zip import (
     DirectoryLocation,
     DirectoryReader,
     Disks,
-    Failures,
+    RefusedMembers,
     Index,
     Member,
     Members,
@@ -63,7 +63,7 @@ class Reading(Struct, frozen=True):
     template: KeyTemplate
     selected: Members
     amount: Totals  # of the selected members
-    failures: Failures  # of the members that the options ask for
+    failures: RefusedMembers  # of the members that the options ask for
     bytes_read: int
     unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
 
@@ -198,7 +198,7 @@ def _directory_pieces(
     yield location.held
 
 
-def _select(options: Options, index: Index) -> tuple[Members, Failures]:
+def _select(options: Options, index: Index) -> tuple[Members, RefusedMembers]:
     wanted = selector(options)
     members, failures = index.members, index.failures
     if wanted is not None:

@@ -112,11 +112,7 @@ def _option_words(options: Options) -> Iterator[str]:
     for name, value in values.items():
         if value:
             yield from (name, str(value))
-    flags = {
-        "--lenient": options.lenient,
-        "--trust-crc": options.trust_crc,
-        "--marker": options.marker,
-    }
+    flags = {"--lenient": options.lenient, "--marker": options.marker}
     yield from (name for name, is_set in flags.items() if is_set)
     if options.objects is not None:
         yield from _property_words(options.objects)
