@@ -45,10 +45,10 @@ from s3unzip.zip import (
     AFTER_LENGTH,
     METHODS,
     ByteRange,
-    Failure,
     Limits,
     Member,
     MemberDecoder,
+    RefusedMember,
     close_member,
 )
 
@@ -68,7 +68,7 @@ class ArchiveMember:
     __slots__ = ("_entry", "_stream")
 
     def __init__(
-        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | Failure
+        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | RefusedMember
     ) -> None:
         self._stream = stream
         self._entry = entry

@@ -15,7 +15,7 @@ from s3unzip.cli.figures import print_json, printable, show_bytes, show_count
 from s3unzip.cli.options import Connection, argument, environment, json, max_cost, option
 from s3unzip.cli.runs import open_deployed
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
-from s3unzip.money import show_dollars
+from s3unzip.estimate import show_dollars
 from s3unzip.operate import reconcile as reconciling
 from s3unzip.operate.canary import try_canary
 from s3unzip.operate.doctor import (

@@ -84,13 +84,15 @@ class List(Selection, Opening):
 
         archive = self.open()
         if self.json:
-            for member in archive:
+            for member in archive.members():
                 print_json(_describe(member))
         else:
-            _print_table(archive)
+            _print_table(archive.members())
             sys.stdout.flush()
             if archive.refused:
-                print_reasons(Counter(member.problem.code for member in archive if member.problem))
+                print_reasons(
+                    Counter(member.problem.code for member in archive.members() if member.problem)
+                )
         return 1 if archive.refused else 0
 
 
@@ -129,7 +131,7 @@ class Cat(Opening):
             fits = (at for at, pattern in enumerate(patterns) if pattern.match(member.name))
             return next(fits, 0)
 
-        return sorted(archive, key=place)
+        return sorted(archive.members(), key=place)
 
 
 class ListedMember(Struct, frozen=True, omit_defaults=True):
@@ -214,8 +216,7 @@ class Test(Selection, Reading, SourceConnection, Power):
         from s3unzip.cli.output import print_test
         from s3unzip.cli.progress import RunDisplay
         from s3unzip.local.machine import Machine, Setup
-        from s3unzip.local.runner import run_archive
-        from s3unzip.stores.nowhere import NOWHERE
+        from s3unzip.stores.memory import NOWHERE
 
         where, options = parse_source(self.src), self.options()
         self.check_source(where)
@@ -230,12 +231,10 @@ class Test(Selection, Reading, SourceConnection, Power):
                 display,
                 asking_for_a_prefix(where),
             ):
-                report = run_archive(
+                report = machine.run(
                     request,
-                    machine.context,
-                    machine.make_pool,
-                    display.planned,
                     judge_selection(options, warn),
+                    lambda plan: display.planned(plan.summary),
                 )
         if self.json:
             print_json(report)

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.settings import make_tuning
-from s3unzip.stores.home import runs_home
+from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -391,7 +391,7 @@ class Power(Command):
     @property
     def processes(self) -> int:
         """Worker processes of a run on this machine."""
-        from s3unzip.local.processes.processors import available_processors
+        from s3unzip.local.processors import available_processors
 
         return self.workers or len(available_processors())
 
@@ -584,8 +584,6 @@ class SourceConnection(Connection):
         Raises:
             UsageError: as of `Connection`; or two options exclude each other.
         """
-        from s3unzip.stores.web.access import WebAccess
-
         if self.no_sign_request and self.request_payer:
             raise UsageError(
                 "--no-sign-request and --request-payer: give one of them, because S3 must know "
@@ -593,7 +591,7 @@ class SourceConnection(Connection):
             )
         return replace(
             super().config(),
-            web=WebAccess(other_hosts=OTHER_HOSTS in self.allow),
+            other_hosts=OTHER_HOSTS in self.allow,
             unsigned=self.no_sign_request,
             request_payer=self.request_payer,
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from s3unzip import Progress
-from s3unzip.api.batch import BatchProgress
+from s3unzip.api.progress import BatchProgress
 from s3unzip.cli.figures import (
     print_json,
     printable,
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TextIO
 
+    from s3unzip.context import Reached
     from s3unzip.errors import Finding
     from s3unzip.local.dry_run import Decision
-    from s3unzip.model import ArchiveEnd, Batch, Connections, Failure, NestedRun, Report
+    from s3unzip.model import ArchiveEnd, Batch, Failure, NestedRun, Report
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.stores.ports import ListedObject
 
@@ -52,7 +53,7 @@ def print_report(
     *,
     environment: str | None = None,
     rates: bool = True,
-    connections: Connections | None = None,
+    reached: Reached | None = None,
 ) -> None:
     """Print verdict, totals, reasons, the first failures, and what to do next.
 
@@ -61,14 +62,14 @@ def print_report(
         stream: to print to; None: stderr.
         environment: of the run; None: this machine.
         rates: whether to print how much was done in a second.
-        connections: how the run's stores are reached, or the environment.
+        reached: how the run's stores are reached, or the environment.
     """
     out = stream or sys.stderr
     whence, where = printable(str(report.source)), printable(str(members_place(report)))
     out.write(f"{report.verdict}  {whence} -> {where}\n")
     if report.message:
         out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
-    found_by = in_environment(environment, connections)
+    found_by = in_environment(environment, reached)
     if report.reason:
         out.write(f"  help: {advise(report.reason, report.run, found_by)}\n")
     if report.verdict is not Verdict.REJECTED:
@@ -77,7 +78,7 @@ def print_report(
     if report.after_success is not None:
         out.write(f"  {printable(str(report.after_success))}\n")
     out.write(f"  run {report.run}\n")
-    following = next_command(report, environment, connections)
+    following = next_command(report, environment, reached)
     if following:
         out.write(f"  next: {printable(following)}\n")
 
@@ -268,10 +269,9 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
     unchanged: int = 0  # likewise
     failed: int = 0  # likewise
     bytes_written: int = 0  # likewise
-    tasks: int = 0  # of the plan
+    tasks: int = 0  # of the first round
     tasks_done: int = 0
-    scans: int = 0  # of the plan
-    scans_done: int = 0
+    rounds: int = 0
     running: int | None = None  # tasks of the Map at work
     waiting: int | None = None  # likewise
     lost: int | None = None  # likewise: without a result
@@ -325,7 +325,7 @@ class RunOutput(RunDisplay, Progress):
     def __init__(self, *, quiet: bool, json: bool) -> None:
         super().__init__(quiet=quiet)
         self.nested_runs: list[NestedRun] = []
-        self.connections: Connections | None = None  # for the command that starts a run again
+        self.reached: Reached | None = None  # for the command that starts a run again
         self._json = json
 
     def reported(self, report: Report) -> None:
@@ -334,7 +334,7 @@ class RunOutput(RunDisplay, Progress):
         if self._json:
             print_json(report)
         if not self._quiet:
-            print_report(report, connections=self.connections)
+            print_report(report, reached=self.reached)
 
     def nested(self, run: NestedRun) -> None:
         """Print what became of an archive inside the archive."""

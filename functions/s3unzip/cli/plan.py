@@ -29,7 +29,7 @@ from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from s3unzip.context import Context
-    from s3unzip.forecast import Platform, Workload
+    from s3unzip.estimate import Estimate, Platform
     from s3unzip.operate.runs import DeployedRuns
 
 
@@ -49,7 +49,7 @@ class Plan(Selection, Layout, Reading, DestinationConnection, Power):
         """Print the estimate; return the exit code."""
         from s3unzip.api.options import make_policy
         from s3unzip.context import Context
-        from s3unzip.forecast import check_budget, forecast_archive
+        from s3unzip.estimate import check_budget
         from s3unzip.stores.clock import LocalClock
         from s3unzip.stores.factory import open_stores
 
@@ -66,15 +66,15 @@ class Plan(Selection, Layout, Reading, DestinationConnection, Power):
         self.check_source(request.source)
         context = Context(open_stores(self.config()), LocalClock(), policy, tuning)
         with asking_for_a_prefix(request.source):
-            forecast = forecast_archive(_workload(request, context), platform, tuning)
+            made = _estimate(request, context, platform)
         if self.json:
-            print_json(forecast)
+            print_json(made)
         else:
-            from s3unzip.cli.forecasts import make_console, print_forecast
+            from s3unzip.cli.estimates import make_console, print_estimate
 
-            print_forecast(forecast, make_console())
+            print_estimate(made, make_console())
         limit = None if deployed is None else deployed.scale.max_cost
-        check_budget(forecast, limit if self.max_cost is None else self.max_cost)
+        check_budget(made, limit if self.max_cost is None else self.max_cost)
         return 0
 
     def _deployed(self, env: str) -> DeployedRuns:
@@ -98,25 +98,34 @@ class Plan(Selection, Layout, Reading, DestinationConnection, Power):
 
     def _platform(self, deployed: DeployedRuns | None) -> Platform:
         """Return the platform with its usual limits, or that of the environment."""
-        from s3unzip.forecast import aws, local
-        from s3unzip.local.machine import LOCAL_PUT
+        from s3unzip.estimate import aws, local
 
         if deployed is not None:
             scale = deployed.scale
             return replace(scale.platform, workers=self.workers or scale.tuning.max_workers)
         if self.on in {None, "local"}:
-            return local(workers=self.processes, put=LOCAL_PUT)
+            return local(workers=self.processes)
         if self.on == "aws":
             return aws(workers=self.workers or aws().workers)
         raise UsageError(f"--on takes aws or local, not {self.on!r}")
 
 
-def _workload(request: Request, context: Context) -> Workload:
+def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
     from s3unzip.api.options import judge_selection
-    from s3unzip.forecast import count_sizes, make_workload
+    from s3unzip.estimate import Terms, count_sizes, estimate_archive
+    from s3unzip.planning.cut import choose_workers
     from s3unzip.planning.plan import preview_plan
 
     preview = preview_plan(request, context)
     judge_selection(request.options, warn)(preview.reading)
-    sizes = count_sizes(member.size for member in preview.reading.selected)
-    return make_workload(preview.tasks, context.tuning, title=str(request.source), sizes=sizes)
+    objects, where = request.options.objects, request.source
+    selected = preview.reading.selected
+    terms = Terms(
+        members=len(selected),
+        title=str(where),
+        storage_class=(objects and objects.storage_class) or "STANDARD",
+        sends_events=where.scheme == "s3" and where.bucket == request.destination.bucket,
+        at_once=choose_workers(preview.tasks, context.tuning),
+        sizes=count_sizes(member.size for member in selected),
+    )
+    return estimate_archive(preview.tasks, platform, context.tuning, terms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ from s3unzip.stores.locations import parse_destination, parse_source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.model import Connections, Report
+    from s3unzip.model import Report
     from s3unzip.stores.factory import StoreConfig
 
 
@@ -137,7 +136,7 @@ class Run(Selection, Layout, Objects, Writing, Reading, Ending, Power):
             return self._decide(Request(where, target, self.options()))
         stores = self.config()
         output = RunOutput(quiet=self.quiet, json=self.json)
-        output.connections = shown_connections(stores, where, target)
+        output.reached = shown_connections(stores, where, target)
         limit = self.delete_extra
         question = None if limit is None else Question(limit, output.stop, quiet=self.quiet)
         with output, asking_for_a_prefix(where):
@@ -162,7 +161,7 @@ class Run(Selection, Layout, Objects, Writing, Reading, Ending, Power):
 
     def _extract_several(self) -> int:
         """Extract several archives, each as its own run; return the highest exit code."""
-        from s3unzip.api.batch import extract_all
+        from s3unzip.api.extraction import extract_all
         from s3unzip.api.several import check_apart, find_archives
         from s3unzip.cli.output import BatchOutput
 
@@ -228,28 +227,19 @@ def asking_for_a_prefix(where: Location) -> Iterator[None]:
         ) from None
 
 
-def shown_connections(config: StoreConfig, *places: Location) -> Connections:
+def shown_connections(config: StoreConfig, *places: Location) -> StoreConfig:
     """Return the options that a command needs to reach `places` again, as short as it can be.
 
     What comes from the environment's variables is not repeated, nor are options of S3 where no
     place is in S3.
     """
-    from s3unzip.local.contexts import record_of
-    from s3unzip.model import Connections
+    from s3unzip.stores.factory import StoreConfig
 
-    known, variables = record_of(config), os.environ
     if all(place.scheme != "s3" for place in places):
-        return Connections(allow=known.allow)
-    regions = {variables.get("AWS_REGION"), variables.get("AWS_DEFAULT_REGION")}
-    return replace(
-        known,
-        endpoint_url=None
-        if known.endpoint_url == variables.get("AWS_ENDPOINT_URL")
-        else known.endpoint_url,
-        region=None if known.region in regions else known.region,
-    )
+        return StoreConfig(other_hosts=config.other_hosts)
+    return config.recorded().typed()
 
 
-def shown_of(report: Report, config: StoreConfig) -> Connections:
+def shown_of(report: Report, config: StoreConfig) -> StoreConfig:
     """Return the options that a command needs to reach the places of a run again."""
     return shown_connections(config, report.source, report.destination)

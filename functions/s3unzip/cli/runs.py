@@ -8,15 +8,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
-from msgspec.structs import asdict, replace
+from msgspec import convert
+from msgspec.structs import replace
 
-from s3unzip import run_files
 from s3unzip.cli.figures import print_json, show_count, show_seconds, warn
 from s3unzip.cli.options import (
     Connection,
@@ -39,32 +38,29 @@ from s3unzip.cli.output import (
     print_runs,
 )
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.local.locking import LOCK, is_at_work
-from s3unzip.model import PlanSummary, Status, Verdict
+from s3unzip.local.locking import LOCK, is_at_work, known_runs, runs_of_archive
+from s3unzip.model import PlanSummary, Status, Verdict, run_of_execution
+from s3unzip.runs.records import PAGE
 from s3unzip.runs.step import STOPPED
 from s3unzip.runs.watch import Items, RunEntry, RunWatcher
-from s3unzip.stores.home import known_runs, runs_home, runs_of_archive
+from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from s3unzip.cli.progress import RunDisplay
-    from s3unzip.local.machine import Machine
-    from s3unzip.model import Connections, Location, Report, Run
+    from s3unzip.model import Location, Report, Run
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.runs.records import RunRecords
     from s3unzip.runs.watch import RunSnapshot
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.stores.ports import Stores
 
-RUNNING, WAITING = "RUNNING", "WAITING"  # states of runs
+RUNNING = "RUNNING"  # states of runs
 ENDED, UNREADABLE = "ENDED", "UNREADABLE"
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
 BEGIN_SECONDS = 5.0  # between the trial of the destination, or the plan, and the first task
 FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
-# What a run leaves whose planning did not get past the trial of its destination: the folder of
-# records of uploads, and its lock.
-TRIED = (run_files.UPLOADS.rstrip("/"), LOCK)
 
 
 class LocalRuns:
@@ -94,7 +90,7 @@ class LocalRuns:
             NotFoundError: there is none.
             UsageError: several begin so.
         """
-        known = known_runs(self.work_location)
+        known, name = known_runs(self.work_location), run_of_execution(name)
         if name in known:
             return name
         if name == "latest":
@@ -110,12 +106,9 @@ class LocalRuns:
         return found[0]
 
     def _is_run(self, run: str) -> bool:
-        """Return whether the planning of a run got past the trial of its destination.
-
-        The trial leaves a record of its upload, and a run has its lock before its plan.
-        """
+        """Return whether anything is on record of a run; it has its lock before its plan."""
         folder = Path(self.work_location.key, "runs", run)
-        left = any(entry.name not in TRIED for entry in folder.iterdir())
+        left = any(entry.name != LOCK for entry in folder.iterdir())
         return left or is_at_work(self.work_location.key, run)
 
     def of_archive(self, source: Location) -> list[str]:
@@ -128,9 +121,12 @@ class LocalRuns:
 
         return RunRecords.open(self._stores, run)
 
-    def connections(self, run: str) -> Connections:
+    def connections(self, run: str) -> StoreConfig:
         """Return how the run's stores were reached; a command about the run remembers it."""
-        return self.records(run).find_connections()
+        from s3unzip.stores.factory import StoreConfig
+
+        plan = self.records(run).find_plan()
+        return StoreConfig() if plan is None else convert(plan.stores, StoreConfig)
 
     def state(self, run: str) -> str:
         """Return `RUNNING` while a process plans the run or works on it; then `ENDED`."""
@@ -138,10 +134,6 @@ class LocalRuns:
 
     def items(self, run: str) -> Items | None:
         """Return None: there is no Map."""
-
-    def explain_waiting(self) -> str:
-        """Return nothing: no run waits for workers."""
-        return ""
 
 
 AnyRuns: TypeAlias = "LocalRuns | DeployedRuns"
@@ -179,7 +171,7 @@ def missing_report(run: str, runs: AnyRuns) -> NotFoundError:
     """Return the error that says why a run has no report, and what to do."""
     if runs.state(run) == RUNNING:
         return NotFoundError(f"{run}: has no report yet; s3unzip watch {run} follows it")
-    if runs.records(run).find_summary() is None:
+    if runs.records(run).find_plan() is None:
         return NotFoundError(
             f"{run}: has no plan and no report: it is being planned, or planning failed; then "
             "start again with s3unzip run"
@@ -188,39 +180,34 @@ def missing_report(run: str, runs: AnyRuns) -> NotFoundError:
 
 
 def list_entries(runs: AnyRuns, limit: int) -> Iterator[ListedRun]:
-    """Yield the latest runs first; a run and its retries are one.
+    """Yield the latest runs first.
 
-    A run of this machine is not listed if the destination was refused before there was a plan.
+    A run of this machine is not listed if the archive was refused before there was a record.
     """
-    from s3unzip.settling.retry import run_of
-
-    listed: set[str] = set()
     for entry in runs.recent(limit):
-        run = run_of(entry.id)
-        if run not in listed:
-            listed.add(run)
-            try:
-                found = _list_entry(run, entry, runs.records(run))
-            except UsageError as error:  # foreign, truncated or of tomorrow
-                place = f"{runs.work_location}runs/{run}/"
-                found = ListedRun(run, UNREADABLE, entry.started, source=place)
-                warn(f"{place}: {error}")
-            if found is not None:
-                yield found
+        try:
+            found = _list_entry(entry, runs)
+        except UsageError as error:  # foreign, truncated or of tomorrow
+            place = f"{runs.work_location}runs/{entry.id}/"
+            found = ListedRun(entry.id, UNREADABLE, entry.started, source=place)
+            warn(f"{place}: {error}")
+        if found is not None:
+            yield found
 
 
-def _list_entry(run: str, entry: RunEntry, records: RunRecords) -> ListedRun | None:
+def _list_entry(entry: RunEntry, runs: AnyRuns) -> ListedRun | None:
+    run, records = entry.id, runs.records(entry.id)
     report = records.find_report()
     # A run that is refused has ended; the note of its end is written a little later.
     refused = report is not None and report.verdict is Verdict.REJECTED
     if report is None or (entry.state == RUNNING and not refused):
-        try:
-            source, destination = _ends(records.read_run())
-        except NotFoundError:  # it is being planned, or was never planned
-            if not entry.state:
+        state, plan = entry.state, records.find_plan()
+        if not state and isinstance(runs, LocalRuns):
+            if plan is None:  # it is being planned, or was never planned
                 return None
-            source, destination = "", ""
-        state = entry.state or "UNFINISHED"
+        state = state or runs.state(run) or "UNFINISHED"
+        source, destination = ("", "") if plan is None else _ends(plan.run)
+        state = "UNFINISHED" if state == ENDED else state
         return ListedRun(run, state, entry.started, None, source, destination)
     source, destination = _ends(report)
     return ListedRun(
@@ -260,8 +247,6 @@ class Runs(Connection):
                 print_json(one)
             return 0
         print_runs(listed)
-        if explanation := runs.explain_waiting():
-            sys.stderr.write(f"{explanation}\n")
         return 0
 
 
@@ -292,7 +277,7 @@ class Show(Connection):
             print_json(report)
         else:
             print_report(
-                report, sys.stdout, environment=self.env, connections=runs.connections(name)
+                report, sys.stdout, environment=self.env, reached=runs.connections(name).typed()
             )
         return report.verdict.exit_code
 
@@ -303,7 +288,7 @@ def _page_of(run: str, runs: AnyRuns, *, deployed: bool) -> Path:
 
     home = Path(runs_home().key)
     if not deployed:
-        page = home / "runs" / run / run_files.PAGE
+        page = home / "runs" / run / PAGE
         if page.is_file():
             return page
         raise NotFoundError(f"{run}: has no page; s3unzip resume {run} writes it")
@@ -343,17 +328,15 @@ class Resume(RunConnection, Password, Power):
         name = deployed.find(self.run)
         if is_completed(name, deployed, json=self.json):
             return 0
-        tasks = continue_there(deployed, name, failed=self.failed)
-        words = "resumed" if tasks is None else show_count(tasks, "task")
-        words = f"{words}: s3unzip watch {name}{deployed.found_by}"
-        _print_words("none failed" if tasks == 0 else words, Resumed(name, env, tasks), self.json)
+        deployed.resume(name, failed=self.failed)
+        words = f"resumed: s3unzip watch {name}{deployed.found_by}"
+        _print_words(words, Resumed(name, env), self.json)
         return 0
 
     def _resume_here(self) -> int:
         """Do what is left of a run of this machine, print its report; return the exit code."""
         from s3unzip.api.options import make_policy
         from s3unzip.cli.progress import RunDisplay
-        from s3unzip.local.contexts import record_of
         from s3unzip.local.machine import Machine, Setup
         from s3unzip.stores.factory import check_reachable
 
@@ -371,33 +354,12 @@ class Resume(RunConnection, Password, Power):
         check_reachable(stores, planned.source, planned.destination)
         setup = Setup(stores, policy, tuning, self.processes)
         with Machine(setup, planned.source, planned.destination, display) as machine, display:
-            machine.go_on(name, record_of(stores))
-            report = continue_here(machine, summary, display.planned, failed=self.failed)
+            report = machine.resume(name, display.planned, failed=self.failed)
         if self.json:
             print_json(report)
         # No rates: it was not at work all the time since its start.
-        print_report(report, rates=False, connections=record_of(stores))
+        print_report(report, rates=False, reached=stores.typed())
         return report.verdict.exit_code
-
-
-def continue_there(runs: DeployedRuns, run: str, *, failed: bool) -> int | None:
-    """Continue a run of an environment; return the tasks of its failed members, if these it is."""
-    from s3unzip.operate.runs import redrive
-
-    if failed:
-        return runs.retry(run)
-    redrive(runs, run)
-    return None
-
-
-def continue_here(
-    machine: Machine, summary: PlanSummary, planned: Callable[[PlanSummary], None], *, failed: bool
-) -> Report:
-    """Continue a run of this machine, or try its failed members again; return its report."""
-    from s3unzip.local.runner import redrive, retry_failed
-
-    act = retry_failed if failed else redrive
-    return act(summary, machine.context, machine.make_pool, planned)
 
 
 def is_completed(run: str, runs: AnyRuns, *, json: bool) -> bool:
@@ -420,7 +382,7 @@ def read_summary(run: str, runs: AnyRuns) -> PlanSummary:
         NotFoundError: the run was rejected, or never planned.
     """
     try:
-        return runs.records(run).read_summary()
+        return runs.records(run).read_plan()
     except NotFoundError as error:
         raise NotFoundError(
             f"{run}: has no plan, because the archive was refused or planning failed; start again "
@@ -429,29 +391,30 @@ def read_summary(run: str, runs: AnyRuns) -> PlanSummary:
 
 
 # Of two options that exclude each other, the one that is typed counts.
-RIVALS = {"no_sign_request": "request_payer", "request_payer": "no_sign_request"}
+RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
 
 
-def recall_config(connection: Connection, known: Connections) -> StoreConfig:
+def recall_config(connection: Connection, known: StoreConfig) -> StoreConfig:
     """Return how the stores of a run are reached: as is typed now, else as when it began.
 
     Args:
         connection: the options of this command.
         known: what the run's records have.
     """
-    context = click.get_current_context()
-    values: dict[str, Any] = {
-        one.name: getattr(connection, one.name, one.default) for one in fields(RunConnection)
+    from s3unzip.stores.factory import OPTIONS
+
+    context, config = click.get_current_context(), connection.config()
+    sources = {
+        name: context.get_parameter_source(text.lstrip("-").replace("-", "_"))
+        for name, text in OPTIONS.items()
     }
-    sources = {name: context.get_parameter_source(name) for name in values}
     typed = {name for name, one in sources.items() if one is not None and one.name == "COMMANDLINE"}
     recalled = {
-        name: value
-        for name, value in asdict(known).items()
-        if name in values and value and name not in typed and RIVALS.get(name) not in typed
+        name: getattr(known, name)
+        for name in (*OPTIONS, "other_hosts")
+        if getattr(known, name) and name not in typed and RIVALS.get(name) not in typed
     }
-    config = RunConnection(**values | recalled).config()
-    return replace(config, destination_owner=known.dest_owner, destination_region=known.dest_region)
+    return replace(config, **recalled)
 
 
 @dataclass(frozen=True)
@@ -468,7 +431,8 @@ class Abort(Connection):
     def act(self) -> int:
         """Stop the run."""
         from s3unzip.context import Context
-        from s3unzip.objects import upload_registry
+        from s3unzip.local.machine import drop_uploads
+        from s3unzip.runs.step import Step
         from s3unzip.stores.clock import LocalClock
 
         stopped = False
@@ -484,9 +448,11 @@ class Abort(Connection):
             if stopped and not self.json:
                 sys.stdout.write("execution stopped\n")
         # Without a plan it was stopped while it was planned, and the report function ends it.
-        summary = runs.records(name).find_summary() if stopped else read_summary(name, runs)
-        context_of_run = Context(stores=runs.stores, clock=LocalClock())
-        count = 0 if summary is None else upload_registry.abort_run(summary.run, context_of_run)
+        summary = runs.records(name).find_plan() if stopped else read_summary(name, runs)
+        here_now = Context(stores=runs.stores, clock=LocalClock())
+        count = 0
+        if summary is not None:
+            count = drop_uploads(Step(summary.run, "abort", here_now, here_now.calls()))
         words = f"{name}: {show_count(count, 'incomplete upload')} dropped"
         _print_words(words, Aborted(name, self.env, stopped=stopped, uploads=count), self.json)
         return 0
@@ -526,7 +492,7 @@ class Watch(Connection):
             report = _Watch(name, runs, display, json=self.json).follow(self.every)
         if self.json:
             print_json(report)
-        print_report(report, environment=self.env, connections=runs.connections(name))
+        print_report(report, environment=self.env, reached=runs.connections(name).typed())
         return report.verdict.exit_code
 
 
@@ -569,12 +535,12 @@ class _Watch:
         # The state first: a report that is there when a run had ended before is its last one.
         state = self._runs.state(self._run)
         report = self._runs.records(self._run).find_report()
-        seen = self._watcher.look()
+        seen = self._watcher.read()
         items = self._runs.items(self._run) if state == RUNNING else None
         if self._json:
             self._print(_progress(self._run, state, seen, items))
         self._show(seen, items)
-        if state in (RUNNING, WAITING):
+        if state == RUNNING:
             return None
         if report is None and state is not None:
             self._await_report(state)
@@ -628,8 +594,7 @@ def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | Non
         bytes_written=counts["bytes_written"],
         tasks=summary.tasks,
         tasks_done=seen.tasks,
-        scans=summary.scans,
-        scans_done=seen.scans,
+        rounds=seen.rounds,
         running=None if items is None else items.running,
         waiting=None if items is None else items.waiting,
         lost=None if items is None else items.failed,
@@ -642,8 +607,8 @@ def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | Non
 def _note(summary: PlanSummary, seen: RunSnapshot, items: Items | None) -> str:
     """Return what a display of a local run has no place for."""
     parts = []
-    if summary.scans and not seen.tasks:
-        parts.append(f"{seen.scans:,}/{summary.scans:,} scans")
+    if seen.rounds > 1:
+        parts.append(f"round {seen.rounds}")
     tasks = f"{seen.tasks:,}/{summary.tasks:,} tasks"
     if items is not None:
         tasks += f" ({items.running:,} running, {items.waiting:,} waiting"
