@@ -53,7 +53,8 @@ def submit_command(
     Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost.
     """
     from s3unzip.cli.runs import open_deployed
-    from s3unzip.operate.submit import Submission, estimate_dollars, find_archives
+    from s3unzip.estimate import price_archives
+    from s3unzip.operate.submit import Submission, find_archives
 
     if not (yes or dry_run or sys.stdin.isatty()):
         raise UsageError(
@@ -63,7 +64,8 @@ def submit_command(
     runs = open_deployed(env, connection.config())
     found = find_archives(sources, runs)
     count = len(found.keys)
-    made = Submission(env, count, found.size, found.outside, estimate_dollars(found))
+    dollars = price_archives(count, found.size)
+    made = Submission(env, count, found.size, found.outside, dollars)
     if not json:
         _show(made)
     if max_cost is not None and made.dollars > max_cost:
