@@ -26,7 +26,7 @@ from acceptance.incidents import INCIDENTS
 from acceptance.leftovers import drop_dead_letters, is_empty, remove_all, shown, take_inventory
 from acceptance.listener import remove_listener
 from acceptance.site import Mismatch, NotApplicableError, Site
-from s3unzip.cli.terminal.signals import Stopping
+from s3unzip.cli.terminal import Stopping
 from s3unzip.errors import S3UnzipError, UsageError
 
 SECONDS = {"small": 900.0, "full": 3_600.0}  # limit of a run until its report

@@ -23,7 +23,7 @@ from acceptance.leftovers import list_versions, member_place
 from acceptance.listener import Listener
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
 from s3unzip.aws.ending.recheck import Recheck
-from s3unzip.cli.commands.reconcile import DAY
+from s3unzip.cli.deployed import DAY
 from s3unzip.model import OnConflict, Report, Verdict, run_id
 from s3unzip.planning.keys import parse_template
 
@@ -151,9 +151,9 @@ def do_abort(site: Site) -> Done:
 
 
 def do_redrive(site: Site) -> Done:
-    """Continue a stopped run with ``s3unzip redrive``."""
+    """Continue a stopped run with ``s3unzip resume``."""
     put, stopped = stop_at_work(site, "redrive")
-    site.call("redrive", put.run, "--env", site.environment)
+    site.call("resume", put.run, "--env", site.environment)
     report = site.wait_report(put, after=stopped.finished)
     expect(report, Verdict.COMPLETED)
     expect_equal(site, put)
@@ -226,6 +226,6 @@ INCIDENTS = (
     Case("duplicate", "one run, one event, no second PUT", do_duplicate),
     Case("overwrite", "the new one complete, no mix", do_overwrite),
     Case("abort", "ABORTED, nothing incomplete left", do_abort),
-    Case("redrive", "COMPLETED after s3unzip redrive", do_redrive),
+    Case("redrive", "COMPLETED after s3unzip resume", do_redrive),
     Case("reconcile", "found and started", do_reconcile),
 )

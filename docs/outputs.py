@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from docs.markdown import make_table
-from s3unzip.cli.commands.ls_and_cat import ListedMember
-from s3unzip.cli.runs import ListedRun
-from s3unzip.cli.terminal import json_lines as lines
+from s3unzip.cli import output as lines
+from s3unzip.cli.look import ListedMember
 from s3unzip.estimate import Estimate
 from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
@@ -35,14 +34,12 @@ OUTPUTS = (
     Output("test", "report", "the report", (Report,)),
     Output("verify", "verification", "what was found", (Verification,)),
     Output("verify --objects FILE", "objects", "a line of FILE: an object", (ComparedObject,)),
-    Output("runs", "runs", "a run", (ListedRun,)),
+    Output("runs", "runs", "a run", (lines.ListedRun,)),
     Output("show", "report", "the report", (Report,)),
     Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),
     Output("watch", "watch", "the figures, last the report", (lines.RunProgress, Report)),
-    Output("redrive", "report", "the report", (Report,)),
-    Output("redrive --env NAME", "redrive", "what was started", (lines.Redriven,)),
-    Output("retry", "report", "the report", (Report,)),
-    Output("retry --env NAME", "retry", "what was started", (lines.Retried,)),
+    Output("resume", "report", "the report", (Report,)),
+    Output("resume --env NAME", "resume", "what was started", (lines.Resumed,)),
     Output("abort", "abort", "what was stopped", (lines.Aborted,)),
     Output("doctor", "doctor", "all checks", (Diagnosis,)),
     Output("submit", "submit", "what was found and queued", (Submission,)),

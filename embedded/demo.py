@@ -24,8 +24,8 @@ from embedded.deploy import start_aws, synthesize
 from embedded.ministack import EmbeddedAwsError
 from embedded.pipeline import DeployedPipeline
 from infra.bundle import BundleError
-from s3unzip.cli.terminal.output import print_report
-from s3unzip.cli.terminal.progress import RunDisplay
+from s3unzip.cli.output import print_report
+from s3unzip.cli.progress import RunDisplay
 from s3unzip.model import Verdict
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ class Alarms(Construct):
             "AbortedRuns",
             workflow.state_machine.metric_aborted(statistic="Sum"),
             advice="Somebody stopped a run: by s3unzip abort, or in the console. If it was not "
-            "meant, s3unzip redrive goes on where it stopped.",
+            "meant, s3unzip resume goes on where it stopped.",
         )
 
     def _watch_speed(

@@ -25,7 +25,7 @@ BUILT = ROOT / "build" / "lambda"
 MAX_BYTES = 105 * 1024**2
 
 # The asset contains neither the command line nor its dependencies.
-CLI_ONLY = ("typer", "rich")
+CLI_ONLY = ("click", "rich")
 # Tests, headers, stubs, and parts of wheels that no function imports.
 UNUSED = (
     "**/__pycache__",

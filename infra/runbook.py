@@ -29,7 +29,7 @@ def runbook_steps(environment: str, dead_letters_arn: str, report_function: str)
         Step(
             ("FailedRuns", "TimedOutRuns", "AbortedRuns"),
             f"`s3unzip runs {env}` lists the runs, `s3unzip show RUN {env}` says why. Fix the "
-            f"cause, then `s3unzip redrive RUN {env}`.",
+            f"cause, then `s3unzip resume RUN {env}`.",
         ),
         Step(
             ("DeadLetters", "PlanCrashed"),

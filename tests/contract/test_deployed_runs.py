@@ -91,7 +91,7 @@ def test_a_run_that_cannot_be_redriven() -> None:
 
 @pytest.mark.parametrize(
     ("state", "said"),
-    [("RUNNING", "s3unzip watch run-1"), ("SUCCEEDED", "s3unzip retry run-1")],
+    [("RUNNING", "s3unzip watch run-1"), ("SUCCEEDED", "s3unzip resume run-1 --failed")],
 )
 def test_a_run_with_nothing_to_redrive(state: str, said: str) -> None:
     """The words name the command that helps instead of a code of the service."""

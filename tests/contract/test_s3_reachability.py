@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.cli.options.connections import check_endpoint
+from s3unzip.cli.options import check_endpoint
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
 from s3unzip.model import Location
 from s3unzip.stores.ports import ObjectFacts

@@ -90,7 +90,7 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Operator) ->
     assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
     shown = operator.call("show", first.run, "--env", "dev", "--failures")
     assert json.loads(shown.stdout)["outcome"]["key"] == "retried/bad"
-    retried = operator.call("retry", first.run, "--env", "dev")
+    retried = operator.call("resume", first.run, "--failed", "--env", "dev")
     assert retried.stdout.startswith("1 tasks"), retried.stderr
     watched = operator.call("watch", first.run, "--env", "dev", "--json")
     assert watched.returncode == Verdict.COMPLETED_WITH_ERRORS.exit_code

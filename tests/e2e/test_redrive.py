@@ -1,4 +1,4 @@
-"""A run that failed goes on by `s3unzip redrive`, as its operator types it."""
+"""A run that failed goes on by `s3unzip resume`, as its operator types it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def redriven(
         pipeline.put("redriven.zip", build(*members))
         run = until_status(pipeline, "redriven.zip", "FAILED")
     failed = describe(pipeline, run.id)
-    done = call(pipeline, tmp_path_factory.mktemp("home"), "redrive", run.id, "--env", "dev")
+    done = call(pipeline, tmp_path_factory.mktemp("home"), "resume", run.id, "--env", "dev")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"redriven: s3unzip watch {run.id} --env dev\n"
     return run, failed
@@ -96,7 +96,7 @@ def test_a_run_that_succeeded_is_left_alone(
     """The command says that nothing is left to do."""
     run, _ = redriven
     until_status(pipeline, "redriven.zip", "SUCCEEDED")
-    done = call(pipeline, tmp_path, "redrive", run.id, "--env", "dev")
+    done = call(pipeline, tmp_path, "resume", run.id, "--env", "dev")
     assert done.returncode == 0
     assert done.stderr == f"{run.id}: COMPLETED already, nothing is left to do\n"
 
@@ -113,7 +113,7 @@ def test_a_task_without_time_fails_its_run_at_the_fourth_attempt(
     report = decode(line, TaskReport)
     assert (report.late, report.unfinished) == (4, 3)
     assert describe(pipeline, run.id)["redriveStatus"] == "REDRIVABLE"
-    done = call(pipeline, tmp_path, "redrive", run.id, "--env", "dev")
+    done = call(pipeline, tmp_path, "resume", run.id, "--env", "dev")
     assert done.returncode == 0, done.stderr
     until_status(pipeline, "late.zip", "SUCCEEDED")
     assert len(pipeline.members("late/")) == 3

@@ -161,5 +161,5 @@ def test_a_folder_keeps_no_encoding() -> None:
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
         make_plan(Request(source, folder, ENCODING), bench.context)
-    with pytest.raises(UsageError, match="trust-crc"):
+    with pytest.raises(UsageError, match="trust_crc"):
         make_plan(Request(source, folder, Options(trust_crc=True)), bench.context)

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from s3unzip.cli.terminal.output import print_report
+from s3unzip.cli.output import print_report
 from s3unzip.errors import AccessDeniedError, ThrottledError
 from s3unzip.local.runner import redrive
 from s3unzip.model import (

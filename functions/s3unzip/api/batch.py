@@ -249,7 +249,7 @@ def _interrupted(
     """Return the error that says how to go on."""
     left = [request for request in requests if request.source not in ends]
     begun = [run for request in left for run in _begun(request, config)]
-    commands = "".join(f"\n  s3unzip redrive {run}" for run in begun)
+    commands = "".join(f"\n  s3unzip resume {run}" for run in begun)
     rest = len(left) - len(begun)
     words = f"stopped: {len(ends):,} of {len(requests):,} archives ended"
     if commands:

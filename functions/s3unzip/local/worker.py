@@ -53,9 +53,7 @@ class WholeArchive:
 
 
 Job = Task | ScanTask | LinkJob | WholeArchive
-NO_MEMORY = (
-    "its worker has no memory left: use fewer --workers or --puts, or raise the limit (ulimit -v)"
-)
+NO_MEMORY = "its worker has no memory left: use fewer --workers, or raise the limit (ulimit -v)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+# Fields without an option; only callers of the library set them.
+NOT_TYPED = frozenset({"dest_region", "dest_owner", "max_spool"})
+
 
 class Connections(Struct, frozen=True, omit_defaults=True):
     """``connections.json``: the options of how a run's stores are reached. It has no secret.
@@ -30,6 +33,8 @@ class Connections(Struct, frozen=True, omit_defaults=True):
         """Return the options as words of a command line."""
         words: list[str] = []
         for name, value in asdict(self).items():
+            if name in NOT_TYPED:
+                continue
             option = f"--{name.replace('_', '-')}"
             if value is True:
                 words.append(option)

@@ -253,7 +253,9 @@ class DeployedRuns:
         """
         execution, state = self._last(run)
         if state is None:
-            advice = "put the archive again, or try failed members again with s3unzip retry"
+            advice = (
+                "put the archive again, or try failed members again with s3unzip resume --failed"
+            )
             raise NotFoundError(f"{run}: has no execution; {advice}")
         RunRecords.open(self.stores, run).delete_stop()  # while stop.json exists, no task begins
         with asking("states:RedriveExecution"):
@@ -383,7 +385,7 @@ def _why_not_redriven(run: str, state: str, error: ClientError) -> str:
     if state == "SUCCEEDED":
         return (
             f"{run}: all its tasks have ended, nothing is left to redrive; "
-            f"s3unzip retry {run} tries failed members again"
+            f"s3unzip resume {run} --failed tries failed members again"
         )
     reason = error.response.get("Error", {}).get("Message", "")
     return f"{run}: {state}, cannot be redriven: {reason}"

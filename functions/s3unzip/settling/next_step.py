@@ -40,9 +40,9 @@ def next_command(
         case Verdict.FAILED if report.source.scheme == "stdin":
             return _again(report, connections)
         case Verdict.FAILED:
-            return f"s3unzip {'watch' if report.continues else 'redrive'} {report.run}{where}"
+            return f"s3unzip {'watch' if report.continues else 'resume'} {report.run}{where}"
         case Verdict.COMPLETED if is_left(report):
-            return f"s3unzip redrive {report.run}{where}"
+            return f"s3unzip resume {report.run}{where}"
         case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:
             return _again(report, connections)
         case _:
@@ -53,7 +53,7 @@ def resume_command(run: Run, connections: Connections | None = None) -> str:
     """Return the command that continues a run of this machine that was stopped."""
     if run.source.scheme == "stdin":
         return repeat_command(run, connections)
-    return f"s3unzip redrive {run.id}"
+    return f"s3unzip resume {run.id}"
 
 
 def in_environment(environment: str | None, connections: Connections | None = None) -> str:
@@ -75,7 +75,7 @@ def _after_failures(
     """Return the command that may extract members that failed, None if there is none."""
     helps = {find_help(code) for code in report.reasons}
     piped = report.source.scheme == "stdin"
-    retry = f"s3unzip retry {report.run}{in_environment(environment, connections)}"
+    retry = f"s3unzip resume {report.run} --failed{in_environment(environment, connections)}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
         return _again(report, connections, PASSWORD)
     if Help.RETRY_WITH_PASSWORD in helps:
@@ -127,11 +127,7 @@ def _option_words(options: Options) -> Iterator[str]:
     for name, value in values.items():
         if value:
             yield from (name, str(value))
-    flags = {
-        "--lenient": options.lenient,
-        "--trust-crc": options.trust_crc,
-        "--marker": options.marker,
-    }
+    flags = {"--lenient": options.lenient, "--marker": options.marker}
     yield from (name for name, is_set in flags.items() if is_set)
     if options.objects is not None:
         yield from _property_words(options.objects)

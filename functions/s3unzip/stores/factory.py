@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.spool.spooled_archive import SpooledArchive
     from s3unzip.stores.web.source import WebSource
 
-DESTINATION_ADVICE = "check --dest-endpoint-url, --dest-region and the network"
+DESTINATION_ADVICE = "check --dest-endpoint-url, --region and the network"
 
 
 class StoreConfig(Struct, frozen=True):

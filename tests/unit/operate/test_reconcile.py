@@ -49,7 +49,7 @@ def test_a_run_between_two_rounds(
     end(functions, run)
     (left,) = reconcile(runs, 0.0).unsettled
     assert (left.run, left.state) == (run, "not finished")
-    with pytest.raises(NotFoundError, match="has no report yet; s3unzip redrive"):
+    with pytest.raises(NotFoundError, match="has no report yet; s3unzip resume"):
         report_of(run, runs)
 
 

@@ -13,12 +13,12 @@ from s3unzip.zip import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
 PIPE = Location("stdin", "", "stdin")
-REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",), max_spool="5")
+REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",))
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
 CODES = sorted(CHECKS.keys() | other_codes())
 COMMANDS = {
-    Help.RETRY: "s3unzip retry RUN",
-    Help.RETRY_WITH_PASSWORD: "s3unzip retry RUN with --password-file",
+    Help.RETRY: "s3unzip resume RUN --failed",
+    Help.RETRY_WITH_PASSWORD: "s3unzip resume RUN --failed",
     Help.RUN_WITH_PASSWORD: "s3unzip run",
 }
 
@@ -59,8 +59,16 @@ def test_a_run_that_continues_is_watched() -> None:
     ("codes", "here", "there"),
     [
         (("crc-mismatch",), "show run-1 --failures", "show run-1 --failures --env dev"),
-        (("store-refused", "crc-mismatch"), "retry run-1", "retry run-1 --env dev"),
-        (("wrong-password",), "retry run-1 --password-file FILE", "retry run-1 --env dev"),
+        (
+            ("store-refused", "crc-mismatch"),
+            "resume run-1 --failed",
+            "resume run-1 --failed --env dev",
+        ),
+        (
+            ("wrong-password",),
+            "resume run-1 --failed --password-file FILE",
+            "resume run-1 --failed --env dev",
+        ),
         (
             ("encrypted",),
             f"{RUN_AGAIN} --password-file FILE",
@@ -76,13 +84,13 @@ def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> N
 
 def test_how_the_stores_are_reached() -> None:
     """A new run needs the options again, a run that is continued only its environment does."""
-    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download --max-spool 5"
+    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download"
     assert next_command(failed("encrypted"), None, REACHED) == (
         f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
     )
-    assert next_command(failed("store-refused"), None, REACHED) == "s3unzip retry run-1"
+    assert next_command(failed("store-refused"), None, REACHED) == "s3unzip resume run-1 --failed"
     assert next_command(failed("store-refused"), "dev", REACHED) == (
-        f"s3unzip retry run-1 --env dev {options}"
+        f"s3unzip resume run-1 --failed --env dev {options}"
     )
     changed = msgspec.structs.replace(failed(), verdict=Verdict.SOURCE_CHANGED)
     assert next_command(changed, None, REACHED) == f"s3unzip {RUN_AGAIN} {options}"
@@ -124,7 +132,7 @@ def test_all_options_are_repeated() -> None:
         "s3unzip run 's3://in/my archive.zip' s3://out/to/ --on-conflict never "
         "--key-template 'a b/{member}' --include '*.csv' --include x --exclude y --member n "
         "--strip-components 1 --limit 3 --encoding cp437 --as-gzip suffix --nested 2 "
-        "--lenient --trust-crc --marker --storage-class GLACIER_IR --cache-control no-store "
+        "--lenient --marker --storage-class GLACIER_IR --cache-control no-store "
         "--content-type '*=a/b' --metadata m=1 --tag t=2"
     )
 

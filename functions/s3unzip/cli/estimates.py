@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from s3unzip.cli.terminal.figures import show_bytes, show_seconds
+from s3unzip.cli.figures import show_bytes, show_seconds
 from s3unzip.estimate import show_dollars
 
 if TYPE_CHECKING:

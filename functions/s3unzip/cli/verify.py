@@ -7,18 +7,35 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+from msgspec.structs import replace
 
-from s3unzip.cli.options import archive_options as o
-from s3unzip.cli.options.destinations import VerifyConnection
-from s3unzip.cli.terminal.figures import printable_name, show_bytes, show_count, show_seconds
-from s3unzip.cli.terminal.json_lines import print_json
-from s3unzip.cli.terminal.warnings import warn
+from s3unzip.cli.figures import (
+    print_json,
+    printable_name,
+    show_bytes,
+    show_count,
+    show_seconds,
+    warn,
+)
+from s3unzip.cli.options import (
+    DestinationConnection,
+    Layout,
+    Reading,
+    Selection,
+    argument,
+    as_gzip,
+    environment,
+    json,
+    option,
+    source,
+)
 from s3unzip.errors import UsageError
-from s3unzip.model import encode
+from s3unzip.model import GzipForm, Options, encode
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
@@ -31,26 +48,6 @@ if TYPE_CHECKING:
     from s3unzip.stores.factory import StoreConfig
     from s3unzip.verification import ComparedObject, Verification
 
-AtOnce = Annotated[
-    int, typer.Option("--at-once", min=1, max=512, help="HEADs in flight; with --deep, GETs.")
-]
-Listed = Annotated[
-    int, typer.Option("--list", min=0, help="Differences of each kind to list; all are counted.")
-]
-Deep = Annotated[
-    bool, typer.Option("--deep", help="Read every object; trust no record and no stored CRC-32.")
-]
-Records = Annotated[
-    bool, typer.Option("--records/--no-records", help="Use what runs recorded of the objects.")
-]
-Objects = Annotated[
-    Path | None,
-    typer.Option(
-        "--objects",
-        metavar="FILE",
-        help="Write a JSON line for each object: its key and what proves its content.",
-    ),
-]
 COUNTED = {
     "missing": "missing",
     "size": "of another size",
@@ -67,22 +64,8 @@ SAID = {
 }
 
 
-def verify_command(
-    source: o.Source,
-    dest: o.Dest,
-    selection: o.Selection,
-    layout: o.Layout,
-    reading: o.Reading,
-    connection: VerifyConnection,
-    as_gzip: o.AsGzip = None,
-    deep: Deep = False,
-    records: Records = True,
-    env: o.Env = None,
-    listed: Listed = 20,
-    at_once: AtOnce = 64,
-    objects: Objects = None,
-    json: o.Json = False,
-) -> int:
+@dataclass(frozen=True)
+class Verify(Selection, Layout, Reading, DestinationConnection):
     """Compare the objects in DEST with the archive.
 
     An object in S3 is not read if it is still the one that a run of this machine, or of the
@@ -90,45 +73,88 @@ def verify_command(
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    import s3unzip
 
-    where, password = parse_source(source), reading.read()
-    connection.check_places(where, parse_destination(dest))
-    seen = _Seen()
-    with connection.opened(where) as config, seen.shown(), _lines_to(objects) as each:
-        found = s3unzip.verify(
-            source,
-            dest,
-            o.make_options(selection, layout, reading, as_gzip=as_gzip),
-            deep=deep,
-            records=_records(source, env, config) if records else (),
-            at_once=at_once,
-            max_listed=listed,
-            each=each,
-            password=password,
-            stores=config,
-            progress=seen,
-            warn=warn,
-        )
-    if json:
-        print_json(found)
-    else:
-        print_verification(found, sys.stdout)
-    return found.verdict.exit_code
+    src: str = source()
+    dest: str = argument("DEST", help="Where members went: s3://bucket/prefix or a folder.")
+    as_gzip: str | None = as_gzip()
+    deep: bool = option(
+        "--deep", default=False, help="Read every object; trust no record and no stored CRC-32."
+    )
+    no_records: bool = option(
+        "--no-records", default=False, help="Ignore what runs recorded of the objects."
+    )
+    env: str | None = environment()
+    dest_no_sign_request: bool = option(
+        "--dest-no-sign-request", default=False, help="Read a public DEST without credentials."
+    )
+    at_most: int = option(
+        "--list",
+        type=click.IntRange(min=0),
+        default=20,
+        help="Differences of each kind to list; all are counted.",
+    )
+    at_once: int = option(
+        "--at-once",
+        type=click.IntRange(1, 512),
+        default=64,
+        help="HEADs in flight; with --deep, GETs.",
+    )
+    objects: str | None = option(
+        "--objects",
+        metavar="FILE",
+        help="Write a JSON line for each object: its key and what proves its content.",
+    )
+    json: bool = json()
+
+    def options(self) -> Options:
+        """Return the options of the run that is verified."""
+        form = None if self.as_gzip is None else GzipForm(self.as_gzip)
+        return replace(super().options(), as_gzip=form)
+
+    def config(self) -> StoreConfig:
+        """Return how stores are opened."""
+        return replace(super().config(), destination_unsigned=self.dest_no_sign_request)
+
+    def act(self) -> int:
+        """Compare, and print what was found; return the exit code."""
+        import s3unzip
+
+        self.check_places(parse_source(self.src), parse_destination(self.dest))
+        seen, config = _Seen(), self.config()
+        with seen.shown(), _lines_to(self.objects) as each:
+            found = s3unzip.verify(
+                self.src,
+                self.dest,
+                self.options(),
+                deep=self.deep,
+                records=() if self.no_records else _records(self.src, self.env, config),
+                at_once=self.at_once,
+                max_listed=self.at_most,
+                each=each,
+                password=self.read_password(),
+                stores=config,
+                progress=seen,
+                warn=warn,
+            )
+        if self.json:
+            print_json(found)
+        else:
+            print_verification(found, sys.stdout)
+        return found.verdict.exit_code
 
 
-def _records(source: str, env: str | None, config: StoreConfig) -> Iterator[RunRecords] | None:
+def _records(archive: str, env: str | None, config: StoreConfig) -> Iterator[RunRecords] | None:
     """Return the records of an environment's runs of the archive; None: those of this machine."""
     if env is None:
         return None
     from s3unzip.cli.runs import open_deployed
 
     runs = open_deployed(env, config)
-    return (runs.records(run) for run in runs.of_archive(parse_source(source)))
+    return (runs.records(run) for run in runs.of_archive(parse_source(archive)))
 
 
 @contextmanager
-def _lines_to(path: Path | None) -> Iterator[Callable[[ComparedObject], object] | None]:
+def _lines_to(path: str | None) -> Iterator[Callable[[ComparedObject], object] | None]:
     """Open the file that takes a line an object.
 
     Raises:
@@ -138,7 +164,7 @@ def _lines_to(path: Path | None) -> Iterator[Callable[[ComparedObject], object] 
         yield None
         return
     try:
-        file = path.open("wb")
+        file = Path(path).open("wb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise UsageError(f"--objects {path}: {error.strerror}") from error
     with file:

@@ -1,8 +1,9 @@
-"""Figures and names as people read them."""
+"""Figures, names, warnings and JSON lines as commands print them."""
 
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,3 +70,15 @@ def printable_name(name: str) -> str:
     A backslash is written twice, or the characters ``\u202e`` could not be told from U+202E.
     """
     return printable(name.replace("\\", "\\\\"))
+
+
+def warn(sentence: str) -> None:
+    """Print a warning, one line."""
+    sys.stderr.write(f"s3unzip: warning: {printable(sentence)}\n")
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON on stdout."""
+    from s3unzip.model import encode
+
+    sys.stdout.write(encode(value).decode() + "\n")

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.cli.terminal.figures import printable, printable_name, show_bytes, show_seconds
+from s3unzip.cli.figures import printable, printable_name, show_bytes, show_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
