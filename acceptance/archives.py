@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import io
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from boto3.s3.transfer import TransferConfig
 from Crypto.Cipher import AES
@@ -33,9 +33,6 @@ from bench.archives import (
 from s3unzip.deflate import crc32_combine
 from s3unzip.settings import KIB, MIB
 from s3unzip.zip.records import FLAG_ENCRYPTED
-
-if TYPE_CHECKING:  # stubs
-    from _typeshed import WriteableBuffer
 
 # 10,000 parts of 16 MiB are 156 GiB; at most about 14 of them are in memory at once.
 TRANSFER = TransferConfig(
@@ -78,35 +75,26 @@ class Archive:
         yield end[: len(end) - self.cut]
 
 
-class PieceReader(io.RawIOBase):
-    """A readable file of consecutive pieces; it cannot seek."""
+class _PieceReader:
+    """What boto3 needs of a file: consecutive pieces, read to their end."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
-        self._left = memoryview(b"")
+        self._left = b""
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill `buffer` from the next piece; 0 at the end."""
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._left = memoryview(piece)
-        target = memoryview(buffer).cast("B")
-        count = min(len(target), len(self._left))
-        target[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
+    def read(self, size: int = sys.maxsize) -> bytes:
+        """Return the next bytes, fewer than `size` at the end."""
+        found = [self._left]
+        while sum(map(len, found)) < size and (piece := next(self._pieces, None)) is not None:
+            found.append(piece)
+        data = b"".join(found)
+        self._left = data[size:]
+        return data[:size]
 
 
 def upload(client: Any, bucket: str, key: str, archive: Archive) -> None:
     """Upload the archive as one object, in parts if it is large."""
-    stream = io.BufferedReader(PieceReader(archive.pieces()), buffer_size=MIB)
-    client.upload_fileobj(stream, bucket, key, Config=TRANSFER)
+    client.upload_fileobj(_PieceReader(archive.pieces()), bucket, key, Config=TRANSFER)
 
 
 @cache

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from acceptance.archives import Archive, upload
 from s3unzip.aws.secrets import SCHEME, read_secret
@@ -76,6 +75,8 @@ class Site:
         self.seconds = seconds
         self.runs = DeployedRuns(environment, StoreConfig(connections=HEADS))
         self.orders, self.scale = self.runs.orders, self.runs.scale
+        self.s3, self.sqs = self.runs.client("s3"), self.runs.client("sqs")
+        self.ingest = self.orders.trigger.bucket
         self.event_bus = self.runs.variables.get(Variable.EVENT_BUS) or "default"
         options = self.orders.options
         if options.include or options.exclude:
@@ -89,21 +90,6 @@ class Site:
                 f"({options.key_template}); run the set against one with {{archive_stem}} in its "
                 "key template, so that it can remove its own"
             )
-
-    @cached_property
-    def s3(self) -> Any:
-        """The client of S3."""
-        return self.runs.client("s3")
-
-    @cached_property
-    def sqs(self) -> Any:
-        """The client of SQS."""
-        return self.runs.client("sqs")
-
-    @cached_property
-    def ingest(self) -> str:
-        """The bucket of archives."""
-        return self.orders.trigger.bucket
 
     @cached_property
     def password(self) -> bytes | None:

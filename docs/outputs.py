@@ -7,7 +7,7 @@ from typing import NamedTuple
 from docs.markdown import make_table
 from s3unzip.cli import output as lines
 from s3unzip.cli.look import ListedMember
-from s3unzip.forecast import Forecast
+from s3unzip.estimate import Estimate
 from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.doctor import Diagnosis
@@ -27,7 +27,7 @@ class Output(NamedTuple):
 
 OUTPUTS = (
     Output("ls", "ls", "a member", (ListedMember,)),
-    Output("plan", "forecast", "the forecast", (Forecast,)),
+    Output("plan", "estimate", "the estimate", (Estimate,)),
     Output("run", "run", "the report, then an archive inside the archive", (Report, NestedRun)),
     Output("run SRC SRC DEST", "batch", "how all archives ended", (Batch,)),
     Output("run --dry-run", "dry-run", "a member", (Decision,)),

@@ -22,8 +22,6 @@ from rich.text import Text
 
 import s3unzip
 from bench.server import s3_server
-from infra.application import Application, build
-from infra.environment import load_environment
 from s3unzip.cli.output import RunOutput, print_report
 from s3unzip.cli.verify import print_verification
 from s3unzip.settings import make_tuning

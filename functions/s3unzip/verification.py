@@ -151,8 +151,7 @@ def verify_objects(
 
     Raises:
         RejectedError: the archive is refused; there is nothing to compare with.
-        StorageError: a store refuses.
-        ServiceFaultError: a store still fails after all retries.
+        StorageError, ServiceFaultError: a store refuses, or still fails after all retries.
     """
     started = context.clock.now()
     known = WrittenObjects() if effort.deep or written is None else written

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from selenium.webdriver import Keys
 
 from s3unzip.cli.figures import show_bytes, show_seconds
-from s3unzip.money import show_dollars
-from s3unzip.settling.page import render_page
+from s3unzip.estimate import show_dollars
+from s3unzip.model import Report
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
 from tests.unit.settling.reports import (
     NEXT,

@@ -71,6 +71,16 @@ def test_the_help_speaks_of_values_not_of_types(command: str, usage: str) -> Non
     assert command != "run" or "--on-conflict <overwrite|skip-unchanged|never>" in text
 
 
+def test_a_narrow_terminal_cuts_no_cost(tmp_path: Path) -> None:
+    """At 40 columns every price of an estimate has all of its digits."""
+    (tmp_path / "a.zip").write_bytes(build(Entry("a.txt", b"a")))
+    done = start("plan", str(tmp_path / "a.zip"), "--on", "aws", columns=40)
+    assert done.returncode == 0
+    costs = done.stdout.partition("Cost")[2]
+    assert "$0.0" in costs
+    assert "\u2026" not in costs
+
+
 def test_the_version() -> None:
     """One line on stdout, alone and in front of other words."""
     expected = f"s3unzip {s3unzip.__version__}\n"

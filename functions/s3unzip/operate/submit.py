@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from s3unzip import rates
 from s3unzip.api.several import GLOB, SUFFIX, names_several
 from s3unzip.aws.aws_faults import asking
 from s3unzip.aws.environment import Trigger
@@ -32,9 +31,6 @@ MAX_BATCH = 10  # messages of one SendMessageBatch
 SENDERS = 8  # requests to the queue at once
 ATTEMPTS = 8
 LONGEST_WAIT = 10.0  # seconds
-# Assumptions of the estimate, which knows only sizes: the means of the published archives.
-MEMBER_BYTES = 4_000  # of an archive for each of its members
-ARCHIVE_DOLLARS = 0.000_02  # requests and function time of an archive, besides its members
 
 
 class ArchiveEvent(NamedTuple):
@@ -86,12 +82,6 @@ def find_archives(words: Sequence[str], runs: DeployedRuns) -> Found:
         if is_empty:
             raise NotFoundError(f"{word}: no archive is there that {runs.environment} takes")
     return Found(list(sizes), sum(sizes.values()), len(outside))
-
-
-def estimate_dollars(found: Found) -> float:
-    """Return what the extraction of archives costs, estimated by their sizes alone."""
-    members = found.size / MEMBER_BYTES
-    return members * rates.PRICE_S3_WRITE + len(found.keys) * ARCHIVE_DOLLARS
 
 
 def queue_archives(

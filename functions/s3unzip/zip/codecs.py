@@ -13,17 +13,8 @@ from typing import Protocol, cast
 
 from isal import isal_zlib
 
+from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
-from s3unzip.zip.records import (
-    FLAG_LZMA_EOS,
-    METHOD_BZIP2,
-    METHOD_DEFLATE,
-    METHOD_DEFLATE64,
-    METHOD_LZMA,
-    METHOD_STORED,
-    METHOD_XZ,
-    METHOD_ZSTD,
-)
 from s3unzip.zip.values import Buffer, Member
 
 if sys.version_info >= (3, 14):
@@ -340,7 +331,7 @@ class Lzma:
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
-        self._has_marker = bool(member.flags & FLAG_LZMA_EOS)
+        self._has_marker = bool(member.flags & records.FLAG_LZMA_EOS)
         self._size = self._left = member.size
         self._unseen = member.compressed_size
         self._limit = policy.limits.decoder_memory
@@ -442,11 +433,11 @@ def _open_zstd(member: Member, policy: Policy) -> Chain:
 
 
 CODECS: dict[int, Callable[[Member, Policy], Codec]] = {
-    METHOD_STORED: Uncompressed,
-    METHOD_DEFLATE: Deflate,
-    METHOD_DEFLATE64: Deflate64,
-    METHOD_BZIP2: _open_bzip2,
-    METHOD_LZMA: Lzma,
-    METHOD_ZSTD: _open_zstd,
-    METHOD_XZ: _open_xz,
+    records.METHOD_STORED: Uncompressed,
+    records.METHOD_DEFLATE: Deflate,
+    records.METHOD_DEFLATE64: Deflate64,
+    records.METHOD_BZIP2: _open_bzip2,
+    records.METHOD_LZMA: Lzma,
+    records.METHOD_ZSTD: _open_zstd,
+    records.METHOD_XZ: _open_xz,
 }

@@ -41,26 +41,6 @@ from s3unzip.zip.names import (
     show_name,
     utf8_length,
 )
-from s3unzip.zip.records import (
-    CENTRAL_LENGTH,
-    CENTRAL_SIGNATURE,
-    ENCRYPTION_FLAGS,
-    FLAG_ENCRYPTED,
-    LOCAL_LENGTH,
-    METHOD_AES,
-    METHOD_STORED,
-    NO_EXTRAS,
-    SENTINEL_16,
-    SENTINEL_32,
-    Extras,
-    name_unsupported,
-    read_aes,
-    read_dos_time,
-    read_extended_time,
-    read_unicode_path,
-    resolve_zip64,
-    walk_extras,
-)
 from s3unzip.zip.values import Cipher, RejectedError, reject
 
 # 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
@@ -75,7 +55,7 @@ _FIFO, _CHARACTER, _DIRECTORY, _BLOCK, _LINK, _SOCKET = 0x1, 0x2, 0x4, 0x6, 0xA,
 
 # Maximum size of compressed empty content, which some writers store for directories. Other methods
 # have headers of up to 32 bytes (xz).
-_EMPTY_STREAM = {METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
+_EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # of encryption, see `Cipher`
 
@@ -119,13 +99,13 @@ class _HeaderReader:
         """
         head, stamp, crc32, compressed, size, _, _, _, traits, offset = fixed
         form = self._forms.get(head + traits) or self._learn(head, traits)
-        extras = walk_extras(block) if block else NO_EXTRAS
+        extras = records.walk_extras(block) if block else records.NO_EXTRAS
         disk, lacks = form.disk, False
-        if SENTINEL_32 in (size, compressed, offset) or disk == SENTINEL_16:
-            size, compressed, offset, disk, lacks = resolve_zip64(
+        if records.SENTINEL_32 in (size, compressed, offset) or disk == records.SENTINEL_16:
+            size, compressed, offset, disk, lacks = records.resolve_zip64(
                 extras, size, compressed, offset, disk
             )
-        end = self._begin(raw, disk, offset) + LOCAL_LENGTH + len(raw) + compressed
+        end = self._begin(raw, disk, offset) + records.LOCAL_LENGTH + len(raw) + compressed
         if end > self._location.start:
             self._refuse_end(end, lacks=lacks)
         if block or lacks:
@@ -149,8 +129,8 @@ class _HeaderReader:
         if self._failure:
             kind = FAILED if is_named and not is_folder else NAMELESS
             self.failures.add(len(self._table.kinds), *self._failure)
-        mtime = read_extended_time(extras) if block else None
-        mtime = read_dos_time(stamp) if mtime is None else mtime
+        mtime = records.read_extended_time(extras) if block else None
+        mtime = records.read_dos_time(stamp) if mtime is None else mtime
         facts = mtime, crc32, method, form.flags, form.mode, cipher
         self._table.add(kind, path, raw_name, (self._offset, end, compressed, size), facts)
 
@@ -191,8 +171,8 @@ class _HeaderReader:
             findings.append(("version-needed", message))
         if flags & records.FLAG_PATCH:
             findings.append(("patch-data", "compressed patch data"))
-        is_encrypted = bool(flags & ENCRYPTION_FLAGS) or method == METHOD_AES
-        if not is_encrypted and (unsupported := name_unsupported(method)):
+        is_encrypted = bool(flags & records.ENCRYPTION_FLAGS) or method == records.METHOD_AES
+        if not is_encrypted and (unsupported := records.name_unsupported(method)):
             findings.append(("unsupported-method", f"compression method {method} ({unsupported})"))
         says_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
         form = _HeaderForm(
@@ -220,7 +200,7 @@ class _HeaderReader:
             message += "; a ZIP64 value is missing"
         self._reject("member-out-of-bounds", message)
 
-    def _check_extras(self, extras: Extras, *, lacks: bool) -> None:
+    def _check_extras(self, extras: records.Extras, *, lacks: bool) -> None:
         if extras.overrun:
             self._find("cd-extra-malformed", "an extra field is longer than its block")
         if extras.stray:
@@ -239,11 +219,13 @@ class _HeaderReader:
         4.4.8, 4.4.9: they have another meaning only if that field exists. Writers store a file of
         exactly 4 GiB - 1 this way; its end and CRC-32 are still checked.
         """
-        if form.method == METHOD_STORED and not form.is_encrypted:
+        if form.method == records.METHOD_STORED and not form.is_encrypted:
             return size == compressed
         return size <= compressed * self._policy.limits.ratio
 
-    def _read_name(self, form: _HeaderForm, extras: Extras) -> tuple[str, bytes | None, bool, bool]:
+    def _read_name(
+        self, form: _HeaderForm, extras: records.Extras
+    ) -> tuple[str, bytes | None, bool, bool]:
         """Return path, raw name, whether it is a directory's, and whether it can be a key."""
         raw = self._raw
         if is_plain_name(raw) and records.UNICODE_PATH not in extras.fields:
@@ -264,9 +246,9 @@ class _HeaderReader:
         is_own = name.path.isascii() and name.path.encode("ascii") == raw
         return name.path, None if is_own else raw, name.is_directory, name.failure is None
 
-    def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
+    def _choose_name(self, form: _HeaderForm, extras: records.Extras) -> tuple[bytes, bool]:
         """Return the bytes to take the name from, and whether they are UTF-8."""
-        unicode_path = read_unicode_path(extras, self._raw)
+        unicode_path = records.read_unicode_path(extras, self._raw)
         if unicode_path.duplicate:
             self._reject("unicode-path-duplicate", "more than one Unicode path field")
         if unicode_path.stale:
@@ -299,24 +281,24 @@ class _HeaderReader:
             self._find("dir-with-data", message)
 
     def _read_cipher(
-        self, form: _HeaderForm, extras: Extras, compressed: int
+        self, form: _HeaderForm, extras: records.Extras, compressed: int
     ) -> tuple[int, Cipher | None]:
         """Return the method of compression below the encryption, and the encryption."""
         method, cipher = form.method, Cipher()
-        if form.flags & ENCRYPTION_FLAGS & ~FLAG_ENCRYPTED:
+        if form.flags & records.ENCRYPTION_FLAGS & ~records.FLAG_ENCRYPTED:
             message = "strong encryption (APPNOTE 7) is not read, with or without a password"
             self._find("encrypted", message)
             return method, None
         if self._policy.password is None:
             self._find("encrypted", "no password is given")
             return method, None
-        if method == METHOD_AES:
-            found = read_aes(extras)
-            if found is None or not form.flags & FLAG_ENCRYPTED:
+        if method == records.METHOD_AES:
+            found = records.read_aes(extras)
+            if found is None or not form.flags & records.FLAG_ENCRYPTED:
                 self._find("encryption-malformed", "method 99 (AES) without its field or its flag")
                 return method, None
             method, cipher = found
-        if (unsupported := name_unsupported(method)) is not None:
+        if (unsupported := records.name_unsupported(method)) is not None:
             self._find("unsupported-method", f"compression method {method} ({unsupported})")
         if compressed < cipher.overhead:
             message = f"{compressed} bytes, the encryption alone has {cipher.overhead}"
@@ -328,12 +310,12 @@ class _HeaderReader:
     ) -> None:
         limits, (size, compressed) = self._policy.limits, sizes
         length = compressed - (cipher.overhead if cipher else 0)
-        if method == METHOD_STORED and size != length and (cipher or not form.is_encrypted):
+        if method == records.METHOD_STORED and size != length and (cipher or not form.is_encrypted):
             self._find("stored-size-mismatch", f"stored, {length} bytes for {size}")
         if size > limits.member_size:
             message = f"declares {size} bytes, the limit is {limits.member_size}"
             self._find("bomb-member-size", message)
-        if method != METHOD_STORED and size > compressed * limits.ratio:
+        if method != records.METHOD_STORED and size > compressed * limits.ratio:
             code = "bomb-ratio" if method == records.METHOD_DEFLATE else "high-ratio"
             self._find(code, f"declares {size} bytes in {compressed}")
 
@@ -390,18 +372,18 @@ class DirectoryReader:
         data = self._rest + chunk if self._rest else bytes(chunk)
         at, base, end = 0, len(self._table.kinds), len(data)
         limit, unpack, read = self._policy.limits.members, _HEADER.unpack_from, self._headers.read
-        while end - at >= CENTRAL_LENGTH:
+        while end - at >= records.CENTRAL_LENGTH:
             fixed = unpack(data, at)
             if len(self._table.kinds) >= limit:
                 reject("too-many-entries", f"the limit is {limit}")
-            if fixed[0][:4] != CENTRAL_SIGNATURE:
+            if fixed[0][:4] != records.CENTRAL_SIGNATURE:
                 self._refuse_signature()
-            extra_at = at + CENTRAL_LENGTH + fixed[5]
+            extra_at = at + records.CENTRAL_LENGTH + fixed[5]
             extra_stop = extra_at + fixed[6]
             stop = extra_stop + fixed[7]
             if stop > end:
                 break
-            read(fixed, data[at + CENTRAL_LENGTH : extra_at], data[extra_at:extra_stop])
+            read(fixed, data[at + records.CENTRAL_LENGTH : extra_at], data[extra_at:extra_stop])
             self._read_here += self._position + at >= self._here
             at = stop
         self._rest = data[at:]

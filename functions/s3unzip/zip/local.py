@@ -12,26 +12,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from s3unzip.finding import Finding
+from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.names import check_name, decode_name
-from s3unzip.zip.records import (
-    DESCRIPTOR_SIGNATURE,
-    ENCRYPTION_FLAGS,
-    FLAG_DESCRIPTOR,
-    FLAG_UTF8,
-    LOCAL,
-    LOCAL_LENGTH,
-    LOCAL_SIGNATURE,
-    METHOD_AES,
-    SENTINEL_32,
-    UNICODE_PATH,
-    ZIP64,
-    Extras,
-    read_aes,
-    read_unicode_path,
-    resolve_zip64,
-    walk_extras,
-)
 from s3unzip.zip.values import SHOWN_NAME, Buffer, Member, MemberError
 
 # Enough for nearly every local header in one read.
@@ -66,45 +49,47 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
         MemberError: the local header disagrees with the directory.
     """
     room = member.stop - member.offset
-    if len(head) < LOCAL_LENGTH:
+    if len(head) < records.LOCAL_LENGTH:
         if len(head) >= room:
             member.fail("lfh-truncated", f"{room} bytes for a header")
         return NeedMoreBytes(min(room, HEAD_LENGTH))
-    magic, flags, method, crc32, compressed, size, name_length, extra_length = LOCAL.unpack_from(
-        head
+    magic, flags, method, crc32, compressed, size, name_length, extra_length = (
+        records.LOCAL.unpack_from(head)
     )
-    if magic != LOCAL_SIGNATURE:
+    if magic != records.LOCAL_SIGNATURE:
         found = bytes(head[:4]).hex()
         member.fail("lfh-bad-signature", f"{found} instead of 504b0304")
-    data_start = LOCAL_LENGTH + name_length + extra_length
+    data_start = records.LOCAL_LENGTH + name_length + extra_length
     if data_start + member.compressed_size > room:
         _refuse_reach(member, data_start)
     if len(head) < data_start:
         return NeedMoreBytes(data_start)
-    name = head[LOCAL_LENGTH : LOCAL_LENGTH + name_length]
+    name = head[records.LOCAL_LENGTH : records.LOCAL_LENGTH + name_length]
     if (
         name == member.name_bytes
         and method == member.method
         and flags == member.flags
-        and not flags & ENCRYPTION_FLAGS
+        and not flags & records.ENCRYPTION_FLAGS
         and not extra_length
-        and not flags & FLAG_DESCRIPTOR
+        and not flags & records.FLAG_DESCRIPTOR
         and crc32 == member.crc32
         and compressed == member.compressed_size
         and size == member.size
     ):
         return OpenedMember(data_start, has_descriptor=False)
-    extra = bytes(head[LOCAL_LENGTH + name_length : data_start])
+    extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
     warnings: list[Finding] = []
     if name != member.name_bytes:
         shown = bytes(name[:SHOWN_NAME]).decode("utf-8", "backslashreplace")
         member.fail("lfh-name-mismatch", f"it says {shown!r}")
-    extras = walk_extras(extra)
+    extras = records.walk_extras(extra)
     _check_coding(member, flags, method, extras, warnings)
     _check_extras(member, extras, policy, warnings)
     _check_sizes(member, extras, flags, (crc32, compressed, size))
-    time_high = head[11] if flags & ENCRYPTION_FLAGS else 0
-    return OpenedMember(data_start, bool(flags & FLAG_DESCRIPTOR), tuple(warnings), time_high)
+    time_high = head[11] if flags & records.ENCRYPTION_FLAGS else 0
+    return OpenedMember(
+        data_start, bool(flags & records.FLAG_DESCRIPTOR), tuple(warnings), time_high
+    )
 
 
 def _refuse_reach(member: Member, data_start: int) -> None:
@@ -114,37 +99,39 @@ def _refuse_reach(member: Member, data_start: int) -> None:
 
 
 def _check_coding(
-    member: Member, flags: int, method: int, extras: Extras, warnings: list[Finding]
+    member: Member, flags: int, method: int, extras: records.Extras, warnings: list[Finding]
 ) -> None:
     wanted, cipher = member.method, member.cipher
     if cipher is not None and cipher.version:
-        wanted = METHOD_AES
-    if (flags ^ member.flags) & ENCRYPTION_FLAGS or (method == METHOD_AES) != (
-        wanted == METHOD_AES
+        wanted = records.METHOD_AES
+    if (flags ^ member.flags) & records.ENCRYPTION_FLAGS or (method == records.METHOD_AES) != (
+        wanted == records.METHOD_AES
     ):
         member.fail("lfh-encryption-mismatch", "only one of its two headers says encrypted")
-    if wanted == METHOD_AES and read_aes(extras) != (member.method, cipher):
+    if wanted == records.METHOD_AES and records.read_aes(extras) != (member.method, cipher):
         member.fail("lfh-method-mismatch", "its AES field is another than in the directory")
     if method != wanted:
         member.fail("lfh-method-mismatch", f"method {method}, in the directory {member.method}")
-    if (flags ^ member.flags) & FLAG_DESCRIPTOR:
+    if (flags ^ member.flags) & records.FLAG_DESCRIPTOR:
         message = "only one of its two headers announces a data descriptor"
         warnings.append(member.finding("lfh-flag3-mismatch", message))
-    if (flags ^ member.flags) & FLAG_UTF8 and not member.name_bytes.isascii():
+    if (flags ^ member.flags) & records.FLAG_UTF8 and not member.name_bytes.isascii():
         message = "only one of its two headers says that the name is UTF-8"
         warnings.append(member.finding("lfh-flag11-mismatch", message))
 
 
-def _check_extras(member: Member, extras: Extras, policy: Policy, warnings: list[Finding]) -> None:
+def _check_extras(
+    member: Member, extras: records.Extras, policy: Policy, warnings: list[Finding]
+) -> None:
     if extras.overrun:
         message = "a local extra field is longer than its block"
         warnings.append(member.finding("lfh-extra-malformed", message))
-    if len(extras.of(ZIP64)) > 1:
-        member.fail("lfh-zip64-duplicate", "two local ZIP64 extra fields")
-    if not extras.of(UNICODE_PATH):
+    if len(extras.of(records.ZIP64)) > 1:
+        member.fail("lfh-zip64-duplicate", "two local records.ZIP64 extra fields")
+    if not extras.of(records.UNICODE_PATH):
         return
-    chosen = read_unicode_path(extras, member.name_bytes).name
-    is_utf8 = chosen is not None or bool(member.flags & FLAG_UTF8)
+    chosen = records.read_unicode_path(extras, member.name_bytes).name
+    is_utf8 = chosen is not None or bool(member.flags & records.FLAG_UTF8)
     raw = member.name_bytes if chosen is None else chosen
     text, _ = decode_name(raw, is_utf8=is_utf8, policy=policy)
     if check_name(text, policy).path != member.path:
@@ -155,16 +142,19 @@ def _check_extras(member: Member, extras: Extras, policy: Policy, warnings: list
         warnings.append(finding)
 
 
-def _check_sizes(member: Member, extras: Extras, flags: int, local: tuple[int, int, int]) -> None:
+def _check_sizes(
+    member: Member, extras: records.Extras, flags: int, local: tuple[int, int, int]
+) -> None:
     """Compare CRC and sizes; with a descriptor they may also be zero or sentinels."""
     crc32, compressed, size = local
-    values = resolve_zip64(extras, size, compressed)
+    values = records.resolve_zip64(extras, size, compressed)
     wanted = (member.crc32, member.compressed_size, member.size)
     found = (crc32, values.compressed_size, values.size)
     if found == wanted:
         return
-    if flags & FLAG_DESCRIPTOR and all(
-        have == want or have in (0, SENTINEL_32) for have, want in zip(found, wanted, strict=True)
+    if flags & records.FLAG_DESCRIPTOR and all(
+        have == want or have in (0, records.SENTINEL_32)
+        for have, want in zip(found, wanted, strict=True)
     ):
         return
     message = (
@@ -196,7 +186,7 @@ def close_member(
             message = "the data descriptor has no signature"
             warnings.append(member.finding("dd-missing-signature", message, data_stop))
     if len(after) > length:
-        hidden = bytes(after[length:]).find(LOCAL_SIGNATURE)
+        hidden = bytes(after[length:]).find(records.LOCAL_SIGNATURE)
         if hidden >= 0:
             at = data_stop + length + hidden
             message = f"a local header at {at} that the directory does not list"
@@ -213,11 +203,11 @@ def _match_descriptor(member: Member, after: Buffer, data_stop: int) -> tuple[in
     crc32, compressed, size = member.crc32, member.compressed_size, member.size
     wide = struct.pack("<IQQ", crc32, compressed, size)
     forms = [wide]
-    if compressed <= SENTINEL_32 and size <= SENTINEL_32:
+    if compressed <= records.SENTINEL_32 and size <= records.SENTINEL_32:
         forms.insert(0, struct.pack("<III", crc32, compressed, size))
     head = bytes(after[: len(wide) + 4])
     for form in forms:
-        if head.startswith(DESCRIPTOR_SIGNATURE + form):
+        if head.startswith(records.DESCRIPTOR_SIGNATURE + form):
             return len(form) + 4, True
     for form in forms:
         if head.startswith(form):
