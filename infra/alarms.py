@@ -50,6 +50,7 @@ class Alarms(Construct):
     ) -> None:
         super().__init__(scope, "Alarms")
         self.by_name: dict[str, cloudwatch.Alarm] = {}
+        self._advice: dict[str, str] = {}
         self._stack_name = environment.stack.name
         self._actions = [actions.SnsAction(topic) for topic in self._topics(environment.alarms)]
         if not self._actions:
@@ -63,6 +64,16 @@ class Alarms(Construct):
         self._watch_intake(functions, intake, environment.alarms.waiting_seconds)
         self._watch_runs(measures, workflow)
         self._watch_speed(measures, functions, environment)
+
+    @property
+    def runbook(self) -> str:
+        """What to do about each alarm, in Markdown, with a link to it that works in any Region."""
+        rows = (
+            f"| [{name}](#alarmsV2:alarm/{alarm.alarm_name}) | {self._advice[name]} |"
+            for name, alarm in self.by_name.items()
+        )
+        head = "An alarm is red: find its row. Every step in full: docs/howto/alarms.md."
+        return "\n".join(["## What to do", head, "", "| alarm | do |", "| --- | --- |", *rows])
 
     def _watch_queues(self, dead_letters: Mapping[str, sqs.IQueue]) -> None:
         for name, queue in dead_letters.items():
@@ -177,5 +188,6 @@ class Alarms(Construct):
             alarm_description=advice,
         )
         self.by_name[name] = alarm
+        self._advice[name] = advice
         alarm.add_alarm_action(*self._actions)
         alarm.add_ok_action(*self._actions)

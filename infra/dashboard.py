@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.alarms import Alarms
 from infra.environment import Environment
 from infra.functions import Functions
 from infra.intake import Intake
-from infra.measures import Measures, graph, heading, number, own_graph
-from infra.runbook import runbook_steps, runbook_text
-from infra.spending import spending_lines, spending_total
+from infra.measures import PERIOD, Measures, graph, heading, number, own_graph
 from infra.workflow import Workflow
+from s3unzip import rates
 from s3unzip.metric_names import METRICS
 
 STAGES = {
@@ -61,15 +61,15 @@ class Dashboard(Construct):
             f"#dashboards/dashboard/{name}"
         )
         measures = Measures(environment.name)
-        lines = spending_lines(environment, watched.functions, watched.workflow)
+        lines = _spending_lines(environment, watched.functions, watched.workflow)
         cloudwatch.Dashboard(
             self,
             "Board",
             dashboard_name=name,
             default_interval=cdk.Duration.hours(3),
             widgets=[
-                _headline(measures, spending_total(lines)),
-                _health(environment.name, watched),
+                _headline(measures, _spending_total(lines)),
+                _health(watched),
                 heading("What failed"),
                 _failures(watched),
                 heading("Does work wait? Is it throttled?"),
@@ -95,22 +95,17 @@ def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatc
     ]
 
 
-def _health(environment: str, watched: Watched) -> list[cloudwatch.IWidget]:
-    steps = runbook_steps(
-        environment,
-        watched.intake.dead_letters["DeadLetters"].queue_arn,
-        watched.functions.settle.function_name,
-    )
-    alarms = watched.alarms.by_name
+def _health(watched: Watched) -> list[cloudwatch.IWidget]:
+    alarms = watched.alarms
     return [
         cloudwatch.AlarmStatusWidget(
             title="Alarms",
-            alarms=list(alarms.values()),
+            alarms=list(alarms.by_name.values()),
             sort_by=cloudwatch.AlarmStatusWidgetSortBy.STATE_UPDATED_TIMESTAMP,
             width=10,
             height=9,
         ),
-        cloudwatch.TextWidget(markdown=runbook_text(steps, alarms), width=14, height=9),
+        cloudwatch.TextWidget(markdown=alarms.runbook, width=14, height=9),
     ]
 
 
@@ -267,3 +262,85 @@ def _logged(
         view=cloudwatch.LogQueryVisualizationType.TABLE,
         width=width,
     )
+
+
+# What the environment costs, by the prices of `s3unzip.rates`: us-east-1, with the AWS page of
+# each. Requests, attempts and memory are actual usage, so a resumed run counts once. Not included:
+# storage, KMS, transfer and the cost of the idle stack (docs/cost.md).
+TASK_TRANSITIONS = 2  # the start of a child execution, and its task
+
+
+def _spending_lines(
+    environment: Environment, functions: Functions, workflow: Workflow
+) -> dict[str, cloudwatch.MathExpression]:
+    """Return dollars a period, by an id: requests to S3, runs, and each function."""
+    lines = {"requests": _price_requests(Measures(environment.name)), "runs": _price_runs(workflow)}
+    for name, function in functions.by_name.items():
+        gigabytes = getattr(environment.functions, name).memory / 1_024
+        lines[name] = _price_function(name, function, gigabytes)
+    return lines
+
+
+def _spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.MathExpression:
+    """Return the sum of the lines.
+
+    Most runs have no scan. Arithmetic treats missing values as 0; AWS does not document this for
+    ``SUM``: using-metric-math in the user guide of CloudWatch.
+    """
+    return cloudwatch.MathExpression(
+        expression=" + ".join(lines), using_metrics=dict(lines), label="dollars", period=PERIOD
+    )
+
+
+def _price_requests(measures: Measures) -> cloudwatch.MathExpression:
+    return _line(
+        "S3 requests",
+        f"s3_writes * {_price(rates.PRICE_S3_WRITE)} + s3_reads * {_price(rates.PRICE_S3_READ)}",
+        {
+            "s3_writes": measures.measure("WriteRequests", "Sum"),
+            "s3_reads": measures.measure("ReadRequests", "Sum"),
+        },
+    )
+
+
+def _price_runs(workflow: Workflow) -> cloudwatch.MathExpression:
+    each = (
+        rates.TRANSITIONS * rates.PRICE_STANDARD_TRANSITION
+        + rates.SQS_REQUESTS * rates.PRICE_SQS_REQUEST
+        + rates.EVENTS * rates.PRICE_EVENT
+    )
+    return _line(
+        "state transitions, queue, events",
+        f"runs_started * {_price(each)}",
+        {"runs_started": workflow.state_machine.metric_started(statistic="Sum")},
+    )
+
+
+def _price_function(
+    name: str, function: lambda_.Function, gigabytes: float
+) -> cloudwatch.MathExpression:
+    """Price a function's time, calls and logs; for a task also its state transitions."""
+    second = gigabytes * rates.PRICE_LAMBDA_GB_SECOND
+    call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
+    if name == "extract":
+        call += TASK_TRANSITIONS * rates.PRICE_STANDARD_TRANSITION
+    return _line(
+        f"{name} function",
+        f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}",
+        {
+            f"{name}_ms": function.metric_duration(statistic="Sum"),
+            f"{name}_calls": function.metric_invocations(statistic="Sum"),
+        },
+    )
+
+
+def _line(
+    label: str, expression: str, metrics: dict[str, cloudwatch.Metric]
+) -> cloudwatch.MathExpression:
+    return cloudwatch.MathExpression(
+        expression=expression, using_metrics=dict(metrics), label=label, period=PERIOD
+    )
+
+
+def _price(dollars: float) -> str:
+    return f"{dollars:.12f}".rstrip("0")

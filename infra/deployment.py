@@ -17,9 +17,19 @@ from pathlib import Path
 from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.account import Account, AccountError, check_bootstrap, explain, find_account
+from infra.account import (
+    Account,
+    AccountError,
+    BucketNotEmptiedError,
+    DeployedStack,
+    check_bootstrap,
+    empty_bucket,
+    explain,
+    find_account,
+    find_stack,
+    list_runs,
+)
 from infra.cdk_cli import CdkCliError, run_cdk
-from infra.deployed import BucketNotEmptiedError, DeployedStack, empty_bucket, find_stack, list_runs
 from infra.environment import (
     FOLDER,
     Environment,

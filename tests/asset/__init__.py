@@ -1,1 +1,1 @@
-"""The built asset in AWS's runtime client, under the Python that Lambda has."""
+"""The built asset, under the Python that Lambda has."""

@@ -48,11 +48,11 @@ def test_imports_use_the_byte_code(asset: Asset, tmp_path: Path) -> None:
     """A module whose source is changed after the build is imported as it was built."""
     copy = tmp_path / "s3unzip"
     shutil.copytree(asset.folder / "s3unzip", copy)
-    module = copy / "run_files.py"
+    module = copy / "version.py"
     module.write_text(module.read_text() + "\nCHANGED = True\n")
 
     def is_changed() -> str:
-        code = "import s3unzip.run_files as e; print(hasattr(e, 'CHANGED'), e.__doc__ is not None)"
+        code = "import s3unzip.version as e; print(hasattr(e, 'CHANGED'), e.__doc__ is not None)"
         done = subprocess.run(
             [asset.python, "-S", "-B", "-c", code],
             env={"PYTHONPATH": str(tmp_path)},
@@ -74,11 +74,11 @@ def test_tracebacks_name_the_path_on_lambda(asset: Asset) -> None:
     assert str(asset.folder).encode() not in compiled.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["plan", "planner", "link", "extract", "report"])
+@pytest.mark.parametrize("name", ["intake", "plan", "extract", "settle"])
 def test_a_handler_imports_nothing_large_that_it_does_not_use(asset: Asset, name: str) -> None:
-    """A cold start pays for each module; a scan imports numpy beside its first reads."""
+    """A cold start pays for each module; a scan imports numpy when it begins."""
     names = ("aws_xray_sdk", "wrapt", "numpy")
-    code = f"import sys, s3unzip.handlers.{name}; print([n for n in {names} if n in sys.modules])"
+    code = f"import sys, s3unzip.aws.{name}; print([n for n in {names} if n in sys.modules])"
     assert run_in_asset(asset, code).strip() == "[]"
 
 

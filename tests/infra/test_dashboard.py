@@ -137,9 +137,8 @@ def test_alarms_and_advice_follow(dev: Synthesized, body: dict[str, Any]) -> Non
     assert sorted(target for _, target in links) == sorted(alarms)
     for name, target in links:
         assert alarms[target]["Properties"]["AlarmName"] == f"s3unzip-dev-{name}"
-    for command in ("runs", "show RUN", "resume RUN", "reconcile"):
-        assert f"s3unzip {command} --env dev" in text
-    assert re.search(r"start-message-move-task --source-arn <IntakeDeadLetters\w+\.Arn>", text)
+    for alarm in alarms.values():
+        assert alarm["Properties"]["AlarmDescription"] in text
 
 
 def test_order(body: dict[str, Any]) -> None:

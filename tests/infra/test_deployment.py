@@ -10,9 +10,8 @@ import boto3
 import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from infra.account import Account
+from infra.account import Account, DeployedStack, empty_bucket, find_stack, list_runs
 from infra.cdk_cli import COMMAND
-from infra.deployed import DeployedStack, empty_bucket, find_stack, list_runs
 from tests.docs.bare import make_checkout, make_machine
 
 if TYPE_CHECKING:

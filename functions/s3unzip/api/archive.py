@@ -89,21 +89,6 @@ class ArchiveMember:
         """
         return b"".join(self.stream())
 
-    def open(self) -> IO[bytes]:
-        """Return the content as a binary file that can seek.
-
-        It is read and checked before this returns; above 64 MiB it is kept in a temporary file.
-
-        Raises:
-            MemberError, SourceChangedError, StorageError, ServiceFaultError: as `read`.
-        """
-        with ExitStack() as stack:
-            file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES))
-            file.writelines(self.stream())
-            stack.pop_all()  # it is whole, so the caller closes it
-        file.seek(0)
-        return file
-
     def stream(self) -> Iterator[bytes]:
         """Yield the content in pieces of at most 1 MiB.
 
@@ -207,10 +192,6 @@ class Archive(Mapping[str, ArchiveMember]):
         """Yield the names of the selected members, refused ones too, in the directory's order."""
         return (member.name for member in self.members())
 
-    def __contains__(self, name: object) -> bool:
-        """Return whether a selected member has that name."""
-        return name in self._find_places()
-
     def __getitem__(self, name: str) -> ArchiveMember:
         """Return the member of that name; the first call notes the names of all members.
 
@@ -238,26 +219,21 @@ class Archive(Mapping[str, ArchiveMember]):
         return list(self)
 
     def read(self, name: str) -> bytes:
-        """Return the content of a member, checked against its size and CRC-32.
-
-        Raises:
-            NotFoundError: no selected member has that name.
-            MemberError, SourceChangedError, StorageError, ServiceFaultError: as
-                `ArchiveMember.read`.
-        """
+        """Return the content of a member; `NotFoundError`, or what `ArchiveMember.read` raises."""
         return self[name].read()
 
     def open(self, name: str) -> IO[bytes]:
         """Return the content of a member as a binary file that can seek.
 
-        It is read and checked before this returns; above 64 MiB it is kept in a temporary file.
-
-        Raises:
-            NotFoundError: no selected member has that name.
-            MemberError, SourceChangedError, StorageError, ServiceFaultError: as
-                `ArchiveMember.read`.
+        It is read and checked before this returns, with the errors of `read`. Above 64 MiB it is
+        kept in a temporary file.
         """
-        return self[name].open()
+        with ExitStack() as stack:
+            file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES))
+            file.writelines(self[name].stream())
+            stack.pop_all()  # it is whole, so the caller closes it
+        file.seek(0)
+        return file
 
     @property
     def source(self) -> str:

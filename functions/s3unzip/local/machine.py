@@ -114,7 +114,8 @@ class Machine:
             check: called with what was read before anything is written; may raise to stop here.
             planned: called with the plan before the first task begins; may raise likewise.
         """
-        return self._run(request, self.context, self._workers, check, planned)
+        context, workers = self.context, self._workers
+        return run_archive(request, context, workers, check, planned, self._locks.take)
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
         """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`).
@@ -159,7 +160,7 @@ class Machine:
             for outcome in found:
                 request = nested_request(run, outcome.key, left)
                 try:
-                    below = self._run(request, context, workers)
+                    below = run_archive(request, context, workers, claim=self._locks.take)
                 except InterruptedRunError:
                     record_nested(run, context, results)
                     raise
@@ -182,21 +183,6 @@ class Machine:
         opening = partial(open_context, patient, policy, tuning)
         workers = Workers(self._setup.processes, context, opening, self._modules)
         return context, self._held.enter_context(workers)
-
-    def _run(
-        self,
-        request: Request,
-        context: Context,
-        workers: Workers,
-        check: Check | None = None,
-        planned: Planned | None = None,
-    ) -> Report:
-        """Extract one archive, locked from before anything of its run is written."""
-
-        def claim(run: str) -> None:
-            self._locks.take(run)
-
-        return run_archive(request, context, workers, check, planned, claim)
 
 
 def run_archive(

@@ -21,7 +21,7 @@ RUN = Run(
     key_prefix="out/a/",
     created=1.0,
 )
-PLAN = PlanSummary(run=RUN, members=1, selected=1, tasks=1, concurrency=1)
+PLAN = PlanSummary(run=RUN, members=1, selected=1, tasks=1)
 REPORT = Report(
     run="a-0",
     verdict=Verdict.COMPLETED,

@@ -8,9 +8,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
-from msgspec.structs import replace
-from s3unzip.aws.invocation import parse_field
-from s3unzip.planning.lists import WorkList
 
 from s3unzip.aws.environment import Trigger, read_worker
 from s3unzip.aws.events import (
@@ -18,23 +15,23 @@ from s3unzip.aws.events import (
     TITLES,
     announce,
     event_detail,
+    parse_field,
     read_requests,
 )
-from s3unzip.aws.executions import MAX_INPUT, planned_input
+from s3unzip.aws.executions import request_of, state_of
 from s3unzip.errors import ScopeError, UsageError
 from s3unzip.model import (
     Location,
+    Next,
     OnConflict,
     Options,
     Pin,
-    PlanSummary,
     Report,
+    Request,
     Run,
-    ScanTask,
     Task,
     TaskKind,
     Verdict,
-    encode,
 )
 from s3unzip.settings import Variable, make_tuning
 from tests.servers import HttpServer, Reply
@@ -182,56 +179,33 @@ def test_unknown_messages_are_refused(body: str) -> None:
         list(read_requests(body, read_worker(VARIABLES), 0.0))
 
 
-def test_input_of_the_execution_is_small() -> None:
-    """Even the longest keys stay far below the bound."""
-    long = Location("s3", "b" * 63, "k" * 1_024)
-    run = Run("r" * 80, long, Pin(1, "e" * 40, "v" * 1_024), long, Options(), "k" * 1_024, 1.0)
-    plan = PlanSummary(run=run, members=10**7, tasks=20_000, scans=5, concurrency=0)
-    work = read_worker(VARIABLES).work
-    given = planned_input(work, plan, {})
-    assert len(encode(given)) < MAX_INPUT
-    assert given["concurrency"] == 1
-    assert given["work"]["whole"] == f"s3unzip/runs/{run.id}/plan.jsonl"
-    assert given["inline"] == {"slices": []}
-    divided = planned_input(work, replace(plan, slices=4), {})
-    assert divided["work"]["whole"] == f"s3unzip/runs/{run.id}/whole.jsonl"
-    assert divided["work"]["slices"] == f"s3unzip/runs/{run.id}/slices.jsonl"
+def test_data_of_the_state_machine_has_every_field() -> None:
+    """A path of the definition that is missing would fail the execution."""
+    config = read_worker(VARIABLES)
+    task = Task("batch-0", TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0)
+    few = state_of(Next("d/a-0", "few", 0, (task,)), config)
+    assert (few["next"], few["workers"], few["tasks"][0]["id"]) == ("few", 1, "batch-0")
+    many = state_of(Next("d/a-0", "many", 1, list="rounds/01.jsonl", workers=9), config)
+    assert many["list"] == "s3unzip/runs/d/a-0/rounds/01.jsonl"
+    assert (many["tasks"], many["workers"]) == ([], 9)
+    assert state_of(Next("d/a-0", "done"), config)["next"] == "done"
 
 
-def test_inline_maps_have_a_limit() -> None:
-    """More items than 80, each tried often, would not fit into the history of an execution."""
-    assert make_tuning({"max_inline_tasks": 80}).max_inline_tasks == 80
-    assert make_tuning({"max_inline_tasks": 0}).max_inline_tasks == 0
-    with pytest.raises(UsageError, match="must be at most 80, not 81"):
-        make_tuning({"max_inline_tasks": 81})
+def test_input_of_an_execution_that_plans() -> None:
+    """It has what Plan needs, and nothing that the state machine takes for a plan."""
+    request = Request(RUN.source, RUN.destination)
+    given = request_of("d/a-0", request, Pin(1, '"e"'))
+    assert parse_field(given, "request", Request) == request
+    assert parse_field(given, "pin", Pin) == Pin(1, '"e"')
+    assert "next" not in given
 
 
-def test_lists_that_make_the_input_too_large_stay_in_objects() -> None:
-    """Then a Distributed Map reads them; a list that is empty has no object."""
-    work = read_worker(VARIABLES).work
-    tasks = [Task("t" * 400, TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0) for _ in range(80)]
-    plan = PlanSummary(run=RUN, members=80, tasks=80)
-    given = planned_input(work, plan, {WorkList.WHOLE: tasks[:9]})
-    assert [one["id"] for one in given["inline"].pop("whole")] == ["t" * 400] * 9
-    assert given["inline"] == {"scan": [], "slices": []}
-    given = planned_input(work, plan, {WorkList.WHOLE: tasks})
-    assert given["inline"] == {"scan": [], "slices": []}
-    assert len(encode(given)) < MAX_INPUT
-
-
-def test_slices_overlap_the_scans_of_distributed_maps() -> None:
-    """Not those of an inline Map, nor those of a run with too few workers for all at once."""
-    work = read_worker(VARIABLES).work
-    plan = PlanSummary(
-        run=RUN, members=1, tasks=5, scans=5, slices=5, split_members=1, split_at_once=5
-    )
-    given = planned_input(work, plan, {})
-    assert given["overlap"] is True
-    assert given["work"]["linked"] == f"s3unzip/runs/{RUN.id}/link.json"
-    scans = [ScanTask(f"scan-{n}", (0, 1), 0, n, 5, 1) for n in range(5)]
-    assert planned_input(work, plan, {WorkList.SCAN: scans})["overlap"] is False
-    assert planned_input(work, replace(plan, split_at_once=4), {})["overlap"] is False
-    assert planned_input(work, PlanSummary(run=RUN, members=1, tasks=1), {})["overlap"] is False
+def test_few_tasks_have_a_limit() -> None:
+    """An inline Map does at most 40 at once."""
+    assert make_tuning({"max_few_tasks": 40}).max_few_tasks == 40
+    assert make_tuning({"max_few_tasks": 0}).max_few_tasks == 0
+    with pytest.raises(UsageError, match="must be at most 40, not 41"):
+        make_tuning({"max_few_tasks": 41})
 
 
 @pytest.mark.parametrize("verdict", Verdict)

@@ -14,19 +14,14 @@ from s3unzip.aws.telemetry import (
     record_archive,
     record_handover,
     record_plan,
-    record_scan,
     record_source,
     record_task,
-    record_waiting,
     timed,
 )
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE, Unit
 from s3unzip.model import (
-    PlanSummary,
     Report,
-    Request,
     Requests,
-    ScanReport,
     SourceAction,
     SourceResult,
     SourceState,
@@ -40,12 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 REQUESTS = Requests(get=5, head=1, put=3, list=2, part=4, throttled=7)
-PLANNED = replace(PLAN, requests=REQUESTS)
-SCAN = ScanReport("scan-1", 0, 0, found=True, seconds=2.5, bytes_read=11, requests=REQUESTS)
+PLANNED = replace(PLAN, run=replace(RUN, event_time=1.0), requests=REQUESTS)
 TASK = TaskReport(
     "batch-1", TaskKind.BATCH, members=3, extracted=3, requests=REQUESTS, put_seconds=0.14
 )
-REQUEST = Request(RUN.source, RUN.destination, event_time=1.0)
 
 
 def report_of(verdict: Verdict) -> Report:
@@ -74,15 +67,12 @@ def emitted() -> dict[str, list[float]]:
 
 def measure_all() -> None:
     """Measure a run with every step."""
-    record_plan(PLANNED, REQUEST)
-    record_scan(SCAN)
-    with timed("LinkDuration"):
-        record_task(TASK)
+    record_plan(PLANNED)
+    record_task(TASK)
     record_handover()
-    with timed("ReportDuration"):
+    with timed("SettleDuration"):
         record_archive(report_of(Verdict.COMPLETED))
     record_source(SourceResult(SourceAction.DELETE, SourceState.DONE))
-    record_waiting(2, 30.0)
 
 
 def test_every_metric_is_emitted() -> None:
@@ -94,8 +84,7 @@ def test_every_metric_is_emitted() -> None:
 @pytest.mark.parametrize(
     ("record", "names"),
     [
-        (lambda: record_plan(PLANNED, REQUEST), {"PlanDuration", "QueueDelay", "MembersFailed"}),
-        (lambda: record_scan(SCAN), {"ScanDuration"}),
+        (lambda: record_plan(PLANNED), {"PlanDuration", "QueueDelay", "MembersFailed"}),
         (
             lambda: record_task(TASK),
             {
@@ -110,7 +99,7 @@ def test_every_metric_is_emitted() -> None:
     ],
 )
 def test_steps_that_read_archives(record: Callable[[], None], names: set[str]) -> None:
-    """Plan, scan and extract each emit their own metrics, their bytes and their requests."""
+    """Plan and extract each emit their own metrics, their bytes and their requests."""
     record()
     found = emitted()
     assert found.keys() == names | {"BytesRead", "ReadRequests", "WriteRequests", "S3Throttles"}
@@ -126,13 +115,10 @@ def test_mean_latency_of_puts(puts: int, latency: list[float] | None) -> None:
     assert emitted().get("PutLatency") == latency
 
 
-@pytest.mark.parametrize("plan", [PLAN, REPORT])
-def test_plans_without_an_event(plan: PlanSummary | Report) -> None:
-    """A plan that was refused counts as one; without an event nothing waited in the queue."""
-    record_plan(plan, Request(RUN.source, RUN.destination))
-    found = emitted()
-    assert found["PlanDuration"] == [plan.plan_seconds]
-    assert "QueueDelay" not in found
+def test_plan_without_an_event() -> None:
+    """Nothing waited in the queue."""
+    record_plan(PLAN)
+    assert "QueueDelay" not in emitted()
 
 
 def test_durations_of_runs(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +127,7 @@ def test_durations_of_runs(caplog: pytest.LogCaptureFixture) -> None:
     record_archive(replace(REPORT, event_time=60.0, reasons={"crc-mismatch": 2}))
     record_archive(REPORT)  # started by hand: no event, no duration
     record_archive(replace(REPORT, event_time=60.0))
-    record_archive(replace(REPORT, event_time=60.0), first=False)  # redriven: no duration
+    record_archive(replace(REPORT, event_time=60.0), first=False)  # resumed: no duration
     assert caplog.messages == ["archive", "failures", "archive", "archive", "archive"]
     assert emitted()["ArchiveDuration"] == [50.0, 50.0]
 
@@ -157,13 +143,13 @@ def test_one_end_is_counted(verdict: Verdict) -> None:
 
 
 def test_later_ends_have_no_duration() -> None:
-    """The end of a redriven run is counted, and its durations are not measured."""
+    """The end of a resumed run is counted, and its durations are not measured."""
     record_archive(report_of(Verdict.COMPLETED), first=False)
     assert emitted().keys() == set(ENDS.values())
 
 
 def test_a_step_that_fails_has_no_duration() -> None:
     """Only what ended well says how long the step takes."""
-    with pytest.raises(ValueError, match="no link"), timed("LinkDuration"):
+    with pytest.raises(ValueError, match="no link"), timed("SettleDuration"):
         raise ValueError("no link")
     assert metrics.metric_set == {}

@@ -13,11 +13,11 @@ ROOT = "1-5759e988-bd862e3fe1be46a994272793"
 # Lambda's mode of the SDK is chosen when it is imported, so the functions have their own process.
 FUNCTION = """
 import os, sys
-from s3unzip.aws.tracing import annotate, trace
+from s3unzip.aws.telemetry import bind_run, trace
 
 @trace
 def handler(event, context):
-    annotate("run", event)
+    bind_run(event)
     if event == "bad":
         raise ValueError(event)
     return event + context
