@@ -24,7 +24,6 @@ from acceptance.cases import (
 from acceptance.leftovers import list_versions, member_place
 from acceptance.listener import Listener
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
-from s3unzip.aws.ending.recheck import Recheck
 from s3unzip.cli.deployed import DAY
 from s3unzip.model import OnConflict, Report, Verdict, run_id
 from s3unzip.planning.keys import parse_template

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from s3unzip.aws.admission.ledger import FOLDER as SHARES
 from s3unzip.aws.intake.claims import list_direct_runs
+from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.run_files import CLAIMS, REFUSALS
 
 from acceptance.site import Site
-from s3unzip.operate.bundled_store import is_claimed
 from s3unzip.operate.runs import RUNNING
 
 AT_ONCE = 1_000  # keys of one DeleteObjects

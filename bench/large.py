@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 from isal.isal_zlib import crc32
-from s3unzip.local.runner import run_archive
-from tests.serial_pool import SerialPool
 
 from bench.archives import (
     ArchiveFile,

@@ -6,6 +6,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import click
+from s3unzip.settling.settle import TASKS_FAILED
 
 from docs.declarations import first_sentence, read_comments, read_declarations
 from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
@@ -21,7 +22,6 @@ from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
 from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
 from s3unzip.explanations import explain, other_codes
 from s3unzip.runs.step import REASONS, STOPPED
-from s3unzip.settling.settle import TASKS_FAILED
 from s3unzip.zip import CHECKS, Action, Limits, Phase
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from s3unzip.errors import (
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.watch import Items
-from s3unzip.stores.s3.access import S3Access
 from tests.servers import Asked, HttpServer, Reply
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"

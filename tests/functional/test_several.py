@@ -16,13 +16,8 @@ import pytest
 from s3unzip.api.extraction import extract_all
 from s3unzip.api.progress import BatchProgress
 from s3unzip.api.several import FoundArchive, check_apart, find_archives, names_several
-from s3unzip.cli.output import BatchOutput
-from s3unzip.errors import BudgetError, NotFoundError, UsageError
-from s3unzip.local.contexts import open_context
-from s3unzip.model import Batch, Connections, Location, Options, Request, Verdict, decode
-from s3unzip.platforms import aws
-from s3unzip.settings import Tuning, make_tuning
-from s3unzip.stores.clock import LocalClock
+from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.factory import StoreConfig
 from tests.patience import HANG_SECONDS
 from tests.processes import Program

@@ -303,9 +303,7 @@ class Promises:
             reports = any(one.reports for one in self.runs.values() if facts in one.versions)
             self.must(reports, "an archive has a report, or an operator can see it", self.current)
 
-    def check_end(
-        self, objects: dict[str, bytes], uploads: dict[str, str], *, calm: bool
-    ) -> None:
+    def check_end(self, objects: dict[str, bytes], uploads: dict[str, str], *, calm: bool) -> None:
         """Nothing happens any more, and what failed was resumed: what must be true then.
 
         The destination holds `objects`, and incomplete `uploads`, with the run of each by its id.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from s3unzip.zip.ranges import ByteRange
+
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls, Kind
@@ -17,7 +19,6 @@ from s3unzip.stores.ports import (
     Tail,
     Upload,
 )
-from s3unzip.zip.ranges import ByteRange
 from tests.disposal import MemoryDisposal
 from tests.memory import MemoryArchive, MemoryBucket, MemorySource, MemoryWork
 from tests.simulation.faults import Fault

@@ -15,7 +15,7 @@ from s3unzip.cli.figures import print_json, printable, show_bytes, show_count
 from s3unzip.cli.options import Connection, argument, environment, json, max_cost, option
 from s3unzip.cli.runs import open_deployed
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
-from s3unzip.estimate import show_dollars
+from s3unzip.estimate import price_archives, show_dollars
 from s3unzip.operate import reconcile as reconciling
 from s3unzip.operate.canary import try_canary
 from s3unzip.operate.doctor import (
@@ -26,7 +26,7 @@ from s3unzip.operate.doctor import (
     Diagnosis,
     run_check,
 )
-from s3unzip.operate.submit import Submission, estimate_dollars, find_archives, queue_archives
+from s3unzip.operate.submit import Submission, find_archives, queue_archives
 
 if TYPE_CHECKING:
     from s3unzip.operate.reconcile import Unsettled
@@ -65,7 +65,8 @@ class Submit(Connection):
         runs = open_deployed(self.env, self.config())
         found = find_archives(self.src, runs)
         count, limit = len(found.keys), self.max_cost
-        made = Submission(self.env, count, found.size, found.outside, estimate_dollars(found))
+        dollars = price_archives(count, found.size)
+        made = Submission(self.env, count, found.size, found.outside, dollars)
         if not self.json:
             _print_found(made)
         if limit is not None and made.dollars > limit:

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from s3unzip.cli import progress
 from s3unzip.cli.progress import RunDisplay
-from s3unzip.model import Options, Outcome, Pin, PlanSummary, Run, Status
-from s3unzip.model import HEADER_BYTES
+from s3unzip.model import HEADER_BYTES, Options, Outcome, Pin, PlanSummary, Run, Status
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.handlers.pipeline import Functions
 
 from s3unzip.operate.doctor import Deployment
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.factory import StoreConfig
 from tests.unit.aws.contexts import Invocation
-from tests.unit.handlers.pipeline import Functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

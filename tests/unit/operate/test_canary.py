@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.handlers.pipeline import Functions, object_created
 
 from s3unzip.errors import AccessDeniedError
 from s3unzip.operate.canary import Canary, remove_versions, try_canary
@@ -15,7 +16,6 @@ from s3unzip.settings import Variable
 from s3unzip.stores.factory import StoreConfig
 from tests.servers import Asked, HttpServer, Reply
 from tests.unit.aws.contexts import Invocation
-from tests.unit.handlers.pipeline import Functions, object_created
 from tests.unit.operate.scripted import answering, deny, make_client
 from tests.unit.operate.test_runs import end
 

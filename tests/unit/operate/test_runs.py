@@ -9,13 +9,13 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 from moto.backends import get_backend
+from tests.unit.handlers.pipeline import Functions, object_created
 
 from s3unzip.cli.main import main
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from s3unzip.stores.factory import StoreConfig
-from tests.unit.handlers.pipeline import Functions, object_created
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
