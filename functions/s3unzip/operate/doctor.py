@@ -31,7 +31,7 @@ FUNCTION = "AWS::Lambda::Function"
 QUEUE = "AWS::SQS::Queue"
 RULE = "AWS::Events::Rule"
 # Functions by the beginning of their logical names: those that write members.
-WRITERS = ("FunctionsExtract", "FunctionsPlan", "FunctionsReport")
+WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
 MAX_NAMES = 100  # limit of one DescribeAlarms
 SHARE = 0.9  # of the available concurrency; more leaves too little for the other functions
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
@@ -452,8 +452,8 @@ def check_rules(deployment: Deployment) -> Answer:
 
 
 def check_trigger(deployment: Deployment) -> Answer:
-    """Does the queue invoke the plan function?"""
-    function = deployment.runs.outputs["PlanFunction"]
+    """Does the queue invoke the intake function?"""
+    function = deployment.runs.outputs["IntakeFunction"]
     answer = deployment.ask("lambda:ListEventSourceMappings", FunctionName=function)
     states = [one.get("State", "unknown") for one in answer["EventSourceMappings"]]
     if not states:

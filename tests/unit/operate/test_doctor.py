@@ -269,7 +269,7 @@ def test_the_right_to_write(
 ) -> None:
     """The role of each function that writes members is simulated, tags included."""
     calls: list[str] = []
-    deployment.resources = (*RESOURCES, Resource("FunctionsReport1", FUNCTION, "report"))
+    deployment.resources = (*RESOURCES, Resource("FunctionsSettle1", FUNCTION, "settle"))
     deployment.runs.variables = {**deployment.runs.variables, **variables}
     expected = OK if decision == "allowed" else FAILURE
     with answering(deployment, lambda one: decide(decision, None, calls, one), "iam", "lambda"):
