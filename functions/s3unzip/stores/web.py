@@ -261,7 +261,7 @@ class _Requests:
             preload_content=False,
             redirect=False,
             retries=False,
-            timeout=Timeout(self._config.connect_seconds, self._config.stall_seconds),
+            timeout=Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds),
         )
 
     def _redirected(

@@ -291,7 +291,7 @@ class Session:
 def advice_for(config: StoreConfig, *, destination: bool) -> str:
     """Return what to check if the destination or the source of `config` does not answer."""
     if destination and config.destination_endpoint_url is not None:
-        return "check --dest-endpoint-url, --dest-region and the network"
+        return "check --dest-endpoint-url, --region and the network"
     return ADVICE_UNREACHABLE
 
 
