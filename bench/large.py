@@ -61,9 +61,10 @@ def put_archive(client: S3Client, folder: str, key: str, kind: str) -> None:
     path.unlink()
 
 
-def run(key: str, *options: str) -> tuple[Cost, Report]:
-    """Extract an archive with one worker; return its cost and its output."""
-    cost = run_command([*TOOL, *options, f"s3://source/{key}", "s3://ours/out"])
+def run(key: str, **tuning: int) -> tuple[Cost, Report]:
+    """Extract an archive with one worker and other tuning; return its cost and its output."""
+    os.environ["S3UNZIP_TUNING"] = json.dumps(tuning)
+    cost = run_command([*TOOL, f"s3://source/{key}", "s3://ours/out"])
     report = decode(cost.output, Report)
     assert report.verdict == "COMPLETED", report
     return cost, report
@@ -111,12 +112,11 @@ def measure_stream() -> None:
     """Print the cost of a stream over its inflate and its upload."""
     ratios, peaks, walls = [], [], []
     # Starting interpreters, planning and opening clients costs as much for a stream of 1 KB.
-    tiny = ("--tune", "small_member=1")
     print_step("the stream of 1 KB, which is subtracted")
-    idle = median([run(NOTHING, *tiny)[0].cpu for _ in range(2 * RUNS + 1)])
+    idle = median([run(NOTHING, small_member=1)[0].cpu for _ in range(2 * RUNS + 1)])
     for turn in range(RUNS):
         print_step(f"stream, turn {turn + 1} of {RUNS}")
-        cost, _ = run("mixed.zip", "--tune", f"split_from={1 << 40}")
+        cost, _ = run("mixed.zip", split_from=1 << 40)
         inflated, uploaded = json.loads(
             run_command([sys.executable, "-m", "bench.large", "peer"]).output
         )
@@ -139,7 +139,7 @@ def measure_copy() -> None:
     for turn in range(RUNS):
         print_step(f"copy and stream of a stored member, turn {turn + 1} of {RUNS}")
         copied, report = run("stored.zip")
-        streamed, _ = run("stored.zip", "--tune", f"copy_from={1 << 40}")
+        streamed, _ = run("stored.zip", copy_from=1 << 40)
         ratios.append(copied.wall / streamed.wall)
         print(f"turn {turn + 1}: copy {copied.wall:.1f} s, stream {streamed.wall:.1f} s")
     assert report.requests.part == 0

@@ -88,10 +88,10 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Operator) ->
     pipeline.put("retried.zip", bytes(archive))
     first = pipeline.wait("retried.zip")
     assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
-    shown = operator.call("show", first.run, "--env", "dev", "--failures")
+    shown = operator.call("show", first.run, "--env", "dev", "--failures", "--json")
     assert json.loads(shown.stdout)["outcome"]["key"] == "retried/bad"
     retried = operator.call("resume", first.run, "--failed", "--env", "dev")
-    assert retried.stdout.startswith("1 tasks"), retried.stderr
+    assert retried.stdout.startswith("1 task: "), retried.stderr
     watched = operator.call("watch", first.run, "--env", "dev", "--json")
     assert watched.returncode == Verdict.COMPLETED_WITH_ERRORS.exit_code
     again = decode(watched.stdout.splitlines()[-1], Report)
