@@ -283,9 +283,9 @@ def run_stem(source: Location) -> str:
 
 
 def archive_stem(source: Location) -> str:
-    """Return the archive's last path part without its ``.zip``."""
+    """Return the archive's last path part without its suffix, ``.zip`` or another one."""
     name = source.key.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
-    return re.sub(r"\.zip(\.0{2,}1)?$", "", name, flags=re.IGNORECASE)
+    return re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
 
 
 class Requests(Struct, frozen=True, omit_defaults=True):

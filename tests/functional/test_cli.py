@@ -244,8 +244,8 @@ def test_an_unreadable_record_does_not_end_the_list(
 ) -> None:
     """The run is listed as UNREADABLE with its place, and the others as they are."""
     s3unzip("run", "./a.zip", "./out", "-q", "-w", "1")
-    foreign = home / "home/runs/foreign"
-    foreign.mkdir()
+    foreign = home / "home/runs/2026-11-23/201532-foreign-00000000"
+    foreign.mkdir(parents=True)
     (foreign / "report.json").write_bytes(content)
     ended = s3unzip("runs")
     assert ended.code == 0

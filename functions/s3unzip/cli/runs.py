@@ -202,9 +202,8 @@ def _list_entry(entry: RunEntry, runs: AnyRuns) -> ListedRun | None:
     refused = report is not None and report.verdict is Verdict.REJECTED
     if report is None or (entry.state == RUNNING and not refused):
         state, plan = entry.state, records.find_plan()
-        if not state and isinstance(runs, LocalRuns):
-            if plan is None:  # it is being planned, or was never planned
-                return None
+        if not state and plan is None and isinstance(runs, LocalRuns):
+            return None  # it is being planned, or was never planned
         state = state or runs.state(run) or "UNFINISHED"
         source, destination = ("", "") if plan is None else _ends(plan.run)
         state = "UNFINISHED" if state == ENDED else state
