@@ -6,7 +6,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import click
-from s3unzip.settling.settle import TASKS_FAILED
+from s3unzip.settling.report import TASKS_FAILED
 
 from docs.declarations import first_sentence, read_comments, read_declarations
 from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
