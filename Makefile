@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export HYPOTHESIS_NO_PLUGINS := 1
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
-	bench-large bench-verify bench-everyday bench-forecast bench-burst bench-burst-simulated bench-backlog bench-hostile bench-start acceptance faults s3-tests \
+	bench-large bench-verify bench-everyday bench-burst acceptance faults s3-tests \
 	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
@@ -35,13 +35,13 @@ test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; JOBS=4: proc
 ifdef COVERAGE
 	@mkdir -p build/coverage
 	$(RUN) $(TESTS) --cov --cov-report=json:build/coverage.json
-	$(RUN) python -m tools.branches build/coverage.json $(if $(RECORD),--record)
+	$(RUN) python -m tools.branches build/coverage.json
 else
 	$(RUN) $(TESTS)
 endif
 
-coverage:  ## `make test COVERAGE=1`; RECORD=1: write the figures down
-	$(MAKE) test COVERAGE=1 RECORD=$(RECORD)
+coverage:  ## `make test COVERAGE=1`
+	$(MAKE) test COVERAGE=1
 
 check: .venv/ready  ## format, lint, types, layers, docs, and the figures of the structure
 	$(RUN) ruff format --check
@@ -58,8 +58,8 @@ format: .venv/ready
 bench: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all benches, and one table at the end
 	$(RUN) python -m bench
 
-bench-cloud bench-everyday bench-forecast bench-burst: .venv/bin/cdk
-bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-forecast bench-burst bench-burst-simulated bench-backlog bench-hostile bench-start: .venv/ready embedded/.venv/ready
+bench-cloud bench-everyday bench-burst: .venv/bin/cdk
+bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-burst: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench $(@:bench-%=%)
 
 acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set against a deployed environment
@@ -85,8 +85,8 @@ fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary|placin
 corpus: .venv/ready  ## table of the corpus: expected and got
 	$(RUN) python -m tests.corpus.runner
 
-mutants: .venv/ready  ## ONLY=zip/local.py AGAIN=1 SECONDS=3600: which faults no test sees
-	$(RUN) python -m tools.mutants --seconds $(or $(SECONDS),3600) $(if $(AGAIN),--again) \
+mutants: .venv/ready  ## ONLY=zip/local.py SECONDS=3600: which faults no test sees
+	$(RUN) python -m tools.mutants --seconds $(or $(SECONDS),3600) \
 		$(foreach module,$(ONLY),--only $(module))
 
 audit: .venv/ready  ## known holes in dependencies

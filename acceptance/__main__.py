@@ -9,30 +9,45 @@ apply, such as 6 for a missing stack.
 from __future__ import annotations
 
 import argparse
+import json
 import secrets
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
+from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 
-from acceptance.cases import CASES
+from acceptance.cases import CASES, FULL_DOLLARS, Case, Done, published_cases
 from acceptance.incidents import INCIDENTS
+from acceptance.leftovers import drop_dead_letters, is_empty, remove_all, shown, take_inventory
 from acceptance.listener import remove_listener
-from acceptance.published import PUBLISHED, forecast, published_cases
-from acceptance.session import remove, run_set, say
-from acceptance.site import Site
-from acceptance.table import Row, as_json
-from s3unzip.cli.terminal.signals import Stopping
+from acceptance.site import Mismatch, NotApplicableError, Site
+from s3unzip.cli.terminal import Stopping
 from s3unzip.errors import S3UnzipError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from acceptance.checks import Case
 
 SECONDS = {"small": 900.0, "full": 3_600.0}  # limit of a run until its report
 TOKEN = "acceptance-"  # noqa: S105 - what everything of a set is called by
+LINE = "{:10}  {:46}  {:64}  {:>8}  {:>10}  {}"  # a long cell moves the others and is never cut
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of one case."""
+
+    case: str
+    expected: str
+    got: str
+    seconds: float
+    dollars: float  # by counted requests and seconds
+    verdict: Literal["ok", "FAILED", "not applicable"]
+
+    def __str__(self) -> str:
+        seconds, dollars = f"{self.seconds:.1f}", f"${self.dollars:.4f}"
+        return LINE.format(self.case, self.expected, self.got, seconds, dollars, self.verdict)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return stopping.exit_code
     finally:
         if chosen.json is not None and rows:
-            chosen.json.write_text(as_json(chosen.env, chosen.scale, rows), encoding="utf-8")
+            values = {"environment": chosen.env, "scale": chosen.scale}
+            table = values | {"cases": [asdict(row) for row in rows]}
+            chosen.json.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
 
 
 def _run(chosen: argparse.Namespace, rows: list[Row], stopping: Stopping) -> int:
@@ -62,22 +79,20 @@ def _run(chosen: argparse.Namespace, rows: list[Row], stopping: Stopping) -> int
         raise UsageError(f"--clean {token}: no set has this token; it is {TOKEN}XXXXXXXX")
     cases = _choose([*CASES, *INCIDENTS, *published_cases(full=full)], chosen.only)
     site = Site(chosen.env, token, chosen.timeout or SECONDS[chosen.scale])
-    say(f"environment {chosen.env}, scale {chosen.scale}, everything of this set: {token}")
+    _say(f"environment {chosen.env}, scale {chosen.scale}, everything of this set: {token}")
     if chosen.clean:
-        clean = remove(site)
+        clean = _remove(site)
         remove_listener(site)
         return 0 if clean else 1
-    if full and not _agreed(site, cases, yes=chosen.yes):
+    if full and not chosen.yes:
+        _say(f"the published archives in full size cost about ${FULL_DOLLARS:.2f}")
+        sys.stderr.write("acceptance: nothing was put; to continue, add --yes (make: YES=1)\n")
         return 2
-    return 0 if run_set(site, cases, rows, stopping) else 1
+    return 0 if _run_set(site, cases, rows, stopping) else 1
 
 
 def _choose(cases: list[Case], names: Sequence[str]) -> list[Case]:
-    """Return the cases with these names, or all without names.
-
-    Raises:
-        UsageError: there is no such case.
-    """
+    """Return the cases with these names, or all without names."""
     known = [case.name for case in cases]
     for name in names:
         if name not in known:
@@ -85,34 +100,84 @@ def _choose(cases: list[Case], names: Sequence[str]) -> list[Case]:
     return [case for case in cases if not names or case.name in names]
 
 
-def _agreed(site: Site, cases: Sequence[Case], *, yes: bool) -> bool:
-    """Print the forecast of the published archives; return whether the user agreed to it."""
-    names = {case.name for case in cases}
-    found = [forecast(site, one) for one in PUBLISHED if one.name in names]
-    for one in found:
-        say(f"{one.title}: {one.duration.expected:,.0f} s, ${one.cost.total:,.2f} by forecast")
-    say(f"together ${sum(one.cost.total for one in found):,.2f}, besides the small cases")
-    if not yes:
-        sys.stderr.write("acceptance: nothing was put; to continue, add --yes (make: YES=1)\n")
-    return yes
+def _run_set(site: Site, cases: Sequence[Case], rows: list[Row], stopping: Stopping) -> bool:
+    """Run the cases, add their rows, remove everything; return whether all succeeded.
+
+    Ctrl-C and SIGTERM end the current case; KeyboardInterrupt propagates after everything is
+    removed, and `stopping` knows which one it was.
+    """
+    _say(f"before: {shown(take_inventory(site))}")
+    try:
+        _say(LINE.format("case", "expected", "got", "seconds", "dollars", "").rstrip())
+        with stopping.like_ctrl_c():
+            for case in cases:
+                rows.append(_run_case(site, case))
+                _say(str(rows[-1]))
+        _say(_sum_line(rows))
+    finally:
+        clean = _remove(site)
+    return clean and not any(row.verdict == "FAILED" for row in rows)
+
+
+def _run_case(site: Site, case: Case) -> Row:
+    """Run one case; an error of AWS becomes its row."""
+    started = time.monotonic()
+    verdict: Literal["ok", "FAILED", "not applicable"] = "ok"
+    done = Done("")
+    try:
+        done = case.act(site)
+        got = done.got
+    except NotApplicableError as reason:
+        verdict, got = "not applicable", str(reason)
+    except Mismatch as mismatch:
+        verdict, got = "FAILED", str(mismatch)
+    except (S3UnzipError, Boto3Error, BotoCoreError, ClientError) as error:
+        verdict, got = "FAILED", f"{type(error).__name__}: {error}".splitlines()[0]
+    seconds = round(time.monotonic() - started, 3)
+    dollars = sum(one.cost or 0.0 for one in done.reports)
+    return Row(case.name, case.expected, got, seconds, dollars, verdict)
+
+
+def _remove(site: Site) -> bool:
+    """Remove all that the set left, print it, and return whether nothing remains."""
+    _say(f"after:  {shown(take_inventory(site))}; removing")
+    left = remove_all(site)
+    _say(f"left:   {shown(left)}")
+    letters = drop_dead_letters(site)
+    if letters:
+        _say(f"{letters} dead letters of this set deleted")
+    if is_empty(left):
+        return True
+    _say(f"not all could be removed; again: python -m acceptance --clean {site.token}")
+    return False
+
+
+def _say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _sum_line(rows: Sequence[Row]) -> str:
+    """Return the last line: number of cases, seconds, dollars."""
+    count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("ok", "FAILED")}
+    rest = len(rows) - count["ok"] - count["FAILED"]
+    return (
+        f"{count['ok']} ok, {count['FAILED']} failed, {rest} not applicable; "
+        f"{sum(row.seconds for row in rows):.1f} s, ${sum(row.dollars for row in rows):.4f}"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="acceptance", description=__doc__.splitlines()[0])
-    parser.add_argument("--env", default="dev", help="the environment: its stack is s3unzip-NAME")
-    parser.add_argument(
-        "--scale",
-        choices=sorted(SECONDS),
-        default="small",
-        help="of the published archives: scaled down, or in full size",
-    )
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="CASE", help="again for more"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there too")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of each run")
-    parser.add_argument("--yes", action="store_true", help="agree to the cost of --scale full")
-    parser.add_argument("--clean", metavar="TOKEN", help="only remove what a killed set left")
+    add = parser.add_argument
+    add("--env", default="dev", help="the environment: its stack is s3unzip-NAME")
+    add("--scale", choices=sorted(SECONDS), default="small", help="of the published archives")
+    add("--only", action="append", default=[], metavar="CASE", help="again for more")
+    add("--json", type=Path, metavar="FILE", help="write the table there too")
+    add("--timeout", type=float, metavar="SECONDS", help="of each run")
+    add("--yes", action="store_true", help="agree to the cost of --scale full")
+    add("--clean", metavar="TOKEN", help="only remove what a killed set left")
     return parser
 
 

@@ -1,38 +1,56 @@
-"""Archives as streams: generated during the upload, never on disk, never completely in memory."""
+"""The archives of the acceptance set, generated during the upload: the same bytes on every machine.
+
+An archive is never on disk, and never completely in memory. A large member is a repeated unit of
+some megabytes. A small one begins with its number, a separate deflate block: no two are equal.
+"""
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+import hashlib
+import hmac
+import struct
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
 
 from boto3.s3.transfer import TransferConfig
+from Crypto.Cipher import AES
+from Crypto.Util import Counter
 
-from bench.archives import ArchiveLayout
-from s3unzip.settings import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from _typeshed import WriteableBuffer
-
-    from acceptance.contents import Member
+from bench.archives import (
+    DEFLATED,
+    ArchiveLayout,
+    Content,
+    deflate_whole,
+    log_lines,
+    noise,
+    repeat_deflated,
+    repeat_stored,
+)
+from s3unzip.deflate import crc32_combine
+from s3unzip.settings import KIB, MIB
+from s3unzip.zip.records import FLAG_ENCRYPTED
 
 # 10,000 parts of 16 MiB are 156 GiB; at most about 14 of them are in memory at once.
 TRANSFER = TransferConfig(
     multipart_threshold=16 * MIB, multipart_chunksize=16 * MIB, max_concurrency=4
 )
-SAMPLES = 5  # members that are read back
-SAMPLE_BYTES = 64 * 1024  # maximum of each, at three offsets
+STRETCH = 256 * KIB  # of lines, or of noise, within a sample
+LINES_SHARE = 0.25  # about the ratio of deflate on log lines
+UNIT = 2 * MIB  # repeated in a member of gigabytes
+AES_METHOD, AES_FIELD = 99, 0x9901
+AES_ROUNDS = 1_000  # of PBKDF2: winzip.com/en/support/aes-encryption
+AES_256 = 3
 
 
-class Stretch(NamedTuple):
-    """The expected bytes of one object at an offset."""
+class Member(NamedTuple):
+    """One member of an archive to write."""
 
-    name: str  # of the member
-    offset: int
-    data: bytes
+    name: str
+    content: Content
 
 
 @dataclass(frozen=True)
@@ -56,47 +74,105 @@ class Archive:
         end = layout.finish()
         yield end[: len(end) - self.cut]
 
-    def samples(self) -> Iterator[Stretch]:
-        """Yield expected bytes of some objects: whole small ones, three stretches of large ones."""
-        step = max(1, self.count // (SAMPLES - 1))
-        for number, member in enumerate(self.members()):
-            if number % step and number != self.count - 1:
-                continue
-            last = max(0, member.size - SAMPLE_BYTES)
-            for offset in sorted({0, last // 2, last}):
-                yield Stretch(member.name, offset, member.plain(offset, SAMPLE_BYTES))
 
-
-class PieceReader(io.RawIOBase):
-    """A readable file of consecutive pieces; it cannot seek."""
+class _PieceReader:
+    """What boto3 needs of a file: consecutive pieces, read to their end."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
-        self._left = memoryview(b"")
+        self._left = b""
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill `buffer` from the next piece; 0 at the end."""
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._left = memoryview(piece)
-        target = memoryview(buffer).cast("B")
-        count = min(len(target), len(self._left))
-        target[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
+    def read(self, size: int = sys.maxsize) -> bytes:
+        """Return the next bytes, fewer than `size` at the end."""
+        found = [self._left]
+        while sum(map(len, found)) < size and (piece := next(self._pieces, None)) is not None:
+            found.append(piece)
+        data = b"".join(found)
+        self._left = data[size:]
+        return data[:size]
 
 
 def upload(client: Any, bucket: str, key: str, archive: Archive) -> None:
-    """Upload the archive as one object, in parts if it is large.
+    """Upload the archive as one object, in parts if it is large."""
+    client.upload_fileobj(_PieceReader(archive.pieces()), bucket, key, Config=TRANSFER)
 
-    Raises:
-        S3UploadFailedError: S3 refuses it; the upload is aborted.
+
+@cache
+def sample(size: int, share: float) -> bytes:
+    """Return `size` bytes that deflate compresses to about `share`: log lines and noise."""
+    random_share = max(0.0, (share - LINES_SHARE) / (1 - LINES_SHARE))
+    lines = log_lines(min(size, UNIT))
+    found = bytearray()
+    while len(found) < size:
+        stretch = min(STRETCH, size - len(found))
+        at = len(found) % max(1, len(lines) - stretch)
+        random_bytes = round(stretch * random_share)
+        found += lines[at : at + stretch - random_bytes]
+        found += noise(random_bytes, seed=len(found))
+    return bytes(found[:size])
+
+
+def small_member(number: int, size: int, share: float) -> Member:
+    """Return the deflated member `number` of `size` bytes; each number gives another one."""
+    head = b"member %012d\n" % number
+    rest, packed, crc = _packed(max(1, size - len(head)), share)
+    # RFC 1951, 3.2.4: a stored block that is not the last one; its length is there twice.
+    block = b"\x00" + struct.pack("<2H", len(head), 0xFFFF ^ len(head)) + head
+    crc = crc32_combine(zlib.crc32(head), crc, rest)
+    content = Content(DEFLATED, len(head) + rest, crc, (block, packed))
+    return Member(f"{number % 40:02}/{number:06}.txt", content)
+
+
+@cache
+def _packed(size: int, share: float) -> tuple[int, bytes, int]:
+    unit = sample(size, share)
+    (packed,) = deflate_whole(unit, level=1).chunks
+    return len(unit), packed, zlib.crc32(unit)
+
+
+def large_member(name: str, size: int, share: float) -> Member:
+    """Return a deflated member of at least `size` bytes that keeps only one unit in memory."""
+    return Member(name, repeat_deflated([sample(UNIT, share)], size))
+
+
+def stored_member(name: str, size: int) -> Member:
+    """Return a stored member of at least `size` bytes."""
+    return Member(name, repeat_stored([noise(MIB)], size))
+
+
+def corrupt(member: Member) -> Member:
+    """Return the member with a wrong CRC-32."""
+    return member._replace(content=replace(member.content, crc32=member.content.crc32 ^ 1))
+
+
+def encrypt(member: Member, password: bytes, version: int) -> Member:
+    """Return the member encrypted with WinZip AES-256 (winzip.com/en/support/aes-encryption).
+
+    Args:
+        member: a small one; its data is put together in memory.
+        password: of the archive.
+        version: 1 (AE-1) declares the CRC-32, 2 (AE-2) leaves it out.
     """
-    stream = io.BufferedReader(PieceReader(archive.pieces()), buffer_size=MIB)
-    client.upload_fileobj(stream, bucket, key, Config=TRANSFER)
+    content = member.content
+    plain = b"".join(content.pieces())
+    salt = hashlib.sha256(plain).digest()[:16]
+    keys = hashlib.pbkdf2_hmac("sha1", password, salt, AES_ROUNDS, 66)
+    counter = Counter.new(128, initial_value=1, little_endian=True)
+    body = AES.new(keys[:32], AES.MODE_CTR, counter=counter).encrypt(plain)
+    code = hmac.new(keys[32:64], body, "sha1").digest()[:10]
+    field = struct.pack("<2HH2sBH", AES_FIELD, 7, version, b"AE", AES_256, content.method)
+    sealed = Content(
+        method=AES_METHOD,
+        size=content.size,
+        crc32=content.crc32 if version == 1 else 0,
+        chunks=(salt + keys[64:] + body + code,),
+        flags=FLAG_ENCRYPTED,
+        extra=field,
+    )
+    return member._replace(content=sealed)
+
+
+def small_members(count: int, size: int, share: float) -> Iterator[Member]:
+    """Yield members 0 to `count`, each of `size` bytes."""
+    for number in range(count):
+        yield small_member(number, size, share)

@@ -1,28 +1,92 @@
-"""The cases with one archive: the archive, and the expected result."""
+"""The cases with one archive: the archive, the expected result, and how it is checked.
+
+A check raises `Mismatch` for an unexpected result.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from acceptance.archives import Archive
-from acceptance.checks import Case, Done, complete, expect, expect_equal, verdict_line
-from acceptance.contents import corrupt, encrypt, large_member, small_members, stored_member
-from acceptance.site import Mismatch, NotApplicableError
-from s3unzip.model import TaskKind, Verdict
-from s3unzip.settings import KIB, MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from acceptance.contents import Member
-    from acceptance.site import Put, Site
-    from s3unzip.settings import Tuning
+from acceptance.archives import (
+    Archive,
+    Member,
+    corrupt,
+    encrypt,
+    large_member,
+    small_members,
+    stored_member,
+)
+from acceptance.site import Mismatch, NotApplicableError, Put, Site
+from s3unzip.model import Report, TaskKind, Verdict
+from s3unzip.settings import KIB, MIB, Tuning
+from s3unzip.verification import Verification
 
 SHARE = 0.4  # compressed size over uncompressed size
 TINY, MANY, FEW = 5, 5_000, 20
 SMALL_BYTES = 2 * KIB
 ABOVE = 1.1  # factor over the smallest size that gives the wanted kind of task
+
+
+class Done(NamedTuple):
+    """The result of a case in a few words, and the reports whose costs belong to it."""
+
+    got: str
+    reports: tuple[Report, ...] = ()
+
+
+class Case(NamedTuple):
+    """One row of the table; `act` raises `Mismatch` for an unexpected result."""
+
+    name: str
+    expected: str
+    act: Callable[[Site], Done]
+
+
+def verdict_line(report: Report) -> str:
+    """Return the verdict of a report and its reason, in one line."""
+    counts = f"{report.extracted:,} extracted, {report.failed:,} failed, {report.missing:,} missing"
+    listed = report.failures[0].message if report.failures else ""
+    why = report.message or report.reason or listed
+    first = why.strip().splitlines()[0] if why.strip() else ""
+    return f"{report.verdict.value}: {counts}" + (f"; {first}" if first else "")
+
+
+def expect(report: Report, verdict: Verdict) -> None:
+    """Check the report's verdict."""
+    if report.verdict is not verdict:
+        raise Mismatch(verdict_line(report))
+
+
+def expect_equal(
+    site: Site, put: Put, *, but: frozenset[str] = frozenset(), password: bytes | None = None
+) -> None:
+    """Verify the destination against the archive, by its bytes unless there are too many.
+
+    Members named in `but` must not be there.
+    """
+    found = site.verify(put, password)
+    wanted = {"missing": len(but)} if but else {}
+    if found.counts != wanted or found.equal != found.members - len(but):
+        raise Mismatch(differences(found))
+    if found.members != put.archive.count:
+        raise Mismatch(f"the directory lists {found.members:,} of {put.archive.count:,} members")
+
+
+def differences(found: Verification) -> str:
+    """Return the result of a verify, in one line."""
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.counts.items())
+    first = f", first {found.differences[0].key}" if found.differences else ""
+    return f"verify: {found.equal:,} of {found.members:,} equal; {kinds}{first}"
+
+
+def complete(site: Site, put: Put, password: bytes | None = None) -> Report:
+    """Wait for the run's report, which must be COMPLETED, and verify every member."""
+    report = site.wait_report(put)
+    expect(report, Verdict.COMPLETED)
+    expect_equal(site, put, password=password)
+    return report
 
 
 def small_archive(count: int, size: int = SMALL_BYTES, share: float = SHARE) -> Archive:
@@ -47,11 +111,7 @@ def above_direct(tuning: Tuning) -> int:
 
 
 def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
-    """Check the kind of task that extracted an archive's only member.
-
-    Raises:
-        Mismatch: the kind differs from `kind`.
-    """
+    """Check the kind of task that extracted an archive's only member."""
     kinds = site.summary(put).kinds
     if kinds != {kind.value: 1}:
         raise Mismatch(f"the member was done as {', '.join(kinds) or 'nothing'}, not as {kind}")
@@ -132,6 +192,53 @@ def do_refused(site: Site) -> Done:
     if listed["KeyCount"]:
         raise Mismatch(f"REJECTED, yet {listed['KeyCount']} objects were written")
     return Done(f"{report.verdict}, {report.reason}", (report,))
+
+
+class Published(NamedTuple):
+    """An archive that others measured with."""
+
+    name: str
+    members: int
+    size: int  # bytes of a member
+    share: float  # of it, compressed
+    divisor: int  # of the small scale
+
+
+PUBLISHED = (
+    Published("49k", 49_152, 64 * KIB, 0.4463, 512),
+    Published("1k", 1_000, 4_724_883, 0.4596, 250),
+    Published("400k", 400_000, 10_000, 0.4, 1_000),
+    Published("100gb", 1, 100_000_000_000, 0.35, 10_000),
+)
+FULL_DOLLARS = 5.0  # about what they cost together; most of it are 449,152 PUTs
+
+
+def published_archive(one: Published, *, full: bool) -> Archive:
+    """Return the archive: with fewer members at the small scale, or a smaller one."""
+    divisor = 1 if full else one.divisor
+    if one.members == 1:
+        return one_member(large_member("huge.txt", one.size // divisor, one.share))
+    return small_archive(one.members // divisor, one.size, one.share)
+
+
+def do_published(site: Site, *, one: Published, full: bool) -> Done:
+    """Extract a published archive."""
+    archive = published_archive(one, full=full)
+    put = site.put(f"published-{one.name}", archive)
+    report = complete(site, put)
+    got = f"{report.verdict}, {archive.count:,} equal, {put.pin.size / MIB:,.1f} MiB"
+    if report.event_time is not None:
+        got += f", {report.finished - report.event_time:,.1f} s from put to report"
+    return Done(got, (report,))
+
+
+def published_cases(*, full: bool) -> list[Case]:
+    """Return the cases of the published archives."""
+    sizes = {one.name: "as published" if full else f"1/{one.divisor:,}" for one in PUBLISHED}
+    return [
+        Case(one.name, f"COMPLETED, {sizes[one.name]}", partial(do_published, one=one, full=full))
+        for one in PUBLISHED
+    ]
 
 
 CASES = (

@@ -6,22 +6,27 @@ import itertools
 import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from acceptance.cases import FEW, SMALL_BYTES, small_archive
-from acceptance.checks import Case, Done, complete, expect, expect_equal, verdict_line
-from acceptance.listener import Listener
-from acceptance.places import list_versions, member_place
-from acceptance.site import Mismatch, NotApplicableError
 from s3unzip.aws.ending.recheck import Recheck
-from s3unzip.cli.commands.reconcile import DAY
-from s3unzip.model import OnConflict, Verdict, run_id
-from s3unzip.planning.keys import parse_template
 
-if TYPE_CHECKING:
-    from acceptance.archives import Archive
-    from acceptance.site import Put, Site
-    from s3unzip.model import Report
+from acceptance.archives import Archive
+from acceptance.cases import (
+    FEW,
+    SMALL_BYTES,
+    Case,
+    Done,
+    complete,
+    expect,
+    expect_equal,
+    small_archive,
+    verdict_line,
+)
+from acceptance.leftovers import list_versions, member_place
+from acceptance.listener import Listener
+from acceptance.site import Mismatch, NotApplicableError, Put, Site
+from s3unzip.cli.deployed import DAY
+from s3unzip.model import OnConflict, Report, Verdict, run_id
+from s3unzip.planning.keys import parse_template
 
 FIRST_MEMBERS = 200  # of a run that must still be active when the case acts, at least
 MORE = 2  # times as many at each attempt
@@ -36,11 +41,7 @@ def first_members(site: Site) -> int:
 
 
 def meet_at_work(site: Site, name: str, count: int) -> Put:
-    """Put an archive and return while its run is active; retry with a larger archive if it ended.
-
-    Raises:
-        Mismatch: no run began, or every run ended too soon.
-    """
+    """Put an archive and return while its run is active; if it ended, put a larger one."""
     for attempt in range(ATTEMPTS):
         members = count * MORE**attempt
         put = site.put(f"{name}-{members}", small_archive(members))
@@ -86,7 +87,7 @@ def send_event(site: Site, put: Put) -> None:
 
 def snapshot(site: Site, name: str) -> set[tuple[str, str, str]]:
     """Return key, version and time of every object version of an archive's members."""
-    place = replace(member_place(site), prefix=site.member_prefix(name))
+    place = member_place(site)._replace(prefix=site.member_prefix(name))
     found = list_versions(site.s3, place)
     return {(one.key, one.version, str(one.modified)) for one in found}
 
@@ -109,11 +110,7 @@ def do_overwrite(site: Site) -> Done:
 
 
 def wait_recheck(site: Site, old: Put, new: Put) -> Report | None:
-    """Wait for the run that compares the newer archive's members once the older run has ended.
-
-    Returns:
-        Its report; None if the older run had ended before its archive was replaced.
-    """
+    """Wait for the run that compares the newer archive's members once the older run has ended."""
     site.wait_idle(delayed=True)
     request = Recheck(new.key, old.run, asked=time.time()).request(new.request)
     again = replace(new, request=request, run=run_id(request, new.pin))
@@ -123,11 +120,7 @@ def wait_recheck(site: Site, old: Put, new: Put) -> Report | None:
 
 
 def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
-    """Abort an active run with ``s3unzip abort``; return it and its report.
-
-    Raises:
-        Mismatch: the run could not be stopped, or it left something.
-    """
+    """Abort an active run with ``s3unzip abort``; return it and its report."""
     count = first_members(site)
     for _ in range(ATTEMPTS):
         put = meet_at_work(site, name, count)
@@ -141,11 +134,7 @@ def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
 
 
 def check_stopped(site: Site, put: Put, report: Report) -> None:
-    """Check what an aborted run left.
-
-    Raises:
-        Mismatch: its execution is active, its verdict is wrong, or uploads are left.
-    """
+    """Check what an aborted run left."""
     state = site.runs.state(put.run)
     if state != "ABORTED":
         raise Mismatch(f"the execution is {state} after s3unzip abort")
@@ -163,9 +152,9 @@ def do_abort(site: Site) -> Done:
 
 
 def do_redrive(site: Site) -> Done:
-    """Continue a stopped run with ``s3unzip redrive``."""
+    """Continue a stopped run with ``s3unzip resume``."""
     put, stopped = stop_at_work(site, "redrive")
-    site.call("redrive", put.run, "--env", site.environment)
+    site.call("resume", put.run, "--env", site.environment)
     report = site.wait_report(put, after=stopped.finished)
     expect(report, Verdict.COMPLETED)
     expect_equal(site, put)
@@ -195,10 +184,6 @@ def lose_event(site: Site) -> Put:
     The archive is deleted before its event is planned, so the event starts nothing. Then the delete
     marker is removed, for which S3 sends no "Object Created". A disabled rule would have the same
     effect, but it would also affect other people's events.
-
-    Raises:
-        NotApplicableError: the bucket keeps no versions.
-        Mismatch: the event was planned before the deletion each time.
     """
     archive, numbers = small_archive(FEW), itertools.count()
     for burst in BURSTS:
@@ -224,11 +209,7 @@ def has_records(site: Site, name: str) -> bool:
 
 
 def put_and_delete(site: Site, key: str, archive: Archive) -> str:
-    """Put an archive and delete it at once; return the delete marker's version id.
-
-    Raises:
-        NotApplicableError: the bucket keeps no versions.
-    """
+    """Put an archive and delete it at once; return the delete marker's version id."""
     body = b"".join(archive.pieces())
     site.s3.put_object(Bucket=site.ingest, Key=key, Body=body)
     answer = site.s3.delete_object(Bucket=site.ingest, Key=key)
@@ -246,6 +227,6 @@ INCIDENTS = (
     Case("duplicate", "one run, one event, no second PUT", do_duplicate),
     Case("overwrite", "the new one complete, no mix", do_overwrite),
     Case("abort", "ABORTED, nothing incomplete left", do_abort),
-    Case("redrive", "COMPLETED after s3unzip redrive", do_redrive),
+    Case("redrive", "COMPLETED after s3unzip resume", do_redrive),
     Case("reconcile", "found and started", do_reconcile),
 )

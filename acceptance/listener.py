@@ -4,47 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
-from acceptance.site import Mismatch
+from acceptance.site import Mismatch, Site
 from s3unzip.aws.events import SOURCE
 
-if TYPE_CHECKING:
-    from typing import Self
-
-    from acceptance.site import Site
-
 PROBE = "s3unzip.acceptance"  # source of a probe event, which shows that the rule works
-PROBE_SECONDS = 120.0  # "allow a short period of time for changes to take effect": EventBridge
-PROBE_EACH = 5.0  # seconds
+PROBES, PROBE_EACH = 24, 5.0  # seconds; "allow a short period of time for changes to take effect"
 
 
 class Listener:
-    """A rule and a queue with the set's token in their names; a context manager.
-
-    It needs events:PutRule, PutTargets, RemoveTargets, DeleteRule and PutEvents, and
-    sqs:CreateQueue, ReceiveMessage and DeleteQueue.
-    """
+    """A rule and a queue with the set's token in their names; a context manager."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._events = site.runs.client("events")
-        self._rule = {"Rule": site.token, "EventBusName": site.event_bus}
         self._queue = ""
-        self._seen: dict[
-            str, Any
-        ] = {}  # by the event's id, because EventBridge may deliver an event twice
+        self._seen: dict[str, Any] = {}  # by id, because EventBridge may deliver an event twice
 
     def __enter__(self) -> Self:
-        site, bus = self._site, self._site.event_bus
+        site, names = self._site, {"EventBusName": self._site.event_bus}
+        begins = f"s3://{site.ingest}/{site.key('').rpartition('/')[0]}/"
+        pattern = {"source": [SOURCE, PROBE], "detail": {"source": [{"prefix": begins}]}}
         self._queue = site.sqs.create_queue(QueueName=site.token)["QueueUrl"]
         try:
             rule = self._events.put_rule(
-                Name=site.token, EventBusName=bus, EventPattern=json.dumps(self._pattern())
+                Name=site.token, EventPattern=json.dumps(pattern), **names
             )["RuleArn"]
-            arn = self._allow(rule)
-            self._events.put_targets(**self._rule, Targets=[{"Id": "queue", "Arn": arn}])
-            self._probe()
+            target = {"Id": "queue", "Arn": self._allow(rule)}
+            self._events.put_targets(Rule=site.token, Targets=[target], **names)
+            self._probe(f"{begins}probe")
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -56,18 +45,13 @@ class Listener:
     def count(self, run: str) -> int:
         """Return how many events of the run have arrived so far."""
         self._receive()
-        details = [event["detail"] for event in self._seen.values()]
-        return sum(detail.get("run") == run for detail in details)
-
-    def _pattern(self) -> dict[str, Any]:
-        begins = f"s3://{self._site.ingest}/{self._site.key('').rpartition('/')[0]}/"
-        return {"source": [SOURCE, PROBE], "detail": {"source": [{"prefix": begins}]}}
+        return sum(event["detail"].get("run") == run for event in self._seen.values())
 
     def _allow(self, rule: str) -> str:
         """Allow only the rule to write to the queue; return the queue's ARN."""
         sqs = self._site.sqs
-        asked = sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["QueueArn"])
-        arn: str = asked["Attributes"]["QueueArn"]
+        answer = sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["QueueArn"])
+        arn: str = answer["Attributes"]["QueueArn"]
         statement = {
             "Effect": "Allow",
             "Principal": {"Service": "events.amazonaws.com"},
@@ -79,38 +63,25 @@ class Listener:
         sqs.set_queue_attributes(QueueUrl=self._queue, Attributes={"Policy": policy})
         return arn
 
-    def _probe(self) -> None:
+    def _probe(self, source: str) -> None:
         """Wait until the new rule delivers a probe event."""
-        detail = {"source": f"s3://{self._site.ingest}/{self._site.key('probe')}"}
-        entry = {
-            "Source": PROBE,
-            "DetailType": "Probe",
-            "Detail": json.dumps(detail),
-            "EventBusName": self._site.event_bus,
-        }
-        for _ in range(round(PROBE_SECONDS / PROBE_EACH)):
-            self._events.put_events(Entries=[entry])
-            if self._site.until(PROBE_EACH, self._hears):
+        entry = {"Source": PROBE, "DetailType": "Probe", "Detail": json.dumps({"source": source})}
+        for _ in range(PROBES):
+            self._events.put_events(Entries=[entry | {"EventBusName": self._site.event_bus}])
+            if self._site.until(PROBE_EACH, self._receive):
                 return
-        raise Mismatch(f"no event came through a new rule in {PROBE_SECONDS:.0f} s")
+        raise Mismatch(f"no event came through a new rule in {PROBES * PROBE_EACH:.0f} s")
 
-    def _hears(self) -> bool:
-        self._receive()
-        return bool(self._seen)
-
-    def _receive(self) -> None:
-        sqs = self._site.sqs
-        while True:
-            answer = sqs.receive_message(
-                QueueUrl=self._queue, MaxNumberOfMessages=10, WaitTimeSeconds=1
-            )
-            messages = answer.get("Messages", [])
+    def _receive(self) -> bool:
+        """Take all messages; return whether any event has arrived so far."""
+        sqs, url = self._site.sqs, self._queue
+        wanted = {"QueueUrl": url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 1}
+        while messages := sqs.receive_message(**wanted).get("Messages", []):
             for message in messages:
                 event = json.loads(message["Body"])
                 self._seen[event["id"]] = event
-                sqs.delete_message(QueueUrl=self._queue, ReceiptHandle=message["ReceiptHandle"])
-            if not messages:
-                return
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return bool(self._seen)
 
 
 def remove_listener(site: Site) -> None:

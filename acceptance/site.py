@@ -9,39 +9,31 @@ from __future__ import annotations
 import contextlib
 import io
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
-from acceptance.archives import upload
-from s3unzip.aws.environment import read_orders, read_scale
+from acceptance.archives import Archive, upload
 from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.model import Location, PlanSummary, Request, run_id
-from s3unzip.operate.ends import find_end
-from s3unzip.operate.runs import RUNNING, DeployedRuns
+from s3unzip.model import Location, Pin, PlanSummary, Report, Request, run_id
+from s3unzip.operate.runs import RUNNING, DeployedRuns, find_end
 from s3unzip.planning.keys import parse_template
 from s3unzip.runs.written import read_written
-from s3unzip.settings import Variable
+from s3unzip.settings import GIB, Variable
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.s3.access import S3Access
-from s3unzip.verification.verifying import Effort, verify_objects
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.verification import Effort, Verification, verify_objects
 from s3unzip.zip import Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from acceptance.archives import Archive
-    from s3unzip.model import Pin, Report
-    from s3unzip.verification.results import Verification
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two looks
 SIGNALLED = 128  # above it, an exit code names the signal that stopped a command
 QUIET_READINGS = 3  # in a row; the queue's counts are approximate
 IDLE_SECONDS = 60.0  # limit of waiting for a queue that others use too
 HEADS = 64  # at once, of a verify
+DEEP_BYTES = GIB  # of the largest archive whose objects are all read
 
 
 class Mismatch(Exception):  # noqa: N818 - it is a finding, not a fault of the program
@@ -75,22 +67,17 @@ class Site:
         environment: its name; the stack is s3unzip-NAME.
         token: what everything of this set is called by.
         seconds: that a run may take until its report.
-
-    Raises:
-        NotFoundError: there is no such stack.
-        UsageError: the environment's options hide members, or its keys have no place for the token.
-        AccessDeniedError: a right is missing.
     """
 
     def __init__(self, environment: str, token: str, seconds: float) -> None:
         self.environment = environment
         self.token = token
         self.seconds = seconds
-        self.runs = DeployedRuns(environment, S3Access(connections=HEADS))
-        self._variables = self.runs.planner_variables()
-        self.orders = read_orders(self._variables)
-        self.scale = read_scale(self._variables)
-        self.event_bus = self._variables.get(Variable.EVENT_BUS) or "default"
+        self.runs = DeployedRuns(environment, StoreConfig(connections=HEADS))
+        self.orders, self.scale = self.runs.orders, self.runs.scale
+        self.s3, self.sqs = self.runs.client("s3"), self.runs.client("sqs")
+        self.ingest = self.orders.trigger.bucket
+        self.event_bus = self.runs.variables.get(Variable.EVENT_BUS) or "default"
         options = self.orders.options
         if options.include or options.exclude:
             raise UsageError(
@@ -105,28 +92,9 @@ class Site:
             )
 
     @cached_property
-    def s3(self) -> Any:
-        """The client of S3."""
-        return self.runs.client("s3")
-
-    @cached_property
-    def sqs(self) -> Any:
-        """The client of SQS."""
-        return self.runs.client("sqs")
-
-    @cached_property
-    def ingest(self) -> str:
-        """The bucket of archives."""
-        return self.orders.trigger.bucket
-
-    @cached_property
     def password(self) -> bytes | None:
-        """The environment's password for encrypted archives, None if it has none.
-
-        Raises:
-            AccessDeniedError, NotFoundError: its secret cannot be read.
-        """
-        secret = self._variables.get(Variable.PASSWORD_SECRET)
+        """The environment's password for encrypted archives, None if it has none."""
+        secret = self.runs.variables.get(Variable.PASSWORD_SECRET)
         if not secret:
             return None
         return read_secret(SCHEME + secret, self.runs.client("secretsmanager"))
@@ -163,9 +131,6 @@ class Site:
         Args:
             put: the archive.
             after: a report that was finished earlier, in Unix seconds, is not it.
-
-        Raises:
-            Mismatch: it did not end in time.
         """
         for _ in self.looks(self.seconds):
             report = find_end(self.runs, put.run)
@@ -180,11 +145,7 @@ class Site:
         )
 
     def wait_running(self, put: Put) -> bool:
-        """Wait until the execution is active and has a plan; return False if it has already ended.
-
-        Raises:
-            Mismatch: no run began.
-        """
+        """Wait until the execution is active and has a plan; return False if it has ended."""
         for _ in self.looks(self.seconds):
             state = self.runs.state(put.run)
             if state is not None and state != RUNNING:
@@ -208,33 +169,13 @@ class Site:
             clock=LocalClock(),
             policy=Policy(lenient=options.lenient, encoding=options.encoding, password=password),
         )
-        deep = options.as_gzip is not None  # else samples of the bytes are compared
+        deep = put.pin.size <= DEEP_BYTES
         written = read_written([self.runs.records(put.run)], put.request.destination)
         return verify_objects(put.request, context, Effort(HEADS, 3, deep=deep), written)
 
-    def read(self, key: str, offset: int, length: int) -> bytes:
-        """Return bytes of an object of the destination, fewer at its end.
-
-        Raises:
-            Mismatch: there is no such object.
-        """
-        bucket = self.orders.destination.bucket
-        wanted = f"bytes={offset}-{offset + length - 1}"
-        try:
-            answer = self.s3.get_object(Bucket=bucket, Key=key, Range=wanted)
-        except self.s3.exceptions.NoSuchKey:
-            raise Mismatch(f"s3://{bucket}/{key} is not there") from None
-        body: bytes = answer["Body"].read()
-        return body
-
     @staticmethod
     def call(*words: str) -> tuple[int, str]:
-        """Run the command line ``s3unzip`` with `words`; return its exit code and output.
-
-        Raises:
-            KeyboardInterrupt: a signal stopped it, and so the set.
-            Mismatch: it ended with another exit code than 0 or 1.
-        """
+        """Run the command line ``s3unzip`` with `words`; return its exit code and output."""
         out, error = io.StringIO(), io.StringIO()
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
@@ -247,18 +188,6 @@ class Site:
             raise Mismatch(f"s3unzip {words[0]}: exit code {code}: {error.getvalue().strip()}")
         return code, out.getvalue()
 
-    def waiting(self, *, delayed: bool = False) -> int:
-        """Return the approximate number of messages in the queue of archives.
-
-        Args:
-            delayed: whether those count that are delivered later.
-        """
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        names += ["ApproximateNumberOfMessagesDelayed"] if delayed else []
-        url = self.runs.outputs["QueueUrl"]
-        answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
-        return sum(int(answer["Attributes"][name]) for name in names)
-
     def wait_idle(self, quiet: float = 0.5, *, delayed: bool = False) -> None:
         """Wait until the queue stays empty; the wait has a limit, because others may use the queue.
 
@@ -266,11 +195,16 @@ class Site:
             quiet: seconds between two readings.
             delayed: whether to wait for messages that are delivered later.
         """
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        names += ["ApproximateNumberOfMessagesDelayed"] if delayed else []
+        url = self.runs.outputs["QueueUrl"]
         until = time.monotonic() + IDLE_SECONDS
         empty = 0
         while empty < QUIET_READINGS and time.monotonic() < until:
             time.sleep(quiet)
-            empty = 0 if self.waiting(delayed=delayed) else empty + 1
+            answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+            counts = answer["Attributes"]
+            empty = 0 if any(int(counts[name]) for name in names) else empty + 1
 
     def looks(self, seconds: float) -> Iterator[None]:
         """Yield now and after growing pauses, until `seconds` are over."""

@@ -28,12 +28,7 @@ NAMES = (
     "verify",
     "cloud",
     "everyday",
-    "forecast",
     "burst",
-    "burst-simulated",
-    "backlog",
-    "hostile",
-    "start",
 )
 AIM_SECONDS = 600.0  # of each bench, on two cores
 SILENCE_SECONDS = 30.0
@@ -50,13 +45,9 @@ class Outcome:
     figures: list[tuple[str, str, str]] = field(default_factory=list)  # name, value, unit
 
 
-def _module(name: str) -> str:
-    return name.replace("-", "_")
-
-
 def describe(name: str) -> str:
     """Return the first line of a bench's docstring."""
-    source = Path(__file__).with_name(f"{_module(name)}.py").read_text(encoding="utf-8")
+    source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or name).partition("\n")[0]
 
 
@@ -142,7 +133,7 @@ def main() -> int:
     outcomes = []
     for number, name in enumerate(names, 1):
         say(f"== {name} ({number} of {len(names)}): {describe(name)}")
-        outcomes.append(run_bench(name, [sys.executable, "-m", f"bench.{_module(name)}"]))
+        outcomes.append(run_bench(name, [sys.executable, "-m", f"bench.{name}"]))
     say("")
     for line in make_table(outcomes):
         say(line)

@@ -24,10 +24,7 @@ from typing import TYPE_CHECKING, Any
 from bench.measure import median, print_figure
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
-from s3unzip import rates
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, run_id
-from s3unzip.platforms import aws, one_function
-from s3unzip.settings import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,18 +205,6 @@ def count_invocations(pipeline: DeployedPipeline, run: str) -> int:
     return len(requests - {None})
 
 
-def forecast_days() -> None:
-    """Print what the forecast says of such an archive on AWS, cold and warm."""
-    from s3unzip.forecast import Fixture, make_fixture, make_forecast  # noqa: PLC0415
-
-    tuning = Tuning()
-    function = one_function(rates.DIRECT_MEMORY_MB, member_seconds=tuning.member_seconds)
-    workload = make_fixture(Fixture("day", "5 members", MEMBERS, 1_000, 300), tuning)
-    for name, platform in (("direct", function), ("orchestrated", aws())):
-        made = make_forecast(workload, platform, tuning)
-        print_figure(f"everyday.forecast.{name}.s", made.duration.expected, "s")
-
-
 def measure(name: str, take: Callable[[int], float]) -> float:
     """Print and return the median of warm archives; the first one is cold."""
     cold = take(0)
@@ -248,7 +233,6 @@ def main() -> None:
             _, report = time_direct_run(pipeline, REPEATS + 1)
             measure_left(pipeline, report)
             print_figure("everyday.invocations", count_invocations(pipeline, report.run), "calls")
-    forecast_days()
 
 
 if __name__ == "__main__":

@@ -33,14 +33,11 @@ from bench.archives import (
 )
 from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command
 from bench.server import s3_server
-from bench.shaped import Prefix, ShapedStores, WallClock, World
 from bench.splitting import KINDS, measure_splitting
-from s3unzip.context import Context
-from s3unzip.forecast import Latency, local
-from s3unzip.local.runner import run_archive
-from s3unzip.model import Location, PlanSummary, Report, Request, decode
+from s3unzip.model import Report, decode
 from s3unzip.settings import MIB, Tuning
-from tests.serial_pool import SerialPool
+from tests.memory import MemoryBucket, MemoryStores
+from tests.runs import Bench
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -64,9 +61,10 @@ def put_archive(client: S3Client, folder: str, key: str, kind: str) -> None:
     path.unlink()
 
 
-def run(key: str, *options: str) -> tuple[Cost, Report]:
-    """Extract an archive with one worker; return its cost and its output."""
-    cost = run_command([*TOOL, *options, f"s3://source/{key}", "s3://ours/out"])
+def run(key: str, **tuning: int) -> tuple[Cost, Report]:
+    """Extract an archive with one worker and other tuning; return its cost and its output."""
+    os.environ["S3UNZIP_TUNING"] = json.dumps(tuning)
+    cost = run_command([*TOOL, f"s3://source/{key}", "s3://ours/out"])
     report = decode(cost.output, Report)
     assert report.verdict == "COMPLETED", report
     return cost, report
@@ -114,12 +112,11 @@ def measure_stream() -> None:
     """Print the cost of a stream over its inflate and its upload."""
     ratios, peaks, walls = [], [], []
     # Starting interpreters, planning and opening clients costs as much for a stream of 1 KB.
-    tiny = ("--tune", "small_member=1")
     print_step("the stream of 1 KB, which is subtracted")
-    idle = median([run(NOTHING, *tiny)[0].cpu for _ in range(2 * RUNS + 1)])
+    idle = median([run(NOTHING, small_member=1)[0].cpu for _ in range(2 * RUNS + 1)])
     for turn in range(RUNS):
         print_step(f"stream, turn {turn + 1} of {RUNS}")
-        cost, _ = run("mixed.zip", "--tune", f"split_from={1 << 40}")
+        cost, _ = run("mixed.zip", split_from=1 << 40)
         inflated, uploaded = json.loads(
             run_command([sys.executable, "-m", "bench.large", "peer"]).output
         )
@@ -142,7 +139,7 @@ def measure_copy() -> None:
     for turn in range(RUNS):
         print_step(f"copy and stream of a stored member, turn {turn + 1} of {RUNS}")
         copied, report = run("stored.zip")
-        streamed, _ = run("stored.zip", "--tune", f"copy_from={1 << 40}")
+        streamed, _ = run("stored.zip", copy_from=1 << 40)
         ratios.append(copied.wall / streamed.wall)
         print(f"turn {turn + 1}: copy {copied.wall:.1f} s, stream {streamed.wall:.1f} s")
     assert report.requests.part == 0
@@ -159,21 +156,11 @@ def read_with_checksums() -> int:
         with ArchiveFile(path) as archive:
             archive.add("large.bin", repeat_stored([noise(MIB)], 100 * MIB))
         data = path.read_bytes()
-    quick = Latency(0.001, 0.1)
-    platform = local(workers=1, put=quick)
-    stores = ShapedStores(World(data, platform, Prefix(float("inf"))), 1)
-    context = Context(stores, WallClock())
-    plans: list[PlanSummary] = []
-    report = run_archive(
-        Request(Location("s3", "source", "archive.zip"), Location("s3", "ours", "")),
-        context,
-        lambda run: SerialPool(run, context),
-        plans.append,
-    )
-    assert report.verdict == "COMPLETED", report
+    bench = Bench(MemoryStores(out=MemoryBucket(part_checksums=True)))
+    report = bench.run(data)
     assert (report.requests.part, report.requests.copy) == (0, 1)
-    # Without the member itself: its local header, which is checked, and the bytes after its data.
-    return max(0, report.bytes_in - plans[0].bytes_read - 2_000)
+    # Without the member itself: the archive's end, the local header, and the bytes after the data.
+    return max(0, report.bytes_in - bench.tuning.tail_bytes - 2_000)
 
 
 def main() -> None:

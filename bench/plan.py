@@ -50,7 +50,7 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     """Plan as a run does: everything that a run writes before its first task."""
     from s3unzip.context import Context  # noqa: PLC0415
     from s3unzip.model import Options, PlanSummary, Request  # noqa: PLC0415
-    from s3unzip.planning.plan_writer import make_plan  # noqa: PLC0415
+    from s3unzip.planning.plan import make_plan  # noqa: PLC0415
     from s3unzip.stores.clock import LocalClock  # noqa: PLC0415
     from s3unzip.stores.factory import StoreConfig, open_stores  # noqa: PLC0415
     from s3unzip.stores.locations import parse_destination, parse_source  # noqa: PLC0415

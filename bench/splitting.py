@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
+from s3unzip.local.pool import WorkerPool
+from s3unzip.local.runner import work_off
 
 from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure, print_step
@@ -30,14 +32,12 @@ from bench.workers import start_workers
 from s3unzip.context import Context
 from s3unzip.deflate import Span, cut, inflate_segment, link_segments
 from s3unzip.deflate.split import locate, scan_segment
-from s3unzip.local.pool import WorkerPool
-from s3unzip.local.runner import work_off
 from s3unzip.model import Location, PlanSummary, Request
-from s3unzip.planning.plan_writer import make_plan
+from s3unzip.planning.plan import make_plan
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder import FolderDestination
 from tests.faults.wire import Link
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from s3unzip.context import Progress
     from s3unzip.model import Part, Pin
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.disposal_port import Disposal
     from s3unzip.stores.ports import (
         Archive,
         Buffer,
         Clock,
+        Disposal,
         ObjectFacts,
         RunStore,
         Source,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         Tail,
         Upload,
     )
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 KINDS = ("mixed", "log")
 WORKERS = tuple(int(n) for n in os.environ.get("S3UNZIP_BENCH_WORKERS", "4,16").split(","))

@@ -48,10 +48,10 @@ def measure(places: list[str]) -> Turn:
     verify = [sys.executable, "-m", "s3unzip.cli", "verify", "--json", *places]
     recorded = run_command(verify)
     found = json.loads(recorded.output)
-    assert found["witnesses"] == {"record": MEMBERS}, found
+    assert found["proofs"] == {"record": MEMBERS}, found
     unrecorded = run_command([*verify, "--no-records"])
     told = json.loads(unrecorded.output)
-    assert told["witnesses"] == {"metadata": MEMBERS}, told
+    assert told["proofs"] == {"metadata": MEMBERS}, told
     peer_cost = run_command([sys.executable, "-m", "bench.verify", "peer"])
     return Turn(recorded, unrecorded, peer_cost, found["requests"].get("head", 0))
 

@@ -8,6 +8,7 @@ from s3unzip.model import ScanReport, ScanTask, encode
 
 if TYPE_CHECKING:
     from s3unzip.local.pool import WorkerPool
+
     from s3unzip.stores.ports import RunStore
 
 

@@ -6,11 +6,12 @@ The reference takes a comment beside the code first; these stand where there is 
 from __future__ import annotations
 
 HOST_VARIABLES = {
-    "FORCE_COLOR": "Not empty: colours also where output is no terminal; as `--color always`.",
-    "NO_COLOR": "Not empty: no colours (https://no-color.org); as `--color never`.",
-    "S3UNZIP_LOG_LEVEL": "`error`, `warning`, `info` or `debug`; the same as `--log-level`.",
+    "FORCE_COLOR": "Not empty: colours also where output is no terminal.",
+    "NO_COLOR": "Not empty: no colours (https://no-color.org).",
+    "S3UNZIP_LOG_LEVEL": "`error`, `warning`, `info` or `debug`: log from this level on.",
     "S3UNZIP_PASSWORD": "Password of encrypted members, where no option gives one.",
     "AWS_ENDPOINT_URL": "URL of an S3-compatible server; the same as `--endpoint-url`.",
+    "S3UNZIP_TUNING": 'JSON object of tuning settings, such as `{"part_bytes": 33554432}`.',
     "S3UNZIP_DEBUG": "Not empty: an internal error prints its traceback.",
     "S3UNZIP_HOME": "Folder that runs of this machine are kept in.",
     "XDG_STATE_HOME": "Without `S3UNZIP_HOME`: runs are kept in `s3unzip` below it. "
@@ -23,7 +24,7 @@ EXIT_CODES = {
     2: "the request is wrong; nothing was done",
     3: "the archive was rejected; nothing was written",
     4: "the archive changed while it was read",
-    5: "a service failed, or work is left: redrive",
+    5: "a service failed, or work is left: resume",
     6: "a store refused",
     7: "no member is selected, or a name that was asked for is no member's; nothing was written",
     70: "a bug of s3unzip, please report it",
@@ -113,13 +114,12 @@ Credentials and regions are found as boto3 finds them: `AWS_PROFILE`, `AWS_REGIO
 """,
     "settings": """\
 An environment of the cloud stack is a file, `infra/environments/NAME.toml`. On one machine the
-options of the [command line](cli.md) and `--tune NAME=VALUE` take its place. Sizes are bytes and
+options of the [command line](cli.md) and `S3UNZIP_TUNING` take its place. Sizes are bytes and
 times are seconds unless the text says otherwise. An unknown or wrong setting stops the synthesis
 with one line that names it.
 """,
     "tuning": """\
-Set in `[tuning]` of the file, or with `--tune NAME=VALUE`, where `K`, `M` and `G` behind a number
-are powers of 1024.
+Set in `[tuning]` of the file; on one machine as a JSON object in the variable `S3UNZIP_TUNING`.
 """,
     "options": """\
 `[options]` of the file and the command line set them; `report.json` repeats them.
@@ -141,6 +141,10 @@ written. A member that fails is listed with its code, what was found and the byt
 archive; the others go on. A warning is counted. `--lenient` softens the codes with an entry in its
 column and no others. Several codes can belong to one numbered check. The command line and the
 report page say the same words.
+
+Two limits of the decoders: deflate data whose literal or distance code is incomplete is accepted by
+ISA-L, though zlib refuses it, if size and CRC-32 are the declared ones. Deflate64 data with a block
+that has no distance code at all (RFC 1951, 3.2.7) fails as `corrupt-stream`.
 """,
     "metrics": """\
 Namespace `s3unzip`; dimensions `service` and `environment`. The functions write the metrics into

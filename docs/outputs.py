@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from docs.markdown import make_table
-from s3unzip.cli.commands.ls_and_cat import ListedMember
-from s3unzip.cli.runs import ListedRun
-from s3unzip.cli.terminal import json_lines as lines
-from s3unzip.forecast import Forecast
+from s3unzip.cli import output as lines
+from s3unzip.cli.look import ListedMember
+from s3unzip.estimate import Estimate
 from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
-from s3unzip.operate.backlog.values import BacklogProblem, BacklogReport, Submission
-from s3unzip.operate.doctor.results import Diagnosis
+from s3unzip.operate.doctor import Diagnosis
 from s3unzip.operate.reconcile import Reconciliation
-from s3unzip.verification.results import Judged, Verification
+from s3unzip.operate.submit import Submission
+from s3unzip.verification import ComparedObject, Verification
 
 
 class Output(NamedTuple):
@@ -28,28 +27,22 @@ class Output(NamedTuple):
 
 OUTPUTS = (
     Output("ls", "ls", "a member", (ListedMember,)),
-    Output("plan", "forecast", "the forecast", (Forecast,)),
-    Output("simulate", "forecast", "the forecast", (Forecast,)),
-    Output("simulate --list", "fixtures", "an archive that is known", (lines.ListedFixture,)),
+    Output("plan", "estimate", "the estimate", (Estimate,)),
     Output("run", "run", "the report, then an archive inside the archive", (Report, NestedRun)),
     Output("run SRC SRC DEST", "batch", "how all archives ended", (Batch,)),
     Output("run --dry-run", "dry-run", "a member", (Decision,)),
     Output("test", "report", "the report", (Report,)),
     Output("verify", "verification", "what was found", (Verification,)),
-    Output("verify --objects FILE", "objects", "a line of FILE: an object", (Judged,)),
-    Output("runs", "runs", "a run", (ListedRun,)),
+    Output("verify --objects FILE", "objects", "a line of FILE: an object", (ComparedObject,)),
+    Output("runs", "runs", "a run", (lines.ListedRun,)),
     Output("show", "report", "the report", (Report,)),
     Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),
     Output("watch", "watch", "the figures, last the report", (lines.RunProgress, Report)),
-    Output("redrive", "report", "the report", (Report,)),
-    Output("redrive --env NAME", "redrive", "what was started", (lines.Redriven,)),
-    Output("retry", "report", "the report", (Report,)),
-    Output("retry --env NAME", "retry", "what was started", (lines.Retried,)),
+    Output("resume", "report", "the report", (Report,)),
+    Output("resume --env NAME", "resume", "what was started", (lines.Resumed,)),
     Output("abort", "abort", "what was stopped", (lines.Aborted,)),
     Output("doctor", "doctor", "all checks", (Diagnosis,)),
     Output("submit", "submit", "what was found and queued", (Submission,)),
-    Output("backlog", "backlog", "the report; with `--watch` one a line", (BacklogReport,)),
-    Output("backlog --failures", "problems", "an archive with a problem", (BacklogProblem,)),
     Output("reconcile", "reconcile", "what was found", (Reconciliation,)),
 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from typer.main import get_command
+import click
+from s3unzip.settling.report import TASKS_FAILED
 
 from docs.declarations import first_sentence, read_comments, read_declarations
 from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
@@ -17,15 +18,11 @@ from infra import environment
 from infra.sections import Section
 from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws import events
-from s3unzip.cli.main import INTERNAL_ERROR, app
-from s3unzip.cli.terminal.signals import STOPPING
-from s3unzip.cli.terminal.streams import OUTPUT_LOST
+from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
+from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
 from s3unzip.explanations import explain, other_codes
-from s3unzip.forecast import FIXTURES
-from s3unzip.runs.stop import REASONS, STOPPED
-from s3unzip.settling.settle import TASKS_FAILED
-from s3unzip.zip import Limits
-from s3unzip.zip.checks import CHECKS, Action, Phase
+from s3unzip.runs.step import REASONS, STOPPED
+from s3unzip.zip import CHECKS, Action, Limits, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,20 +53,16 @@ ACTIONS = {
 
 def make_cli() -> str:
     """Return cli.md."""
-    root: Any = get_command(app)
-    make = root.context_class
-    width = {"terminal_width": WIDTH, "max_content_width": WIDTH}
-    top = make(root, info_name="s3unzip", **(root.context_settings | width))
-    parts = ["# Command line\n", fenced(root.get_help(top))]
-    for name in root.list_commands(top):
-        command = root.get_command(top, name)
-        below = make(command, info_name=name, parent=top, **width)
-        parts += [f"## s3unzip {name}\n", fenced(command.get_help(below))]
+    top = click.Context(
+        PROGRAM, info_name="s3unzip", terminal_width=WIDTH, help_option_names=["-h", "--help"]
+    )
+    parts = ["# Command line\n", fenced(PROGRAM.get_help(top))]
+    for name in COMMANDS:
+        below = click.Context(load_command(name), parent=top, info_name=name, terminal_width=WIDTH)
+        parts += [f"## s3unzip {name}\n", fenced(below.get_help())]
     check_described("docs/meanings.py: HOST_VARIABLES", host_variables(), HOST_VARIABLES)
     parts += [
         make_json_section(),
-        "## Archives that `simulate` knows\n",
-        make_table(("name", "archive"), ((f"`{n}`", known.title) for n, known in FIXTURES.items())),
         "## Environment variables\n",
         TEXTS["variables"],
         make_table(("variable", "what it does"), coded(HOST_VARIABLES)),

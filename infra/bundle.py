@@ -25,9 +25,8 @@ BUILT = ROOT / "build" / "lambda"
 MAX_BYTES = 105 * 1024**2
 
 # The asset contains neither the command line nor its dependencies.
-CLI_ONLY = ("typer", "rich")
-# Tests, headers, stubs, and parts of wheels that no function imports. zstandard has its code twice:
-# `_cffi` is for PyPy.
+CLI_ONLY = ("click", "rich")
+# Tests, headers, stubs, and parts of wheels that no function imports.
 UNUSED = (
     "**/__pycache__",
     "*.dist-info/RECORD",
@@ -42,12 +41,10 @@ UNUSED = (
     "aws_lambda_powertools/event_handler",
     "aws_lambda_powertools/utilities/data_classes",
     "aws_lambda_powertools/utilities/parser",
-    "zstandard/_cffi.*",
-    "zstandard/backend_cffi.py",
     "**/*.pyi",
 )
 # botocore has a folder of definitions for each of some 440 services, and a client needs that of its
-# own. Functions call those of `s3unzip.stores.s3.session` and of `open_client` in
+# own. Functions call those of `s3unzip.stores.s3.clients` and of `open_client` in
 # `s3unzip.aws.environment`. The sampler of aws_xray_sdk makes a client of X-Ray.
 SERVICES = ("events", "s3", "secretsmanager", "sqs", "stepfunctions", "xray")
 

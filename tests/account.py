@@ -96,6 +96,7 @@ class Account:
             "DestinationBucket": "members",
             "WorkBucket": "work",
             "StateMachineArn": machine,
+            "IntakeFunction": "plan",
             "PlanFunction": self._make_function(),
             "QueueUrl": queue,
             "DeadLettersUrl": dead,

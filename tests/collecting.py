@@ -37,7 +37,6 @@ FIRST = (
     "contract/",
     "unit/zip/",
     "unit/local/",
-    "unit/forecast/",
 )
 
 

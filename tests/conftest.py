@@ -16,12 +16,6 @@ from tests.botocore_constants import share_constants
 from tests.certificates import read_each_once
 from tests.collecting import share_of, sort_tests
 from tests.leaks import Logger, restore, take_state
-from tools.coverage_files import (
-    collect,
-    drop_unreadable,
-    forget_processes,
-    measure_processes,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -46,19 +40,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Divide the work of a collection; measure processes that tests start, if coverage does."""
+    """Divide the work of a collection."""
     read_each_once(os.environ)
     process: dict[str, Any] | None = getattr(config, "workerinput", None)
     if process is not None and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         number = int(process["workerid"].removeprefix("gw"))
         config.args[:] = share_of(number, process["workercount"])
-    if not config.getoption("cov_source", default=None):
-        return
-    is_worker = process is not None
-    if not is_worker:
-        forget_processes()
-    if is_worker or not config.getoption("numprocesses", default=0):
-        measure_processes(os.environ)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -136,19 +123,6 @@ def nothing_is_left() -> Iterator[None]:
     left = restore(before)
     if left:
         pytest.fail(f"this test left behind: {'; '.join(left)}", pytrace=False)
-
-
-@pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
-    """Leave only whole data files, from all processes, before pytest-cov combines them."""
-    done = yield
-    measured = session.config.getoption("cov_source", default=None)
-    if measured and not hasattr(session.config, "workerinput"):
-        dropped = drop_unreadable()
-        sys.stdout.write(f"\ncoverage: {collect():,} processes that tests started\n")
-        if dropped:
-            sys.stdout.write(f"\ncoverage: {len(dropped)} files of killed processes left out\n")
-    return done
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from s3unzip.stores.calls import Calls, Kind
     from s3unzip.stores.ports import Buffer
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 PIECE = 64 * 1024
 MODIFIED = 1_795_466_132.0  # 2026-11-23 20:35:32

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import inflate64
-import zstandard
+from backports import zstd
 
 Fields = Mapping[str, int | bytes]
 
@@ -94,7 +94,7 @@ _COMPRESSORS: Mapping[int, Callable[[bytes], bytes]] = {
     DEFLATE64: _deflate64,
     BZIP2: bz2.compress,
     LZMA: _lzma,
-    ZSTD: lambda content: zstandard.ZstdCompressor().compress(content),
+    ZSTD: zstd.compress,
     XZ: lambda content: lzma.compress(content, lzma.FORMAT_XZ),
 }
 

@@ -3,26 +3,20 @@
 FILE is what ``coverage json`` writes. Coverage's own limit is on statements and branches together,
 which would hide branches that no test takes. The limit holds for all product code together, and
 for each package of the control plane, whose tests need no embedded AWS.
-
-``--record`` keeps the total in ``tools/records/branches.json``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tools.house import RECORDS, ROOT
-
 MIN_SHARE = 0.9
 PACKAGE_DEPTH = 3  # functions/s3unzip/handlers
 CONTROL_PLANE = tuple(f"functions/s3unzip/{name}" for name in ("aws", "handlers", "operate"))
-RECORD = RECORDS / "branches.json"
 
 Counts = dict[str, tuple[int, int]]  # branches taken, and all, by package
 
@@ -72,28 +66,10 @@ def list_missing(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def write_record(counts: Counts, commit: str, path: Path = RECORD) -> None:
-    """Write the total, and the commit that it is of."""
-    taken, every = add(counts)
-    record = {"written_by": "make coverage RECORD=1", "run": taken, "every": every}
-    path.write_text(json.dumps(record | {"commit": commit}, indent=1) + "\n", encoding="utf-8")
-
-
-def read_commit() -> str:
-    """Return the short name of the commit that is checked out.
-
-    Raises:
-        subprocess.CalledProcessError: this is no checkout.
-    """
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - fixed arguments
-
-
 def main() -> int:
     """Print what is missing and the shares; return 1 where a limit is not reached."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()
     report: dict[str, Any] = json.loads(arguments.file.read_text(encoding="utf-8"))
     counts = count_branches(report)
@@ -107,8 +83,6 @@ def main() -> int:
     low = find_low(counts)
     lines += [f"error: {line}" for line in low]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    if arguments.record:
-        write_record(counts, read_commit())
     return 1 if low else 0
 
 

@@ -17,12 +17,13 @@ from inspect import CO_OPTIMIZED
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s3unzip.settling.settle import settle
+
 import s3unzip
 from s3unzip.context import Context
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, PlanSummary, Request, Task, decode
-from s3unzip.planning.plan_writer import make_plan
-from s3unzip.settling.settle import settle
+from s3unzip.planning.plan import make_plan
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 

@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from s3unzip.object_properties import ObjectProperties as ObjectProperties
     from s3unzip.settings import Tuning as Tuning
     from s3unzip.stores.factory import StoreConfig as StoreConfig
-    from s3unzip.stores.web.access import WebAccess as WebAccess
-    from s3unzip.verification.results import Comparison as Comparison
-    from s3unzip.verification.results import Verification as Verification
-    from s3unzip.zip.policy import Limits as Limits
+    from s3unzip.verification import Comparison as Comparison
+    from s3unzip.verification import Verification as Verification
+    from s3unzip.zip.checks import Limits as Limits
 
 
 if not TYPE_CHECKING:
@@ -51,9 +50,8 @@ if not TYPE_CHECKING:
             "s3unzip.object_properties": ("ObjectProperties",),
             "s3unzip.settings": ("Tuning",),
             "s3unzip.stores.factory": ("StoreConfig",),
-            "s3unzip.stores.web.access": ("WebAccess",),
-            "s3unzip.verification.results": ("Comparison", "Verification"),
+            "s3unzip.verification": ("Comparison", "Verification"),
             "s3unzip.zip": ("",),
-            "s3unzip.zip.policy": ("Limits",),
+            "s3unzip.zip.checks": ("Limits",),
         },
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
-from s3unzip.model import Connections
 from s3unzip.settings import Tuning
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, FaultBudget
 from s3unzip.zip import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from s3unzip.estimate import Platform
     from s3unzip.model import Outcome
-    from s3unzip.platforms import Platform
     from s3unzip.stores.ports import Clock, Stores
 
 
@@ -42,6 +42,18 @@ class Progress(Protocol):
         ...
 
 
+class Reached(Protocol):
+    """How the stores of a run are reached; it has no secret."""
+
+    def words(self) -> list[str]:
+        """Return the options of a command that reaches the same stores."""
+        ...
+
+    def recorded(self) -> Reached:
+        """Return what a run's record keeps."""
+        ...
+
+
 class Context(Struct, frozen=True):
     """Stores, rules and clock; each worker has one, created where the program starts."""
 
@@ -52,8 +64,18 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # for forecasts and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
-    connections: Connections = Connections()  # how its stores are reached; part of commands
+    reached: Reached | None = None  # how its stores are, for records and commands
+    max_cost: float | None = None  # dollars that a run may cost by its estimate
+    faults: FaultBudget | None = None  # of all its calls; None: one is made
+
+    def __post_init__(self) -> None:
+        """Make the budget that all calls of this process share."""
+        if self.faults is None:
+            seconds, progress = self.tuning.retry_seconds, self.progress
+            made = FaultBudget(seconds, progress.trouble) if progress else FaultBudget(seconds)
+            force_setattr(self, "faults", made)
 
     def calls(self) -> Calls:
         """Return the counted, retried calls of one step."""
-        return Calls(self.clock, self.tuning.retry_seconds, self.tuning.puts_in_flight)
+        tuning = self.tuning
+        return Calls(self.clock, tuning.retry_seconds, tuning.puts_in_flight, faults=self.faults)

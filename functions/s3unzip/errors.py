@@ -35,14 +35,14 @@ names here are a public interface; ``infra/workflow.py`` takes them from here.
 
 from __future__ import annotations
 
-from s3unzip.deflate.errors import DeflateError as DeflateError
-from s3unzip.deflate.errors import SegmentRecordError as SegmentRecordError
+from s3unzip.deflate.layout import DeflateError as DeflateError
+from s3unzip.deflate.layout import SegmentRecordError as SegmentRecordError
 from s3unzip.finding import ArchiveError as ArchiveError
 from s3unzip.finding import Finding as Finding
 from s3unzip.finding import S3UnzipError as S3UnzipError
-from s3unzip.zip.errors import MemberError as MemberError
-from s3unzip.zip.errors import RejectedError as RejectedError
-from s3unzip.zip.errors import ZipFormatError as ZipFormatError
+from s3unzip.zip.values import MemberError as MemberError
+from s3unzip.zip.values import RejectedError as RejectedError
+from s3unzip.zip.values import ZipFormatError as ZipFormatError
 
 
 class UsageError(S3UnzipError):
@@ -110,6 +110,7 @@ class ServiceFaultError(S3UnzipError):
 
     exit_code = 5
     retryable = True
+    unanswered = ""  # the URL that did not answer, and why
 
 
 class ThrottledError(ServiceFaultError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from s3unzip.zip.checks import CHECKS, Action, Phase
+from s3unzip.zip import CHECKS, Action, Phase
 
 
 class Explanation(NamedTuple):
@@ -25,7 +25,7 @@ class Help(Enum):
     SHOW = auto()  # none: it lists the members
     RETRY = auto()
     RETRY_WITH_PASSWORD = auto()
-    RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a resumed run does not read them
+    RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
 
 
 NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
@@ -39,7 +39,7 @@ RAISE_LIMIT = (
 EXTRACT_LATER = "Extract the member with a tool that supports it: s3unzip ls shows the method."
 NOTHING_TO_DO = "Nothing to do: the member was extracted."
 MEND_AND_RETRY = "Fix the cause, then try the failed members again: s3unzip resume RUN --failed."
-MEND_AND_REDRIVE = "Fix the cause, then continue: s3unzip resume RUN."
+MEND_AND_RESUME = "Fix the cause, then continue: s3unzip resume RUN."
 
 # Advice of single checks; the others follow from where the check looks (`_advice_of`).
 _ADVICE = {
@@ -68,14 +68,14 @@ _ADVICE = {
     "name-encoding-guess": "Give the encoding with --encoding if the names look wrong.",
     "name-reserved": "Rename the member, or run without --marker.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
-    "encrypted": "Give the password with --password-file, --ask-password or S3UNZIP_PASSWORD; "
-    "in an environment set password_secret. Then start again with s3unzip run: a retry "
+    "encrypted": "Give the password with --password-file or S3UNZIP_PASSWORD; "
+    "in an environment set password_secret. Then start again with s3unzip run: s3unzip resume "
     "does not read these members. PKWARE's strong encryption is not supported.",
-    "wrong-password": "Try again with the right password: s3unzip resume RUN --failed with --password-file, "
-    "--ask-password or S3UNZIP_PASSWORD; in an environment put it into the secret first.",
-    "aes-mac-mismatch": "Check the password, and try again with the right one: s3unzip resume RUN --failed "
-    "with --password-file, --ask-password or S3UNZIP_PASSWORD. If it is right, the member is "
-    "damaged. " + NEW_COPY,
+    "wrong-password": "Try again with the right password, in --password-file or S3UNZIP_PASSWORD: "
+    "s3unzip resume RUN --failed; in an environment put it into the secret first.",
+    "aes-mac-mismatch": "Check the password, and try again with the right one, in --password-file "
+    "or S3UNZIP_PASSWORD: s3unzip resume RUN --failed. If it is right, the member is damaged. "
+    + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
     "symlink": "S3 has no links. --lenient writes the text of the link, its target, as an object.",
@@ -88,7 +88,7 @@ _ADVICE = {
 # Codes that no check of the archive gives.
 _OTHER = {
     "access-denied": Explanation(
-        "A right is missing, or a KMS key is denied or disabled.", MEND_AND_REDRIVE
+        "A right is missing, or a KMS key is denied or disabled.", MEND_AND_RESUME
     ),
     "exists": Explanation(
         "The key exists with other content, and --on-conflict is never.",
@@ -97,7 +97,7 @@ _OTHER = {
     "nested-budget": Explanation(
         "The archives inside of this one are more than the budget of --nested allows.",
         "Extract the archive itself with s3unzip run, or raise nested_archives, nested_members or "
-        "nested_bytes with --tune.",
+        "nested_bytes with S3UNZIP_TUNING.",
     ),
     "nested-changed": Explanation(
         "The nested archive is not the object that was extracted.", "Run the outer archive again."
@@ -107,7 +107,7 @@ _OTHER = {
         "Extract the nested archive by itself with s3unzip run and another --prefix.",
     ),
     "not-found": Explanation(
-        "A bucket does not exist, or the records of the run are gone.", MEND_AND_REDRIVE
+        "A bucket does not exist, or the records of the run are gone.", MEND_AND_RESUME
     ),
     "object-too-large": Explanation(
         "The member is larger than the store takes as one object.",
@@ -117,7 +117,7 @@ _OTHER = {
         "A slice of a split member did not hold, so the member is streamed whole.", NOTHING_TO_DO
     ),
     "stopped": Explanation("The run was stopped.", "Continue the run: s3unzip resume RUN."),
-    "storage": Explanation("A store refused.", MEND_AND_REDRIVE),
+    "storage": Explanation("A store refused.", MEND_AND_RESUME),
     "store-full": Explanation(
         "No space is left at the destination.",
         "Make room at the destination, then continue: s3unzip resume RUN.",

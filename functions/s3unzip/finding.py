@@ -1,7 +1,7 @@
 """What a check found, and the roots of the error tree.
 
 The lowest module of the package. The ZIP and deflate cores build their own errors on it
-(`zipformat.errors`, `deflate.errors`), so that they depend on nothing else of the package.
+(`zip.values`, `deflate.layout`), so that they depend on nothing else of the package.
 `errors` shows the whole tree.
 """
 

@@ -13,15 +13,15 @@ import threading
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict, fields, force_setattr, replace
+from msgspec.structs import fields, force_setattr
 
 from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.zip.member import Member
+from s3unzip.zip import Member
 
 T = TypeVar("T")
 
@@ -69,55 +69,6 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
         return msgspec.json.Decoder(kind).decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not lines of {kind.__name__}: {error}") from error
-
-
-class Connections(Struct, frozen=True, omit_defaults=True):
-    """``connections.json``: the options of how a run's stores are reached. It has no secret.
-
-    The names are those of the command line's options. What is not set for the destination is the
-    same as for the archive.
-    """
-
-    endpoint_url: str | None = None
-    region: str | None = None
-    profile: str | None = None  # the name of a profile, whose credentials are elsewhere
-    no_sign_request: bool = False
-    request_payer: bool = False
-    dest_endpoint_url: str | None = None
-    dest_region: str | None = None
-    dest_profile: str | None = None
-    dest_owner: str | None = None
-    kms_key: str | None = None
-    allow: tuple[str, ...] = ()  # what an HTTP source may do besides, as --allow has it
-    max_spool: str | None = None  # limit of the temporary file, where the archive has one
-
-    def words(self) -> list[str]:
-        """Return the options as words of a command line."""
-        words: list[str] = []
-        for name, value in asdict(self).items():
-            option = f"--{name.replace('_', '-')}"
-            if value is True:
-                words.append(option)
-            elif isinstance(value, tuple):
-                words += [word for one in value for word in (option, one)]
-            elif value:
-                words += [option, value]
-        return words
-
-    def at_destination(self) -> Connections:
-        """Return how an archive is reached that is an object of the destination."""
-        return replace(
-            self,
-            endpoint_url=self.dest_endpoint_url or self.endpoint_url,
-            region=self.dest_region or self.region,
-            profile=self.dest_profile or self.profile,
-            no_sign_request=False,
-            request_payer=False,
-            dest_endpoint_url=None,
-            dest_region=None,
-            dest_profile=None,
-            max_spool=None,
-        )
 
 
 class Location(Struct, frozen=True):
@@ -332,9 +283,9 @@ def run_stem(source: Location) -> str:
 
 
 def archive_stem(source: Location) -> str:
-    """Return the archive's last path part without its ``.zip``."""
+    """Return the archive's last path part without its suffix, ``.zip`` or another one."""
     name = source.key.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
-    return re.sub(r"\.zip(\.0{2,}1)?$", "", name, flags=re.IGNORECASE)
+    return re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
 
 
 class Requests(Struct, frozen=True, omit_defaults=True):
@@ -483,6 +434,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     plan_seconds: float = 0.0
     requests: Requests = Requests()
     bytes_read: int = 0
+    stores: dict[str, Any] = {}  # how they are reached: `StoreConfig`, without a secret
 
     @property
     def work(self) -> int:

@@ -1,7 +1,7 @@
-"""Every number of the forecast, with its source.
+"""Every number of the estimate, with its source.
 
 There are three kinds: documented limits of AWS, prices of AWS (us-east-1), and measurements or
-assumptions. Assumptions are marked: check these first if a forecast is wrong. This module computes
+assumptions. Assumptions are marked: check these first if an estimate is wrong. This module computes
 nothing.
 """
 
@@ -12,34 +12,21 @@ GB = 1_000_000_000
 
 # --- Documented limits -------------------------------------------------------------------------
 
-# "at least 3,500 PUT/COPY/POST/DELETE or 5,500 GET/HEAD requests per second per partitioned
-# prefix"; the scaling "happens gradually and is not instantaneous", 503 while it happens.
+# "at least 3,500 PUT/COPY/POST/DELETE ... requests per second per partitioned prefix"; the scaling
+# "happens gradually and is not instantaneous", 503 while it happens.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_PREFIX_WRITES = 3_500.0  # requests a second
-S3_PREFIX_READS = 5_500.0
 
 # Distributed Map: children started a second, and how many may be open.
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
-MAP_EXPRESS_STARTS = 1_000.0
-EXPRESS_SECONDS = 300.0  # the longest Express execution
+MAP_STARTS = 100.0  # Standard children
+LAMBDA_SECONDS = 900.0  # the longest invocation
 
 # "In this mode, the Map state supports up to 40 concurrent iterations."
 # https://docs.aws.amazon.com/step-functions/latest/dg/state-map-inline.html
 MAP_INLINE_AT_ONCE = 40
-# State transitions a second of all Standard executions in most Regions; 5,000 in three of them. An
-# iteration of an inline Map is two: the iteration and its task.
-# https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
-STATE_TRANSITIONS = 800.0
-
-# 1,000 environments every 10 seconds for each function, refilled continuously.
-# https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html
-LAMBDA_BURST = 1_000.0
-LAMBDA_REFILL = 100.0  # environments a second
+# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 LAMBDA_CONCURRENCY = 1_000  # default of an account and Region; newer accounts have less
-# An SQS queue begins with five invocations at once, and adds up to 300 a minute.
-# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
-QUEUE_FIRST_INVOCATIONS = 5
-QUEUE_MORE_INVOCATIONS = 5.0  # a second
 LAMBDA_VCPU_MB = 1_769  # memory that gives one vCPU
 
 # 625 Mbps sustained for each execution environment.
@@ -48,8 +35,6 @@ LAMBDA_BANDWIDTH = 78.0 * MB  # bytes a second
 
 # Estimates for each request in the code of AWS's own transfer manager for Rust.
 # https://github.com/awslabs/aws-s3-transfer-manager-rs
-S3_LATENCY_P50 = 0.030  # seconds
-S3_REQUEST_DOWNLOAD = 90.0 * MB  # bytes a second
 S3_REQUEST_UPLOAD = 20.0 * MB
 
 # --- Prices, us-east-1, dollars ----------------------------------------------------------------
@@ -83,14 +68,15 @@ PRICE_STANDARD_TRANSITION = 0.025 / 1_000
 PRICE_EXPRESS_REQUEST = 1.00 / 1_000_000
 PRICE_EXPRESS_GB_SECOND = 0.000_016_67
 EXPRESS_CHUNK_GB = 64 / 1024
-EXPRESS_TICK = 0.1  # seconds
 
 # https://aws.amazon.com/sqs/pricing/ : one request each to send, receive and delete.
 PRICE_SQS_REQUEST = 0.40 / 1_000_000
 SQS_REQUESTS = 3
 
-# https://aws.amazon.com/eventbridge/pricing/ : custom events; those of S3 itself are free.
+# https://aws.amazon.com/eventbridge/pricing/ : custom events, and the opt-in events of S3, which
+# are sent for each new object of a bucket that has EventBridge switched on.
 PRICE_EVENT = 1.00 / 1_000_000
+PRICE_S3_EVENT = 1.00 / 1_000_000
 EVENTS = 1  # the report's
 
 # https://aws.amazon.com/cloudwatch/pricing/
@@ -98,15 +84,10 @@ PRICE_LOG_BYTE = 0.50 / GB
 
 # --- Measured by others, or assumed ------------------------------------------------------------
 
-# Assumption: a heavy tail. AWS says "roughly 100-200 milliseconds" for small objects and advises to
-# retry what takes longer than 2 s.
+# Assumption: the mean of a lognormal time with a median of 30 ms (aws-s3-transfer-manager-rs) and a
+# 99th percentile of 200 ms. AWS says "roughly 100-200 milliseconds" for small objects.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
-S3_LATENCY_P99 = 0.200
-
-# The share of a prefix's rate that our workers use while S3 refuses the rest: our own limiter and
-# delays against a store that takes 3,500 PUTs a second and refuses more, in simulated time: 0.997
-# with the planner's number of workers (`bench.throttling`, a part of `make bench-forecast`).
-S3_THROTTLED_EFFICIENCY = 0.995
+S3_LATENCY = 0.042  # seconds
 
 # Assumption: a prefix doubles its rate after this many seconds of throttling. AWS says only
 # "gradually"; 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
@@ -134,11 +115,6 @@ INLINE_END_STATES = 3
 EVENT_SECONDS = 1.5
 EXECUTION_START_SECONDS = 0.2
 
-# Assumption: from the answer to an asynchronous invocation until Lambda's queue gives the event to
-# the function. AWS documents no figure.
-# https://docs.aws.amazon.com/lambda/latest/dg/invocation-async.html
-ASYNC_SECONDS = 0.1
-
 # Assumption, for Python on arm64 with a bundle of about 40 MB; a small one takes 0.3-0.7 s.
 COLD_START_P50 = 0.9
 COLD_START_P99 = 2.0
@@ -151,6 +127,7 @@ LOG_BYTES = 1_500  # an invocation
 TRANSITIONS = 11
 TRANSITIONS_SPLIT = 17
 TRANSITIONS_OVERLAP = 16  # with slices that wait beside the scans
+TASK_TRANSITIONS = 2  # an iteration of an inline Map, or a child execution, and its task
 
 # Memory of the plan function in the environments that are shipped: a direct run is priced by it.
 # At the bounds of `Tuning` (256 MiB in members of 31 MiB) a direct run had a peak of 387 MB. With
@@ -172,9 +149,9 @@ LINK_POLL_SECONDS = 0.5  # how often the link step lists the scans that are done
 INFLATE_RATE = 809.0 * MB  # uncompressed bytes a second, isal on mixed files
 SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # to find one segment boundary
-PLAN_SECONDS = 0.15  # tail and probe: `make bench-forecast`, case "plan"
+PLAN_SECONDS = 0.15  # tail and probe
 PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000
-REPORT_SECONDS = 0.2  # with its reads one after the other: `make bench-forecast`, case "report"
+REPORT_SECONDS = 0.2  # with its reads one after the other
 DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
@@ -182,10 +159,20 @@ SMALL_CALLS_AT_ONCE = 32  # of the link step for each member: read, and as many 
 LINKED_MEMBERS_AT_ONCE = 4
 RECORDS_AT_ONCE = 128  # small records that the report reads
 OUTCOMES_AT_ONCE = 64  # records of tasks that it reads; one may have a MB
-FIRST_PUTS = 4  # concurrent calls when a task begins; doubled until a call is throttled
 DIRECT_FIRST_PUTS = 16  # likewise, when a direct run begins
 
 # Bytes of a member: in the central directory (46 and a name, APPNOTE 4.3.12) and as a row of
 # members.jsonl. Only for archives that do not exist yet.
 DIRECTORY_ENTRY = 90
 MEMBER_ROW = 100
+
+# Archives of which only the size is known, assumptions: bytes of an archive for each of its members
+# (that of 400,000 members of 10 KB), and what an archive costs besides its members.
+USUAL_MEMBER_BYTES = 4_000
+USUAL_ARCHIVE_DOLLARS = 0.000_02
+
+# One machine beside a store on the local network: assumptions.
+LOCAL_LATENCY = 0.007  # seconds, mean of one small request
+LOCAL_BANDWIDTH = 1.0 * GB  # bytes a second of the whole machine, each way
+LOCAL_START_SECONDS = 0.3  # until the workers are ready
+DIRECT_MEMBER_BYTES = 32 * 1024**2  # up to here a member of a small archive is one PUT

@@ -61,9 +61,7 @@ class Variable(StrEnum):
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
 
 
-MAY_BE_ZERO = frozenset(
-    {"max_direct_members", "max_few_tasks"}
-)  # settings that zero switches off
+MAY_BE_ZERO = frozenset({"max_direct_members", "max_few_tasks"})  # settings that zero switches off
 
 
 class Tuning(Struct, frozen=True):

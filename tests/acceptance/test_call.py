@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from acceptance.site import Mismatch, Site
-from s3unzip.cli.terminal.signals import Stopping
+from s3unzip.cli.terminal import Stopping
 from tests.servers import Asked, HttpServer, Reply
 
 

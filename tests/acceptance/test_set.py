@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from acceptance.cases import CASES
+from acceptance.cases import CASES, published_cases
 from acceptance.incidents import INCIDENTS
-from acceptance.published import published_cases
 from s3unzip.settings import Variable
 from tests.e2e.functions import with_variables, without_workers
 
@@ -88,8 +87,7 @@ def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     assert by_name["tiny"]["got"] == "COMPLETED, 5 equal, by a direct run"
     many = by_name["members"]
     assert many["got"] == "COMPLETED, 5,000 equal, by an execution"
-    assert many["forecast_dollars"] == pytest.approx(0.025, rel=0.2)  # 5,000 PUTs
-    assert many["counted_dollars"] == pytest.approx(0.025, rel=0.2)
+    assert many["dollars"] == pytest.approx(0.025, rel=0.2)  # 5,000 PUTs
     assert what_lies_there(pipeline) == []
 
 
@@ -140,12 +138,10 @@ def test_an_environment_that_hears_nothing(pipeline: DeployedPipeline) -> None:
 
 
 def test_full_scale_asks_first(pipeline: DeployedPipeline) -> None:
-    """Its forecast is printed, and without --yes nothing is put."""
-    done = call(pipeline, "--env", "dev", "--scale", "full", "--only", "49k", "--only", "100gb")
+    """Its cost is printed, and without --yes nothing is put."""
+    done = call(pipeline, "--env", "dev", "--scale", "full")
     assert done.returncode == 2
-    assert "49,152 files of 64 KB: " in done.stdout
-    assert "one deflated member of 100 GB: " in done.stdout
-    assert "400,000" not in done.stdout
+    assert "the published archives in full size cost about $5.00" in done.stdout
     assert done.stderr == "acceptance: nothing was put; to continue, add --yes (make: YES=1)\n"
     assert what_lies_there(pipeline) == []
 

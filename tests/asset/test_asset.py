@@ -110,6 +110,8 @@ def read_imports(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield from ((alias.name, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module or "", tuple(alias.name for alias in node.names)
+        elif isinstance(node, ast.If) and "version_info" in ast.unparse(node.test):
+            yield from read_imports(ast.Module(node.orelse, []))  # of the asset's older Python
         elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             yield from read_imports(node)
 

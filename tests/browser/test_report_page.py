@@ -8,44 +8,29 @@ import pytest
 from msgspec.structs import replace
 from selenium.webdriver import Keys
 
-from s3unzip.cli.terminal.figures import show_bytes, show_seconds
-from s3unzip.money import show_dollars
-from s3unzip.settling.page import render_page
+from s3unzip.cli.figures import show_bytes, show_seconds
+from s3unzip.estimate import show_dollars
+from s3unzip.model import Report
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
-from tests.unit.settling.page.samples import (
-    SAMPLES,
-    continuing,
+from tests.unit.settling.reports import (
+    NEXT,
+    REPORTS,
     failing,
     hostile_failures,
-    make_page,
-    million,
-    single,
-    split,
-    stopped,
+    page,
+    plain_failures,
+    rejected,
+    shown,
 )
-from tests.unit.settling.page.samples import batches as make_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from s3unzip.settling.page import PageData
-
 PATHS = find_chromium()
 pytestmark = pytest.mark.skipif(
     PATHS is None, reason="chromium is not installed (Debian: chromium chromium-driver)"
 )
-
-# The opaque colours that a canvas shows, as "r,g,b".
-INK = """
-const [canvas] = arguments;
-const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-const seen = new Set();
-for (let at = 0; at < data.length; at += 4) {
-  if (data[at + 3] === 255) { seen.add(`${data[at]},${data[at + 1]},${data[at + 2]}`); }
-}
-return [...seen];
-"""
 
 # WCAG 2.2 contrast of every visible text against the page's colour, the least first.
 CONTRAST = """
@@ -83,10 +68,10 @@ class Reader:
         self.screen = screen
         self._folder = folder
 
-    def open(self, data: PageData, *, width: int = DESK, dark: bool = False) -> Screen:
+    def open(self, report: Report, *, width: int = DESK, dark: bool = False) -> Screen:
         """Show the page of a run."""
         self.screen.set_up(width=width, dark=dark)
-        self.screen.show(render_page(data), self._folder / "report.html")
+        self.screen.show(page(report), self._folder / "report.html")
         return self.screen
 
 
@@ -97,54 +82,15 @@ def reader(chromium: Screen, tmp_path: Path) -> Reader:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", REPORTS)
 def test_page_opens_without_complaint_or_request(name: str, dark: bool, reader: Reader) -> None:  # noqa: FBT001  # a parametrised case
     """Every kind of run is shown with a silent console and one request: the file itself."""
-    screen = reader.open(SAMPLES[name](), dark=dark)
+    screen = reader.open(REPORTS[name], dark=dark)
     assert screen.ask("return document.querySelector('#verdict').innerText")
     requests = screen.requests()
     assert len(requests) == 1
     assert requests[0].startswith("file:")
     assert screen.complaints() == []
-
-
-def test_charts_are_drawn_in_the_colours_of_the_scheme(reader: Reader) -> None:
-    """Each canvas holds the colour of its kind, and a change of scheme redraws it."""
-    screen = reader.open(million())
-
-    def colours() -> list[set[str]]:
-        canvases = screen.ask("return [...document.querySelectorAll('canvas')]")
-        return [set(screen.ask(INK, canvas)) for canvas in canvases]
-
-    light = colours()
-    assert len(light) == 6
-    assert "43,98,201" in light[0]
-    screen.set_up(dark=True)
-    dark = colours()
-    assert "123,164,244" in dark[0]
-    assert all("43,98,201" not in some for some in dark)
-
-
-@pytest.mark.parametrize("name", ["million", "split", "failing"])
-def test_every_chart_has_a_table_behind_it(name: str, reader: Reader) -> None:
-    """A figure has a caption, a finding in words, and a table with the drawn values."""
-    figures = reader.open(SAMPLES[name]()).ask("""
-        return [...document.querySelectorAll('figure')].map((figure) => ({
-          caption: figure.querySelector('figcaption b').textContent,
-          finding: figure.querySelector('.finding').textContent,
-          named: document.getElementById(figure.getAttribute('aria-labelledby')) !== null,
-          hidden: figure.querySelector('.plot').getAttribute('aria-hidden'),
-          title: figure.querySelector('table caption').textContent,
-          rows: figure.querySelectorAll('tbody tr').length,
-        }))
-    """)
-    assert len(figures) == 6
-    for figure in figures:
-        assert figure["caption"] == figure["title"]
-        assert figure["finding"]
-        assert figure["named"]
-        assert figure["hidden"] == "true"
-        assert figure["rows"] > 0
 
 
 def facts(screen: Screen) -> dict[str, str]:
@@ -156,55 +102,62 @@ def facts(screen: Screen) -> dict[str, str]:
     return found
 
 
-def figures(screen: Screen) -> list[str]:
-    """Return the captions of the charts."""
-    found: list[str] = screen.ask(
-        "return [...document.querySelectorAll('figcaption b')].map((one) => one.textContent)"
-    )
-    return found
-
-
-def test_one_member_draws_only_its_timeline(reader: Reader) -> None:
-    """One task has no throughput and no distribution that is worth a chart."""
-    screen = reader.open(single())
-    assert figures(screen) == ["Tasks over time"]
-    assert "Rate" not in facts(screen)
+def test_one_member_has_no_rate(reader: Reader) -> None:
+    """One member has no rate, and neither has a run that was interrupted."""
+    assert "Rate" not in facts(reader.open(REPORTS["single"]))
+    assert "Rate" not in facts(reader.open(REPORTS["interrupted"]))
+    assert "Rate" in facts(reader.open(REPORTS["million"]))
 
 
 def test_a_rejected_archive_has_no_member_counts(reader: Reader) -> None:
     """The page says that nothing was written, and the reason once."""
-    screen = reader.open(SAMPLES["rejected"]())
+    screen = reader.open(rejected())
     assert {"Members extracted", "Failed"}.isdisjoint(facts(screen))
     assert facts(screen)["Written"] == "nothing"
     cause = screen.ask("return document.getElementById('cause').innerText")
     assert cause.count("overlap") == 1
-    assert figures(screen) == []
 
 
 def test_a_stopped_run_did_not_fail(reader: Reader) -> None:
     """The verdict says that it was stopped; members without an outcome are not failures."""
-    screen = reader.open(stopped())
+    screen = reader.open(REPORTS["stopped"])
     assert screen.ask("return document.querySelector('#verdict b').textContent") == "■ Stopped."
-    assert screen.ask("return document.title").startswith("weekly.zip: stopped")
+    assert screen.ask("return document.title").startswith("nightly.zip: stopped")
     found = facts(screen)
-    assert (found["Failed"], found["No outcome"]) == ("0", "1,500")
-    difference = screen.ask("return document.querySelector('#comparison caption small').innerText")
-    assert difference == "Times are not compared: the run did not end."
+    assert found["No outcome"] == "1,500"
+    assert "Failed" not in found  # "Failed 0" would say that all is well
+    assert "The next command continues from here." in screen.ask(
+        "return document.getElementById('verdict').textContent"
+    )
+
+
+def test_the_next_command_is_copied(reader: Reader) -> None:
+    """A button beside it puts it on the clipboard, from a file too."""
+    screen = reader.open(REPORTS["stopped"])
+    screen.ask("""
+        document.execCommand = () => { window.pasted = document.activeElement.value; return true; };
+        navigator.clipboard.writeText = async (text) => { window.pasted = text; };
+        document.getElementById('copy').click();
+    """)
+    assert screen.ask("return window.pasted") == NEXT
+    screen.ask("navigator.clipboard.writeText = async () => { throw new Error('no'); }")
+    screen.ask("window.pasted = ''; document.getElementById('copy').click()")
+    assert screen.ask("return window.pasted") == NEXT
 
 
 def test_a_run_that_continues_did_not_fail(reader: Reader) -> None:
     """The report between two rounds says that it is not the last one."""
-    screen = reader.open(continuing())
+    screen = reader.open(REPORTS["continuing"])
     verdict = screen.ask("return document.getElementById('verdict').textContent")
     assert verdict.startswith("… Still running.")
     assert verdict.endswith("A later report replaces this one.")
-    assert screen.ask("return document.title").startswith("daily.zip: still running")
+    assert screen.ask("return document.title").startswith("nightly.zip: still running")
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", REPORTS)
 def test_tiles_fill_their_rows(name: str, reader: Reader) -> None:
     """On a desk the last row of tiles lacks one tile at most."""
-    rows = reader.open(SAMPLES[name]()).ask("""
+    rows = reader.open(REPORTS[name]).ask("""
         const tops = [...document.querySelectorAll('#facts > div')].map((tile) => tile.offsetTop);
         return [...new Set(tops)].map((top) => tops.filter((one) => one === top).length);
     """)
@@ -213,9 +166,8 @@ def test_tiles_fill_their_rows(name: str, reader: Reader) -> None:
 
 def test_figures_are_the_command_line_s(reader: Reader) -> None:
     """Bytes, seconds, dollars and the rate have the same digits and units as in a terminal."""
-    data = million()
-    found = facts(reader.open(data))
-    totals = data.totals
+    totals = shown(REPORTS["million"])
+    found = facts(reader.open(REPORTS["million"]))
     assert found["Written"].replace("\u00a0", " ") == show_bytes(totals.bytes_out)
     assert found["Duration"].replace("\u00a0", " ") == show_seconds(totals.seconds)
     rate = f"{totals.extracted / totals.seconds:,.0f} members/s"
@@ -226,30 +178,22 @@ def test_figures_are_the_command_line_s(reader: Reader) -> None:
 
 def test_directories_are_no_members_that_can_fail(reader: Reader) -> None:
     """The share of failures is that of the sentence at the top: of files, not of all entries."""
-    data = single()
-    totals = replace(data.totals, members=4, directories=2, extracted=1, failed=1)
-    screen = reader.open(replace(data, totals=totals))
+    screen = reader.open(
+        replace(REPORTS["single"], members=4, directories=2, extracted=1, failed=1)
+    )
     notes = screen.ask("return document.querySelector('#facts').textContent")
     assert "50\u00a0% of the members" in notes
 
 
 def test_keys_are_below_the_destination(reader: Reader) -> None:
     """The table of failures has keys without the destination's prefix, and says so."""
-    screen = reader.open(failing(5))
+    screen = reader.open(failing(plain_failures(5)))
     note = screen.ask("return document.querySelector('#failed caption small').textContent")
     assert note.startswith("Keys below s3://acme-extracted/landing/.")
     keys = screen.ask(
         "return [...document.querySelectorAll('#failed tbody th')].map((one) => one.textContent)"
     )
     assert all(key.startswith("import/") for key in keys)
-
-
-def test_table_behind_the_timeline_opens_by_keyboard(reader: Reader) -> None:
-    """Enter on the summary opens the table."""
-    screen = reader.open(million())
-    screen.ask("document.querySelector('figure summary').focus()")
-    screen.press(Keys.ENTER)
-    assert screen.ask("return document.querySelector('figure table').checkVisibility()")
 
 
 def rows(screen: Screen) -> int:
@@ -259,8 +203,8 @@ def rows(screen: Screen) -> int:
 
 def test_failures_are_searched_and_filtered(reader: Reader) -> None:
     """Search and reason narrow the table together, and the count says what is left."""
-    data = failing()
-    screen = reader.open(data)
+    data = shown(failing())
+    screen = reader.open(failing())
     assert rows(screen) == 100
     screen.ask("document.getElementById('more').click()")
     assert rows(screen) == 200
@@ -286,8 +230,7 @@ def test_failures_are_searched_and_filtered(reader: Reader) -> None:
 
 def test_hostile_names_are_shown_as_text(reader: Reader) -> None:
     """Names that are markup run nothing, add no element, and show what they hide."""
-    data = make_page("x", list(make_batches(2, 9, 1)), failures=hostile_failures(64), failed=64)
-    screen = reader.open(data)
+    screen = reader.open(failing(hostile_failures(64)))
     assert "owned" not in screen.ask("return document.title")
     assert screen.ask("return document.querySelectorAll('img, iframe, object, embed').length") == 0
     text = screen.ask("return document.getElementById('failed').textContent")
@@ -299,7 +242,7 @@ def test_hostile_names_are_shown_as_text(reader: Reader) -> None:
 
 def test_policy_blocks_what_is_not_the_page_s_own(reader: Reader) -> None:
     """Even markup that got in would run no script and load no image."""
-    screen = reader.open(million(10))
+    screen = reader.open(REPORTS["million"])
     screen.ask("""
         const script = document.createElement('script');
         script.textContent = 'window.injected = 1';
@@ -311,10 +254,10 @@ def test_policy_blocks_what_is_not_the_page_s_own(reader: Reader) -> None:
     assert any("Content Security Policy" in line for line in screen.complaints())
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", REPORTS)
 def test_phone_scrolls_only_down(name: str, reader: Reader) -> None:
     """At 390 pixels nothing sticks out, tables opened or not."""
-    screen = reader.open(SAMPLES[name](), width=PHONE)
+    screen = reader.open(REPORTS[name], width=PHONE)
     assert screen.ask("return document.documentElement.scrollWidth") <= PHONE
     screen.ask("for (const one of document.querySelectorAll('details')) { one.open = true; }")
     assert screen.ask("return document.documentElement.scrollWidth") <= PHONE
@@ -350,7 +293,7 @@ def test_accessibility_tree(width: int, reader: Reader) -> None:
 
 def test_structure_of_headings_and_ids(reader: Reader) -> None:
     """There is one h1, then h2s; ids are unique; the first tab reaches the skip link."""
-    screen = reader.open(split())
+    screen = reader.open(REPORTS["million"])
     levels = screen.ask("return [...document.querySelectorAll('h1,h2,h3')].map((h) => h.tagName)")
     assert levels[0] == "H1"
     assert set(levels[1:]) == {"H2"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import Place, folder_place, memory_place, s3_place
 from tests.servers import VERSITY, find_versitygw, run_versitygw
@@ -68,4 +68,4 @@ def place(
 @cache
 def session_of(url: str) -> Session:
     """Return the session of one server: making clients takes longer than most tests."""
-    return Session(S3Access(endpoint_url=url))
+    return Session(StoreConfig(endpoint_url=url))

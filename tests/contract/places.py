@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.s3.run_store import S3Stores
 from tests.memory import MemoryStores
 
 if TYPE_CHECKING:
@@ -85,6 +85,6 @@ def folder_place(scratch: Path) -> Place:
 def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
     """Return an empty bucket of a running server."""
     bucket = f"bucket-{next(_numbers)}"
-    stores = S3Stores(Location("s3", bucket, "work/"), session=session)
+    stores = S3Stores(StoreConfig(Location("s3", bucket, "work/")), session)
     stores.session.control.create_bucket(Bucket=bucket)
     return Place(name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key)

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
+from s3unzip.settling.retry import run_of
 
 from s3unzip.errors import (
     AccessDeniedError,
@@ -16,8 +17,6 @@ from s3unzip.errors import (
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.watch import Items
-from s3unzip.settling.retry import run_of
-from s3unzip.stores.s3.access import S3Access
 from tests.servers import Asked, HttpServer, Reply
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"
@@ -59,7 +58,7 @@ class Account:
 
 def runs_at(server: HttpServer) -> DeployedRuns:
     """Return the runs of the scripted account."""
-    return DeployedRuns("dev", S3Access(endpoint_url=server.url))
+    return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
 
 
 def failed() -> States:
@@ -91,7 +90,7 @@ def test_a_run_that_cannot_be_redriven() -> None:
 
 @pytest.mark.parametrize(
     ("state", "said"),
-    [("RUNNING", "s3unzip watch run-1"), ("SUCCEEDED", "s3unzip retry run-1")],
+    [("RUNNING", "s3unzip watch run-1"), ("SUCCEEDED", "s3unzip resume run-1 --failed")],
 )
 def test_a_run_with_nothing_to_redrive(state: str, said: str) -> None:
     """The words name the command that helps instead of a code of the service."""

@@ -11,7 +11,7 @@ import pytest
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError
 from s3unzip.stores.ports import CopiesParts, Upload
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS
 
 if TYPE_CHECKING:

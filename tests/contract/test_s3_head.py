@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Location
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import StoredObject
-from s3unzip.stores.s3.access import S3Access, Writing
-from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.s3.run_store import S3Stores
 from tests.servers import Asked, HttpServer, Reply
 
 WHERE = Location("s3", "bucket", "")
@@ -17,8 +18,8 @@ KEYS = ["plain/key.txt", "odd//key.txt"]
 
 def head(url: str, key: str) -> StoredObject | None:
     """Ask for one object's facts."""
-    access = S3Access(endpoint_url=url, connect_seconds=1.0, stall_seconds=0.5)
-    return S3Stores(Location("s3", "work", ""), access=access).destination(WHERE).head(key)
+    access = StoreConfig(endpoint_url=url, connect_seconds=1.0, stall_seconds=0.5)
+    return S3Stores(replace(access, work=Location("s3", "work", ""))).destination(WHERE).head(key)
 
 
 def there(**metadata: str) -> Reply:
@@ -81,9 +82,11 @@ def test_another_owner() -> None:
 
     with HttpServer(answer) as server:
         stores = S3Stores(
-            Location("s3", "work", ""),
-            access=S3Access(endpoint_url=server.url),
-            writing=Writing("111122223333"),
+            StoreConfig(
+                Location("s3", "work", ""),
+                endpoint_url=server.url,
+                destination_owner="111122223333",
+            ),
         )
         with pytest.raises(AccessDeniedError):
             stores.destination(WHERE).head("key")

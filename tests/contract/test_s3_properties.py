@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import pytest
+from msgspec.structs import replace
 
 from s3unzip.model import Location
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.stores.s3.access import S3Access
-from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.s3.run_store import S3Stores
 from tests.servers import HttpServer, Reply
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def answer(asked: Asked) -> Reply:
 def headers_of(name: str, facts: ObjectFacts) -> dict[str, str]:
     """Return the headers of the one request that writes an object with `facts`."""
     with HttpServer(answer) as server:
-        access = S3Access(server.url, "us-east-1")
-        stores = S3Stores(Location("s3", "work", ""), access=access)
+        access = StoreConfig(endpoint_url=server.url, region="us-east-1")
+        stores = S3Stores(replace(access, work=Location("s3", "work", "")))
         WRITING[name](stores.destination(Location("s3", "bucket", "")), facts)
     (asked,) = server.asked
     return asked.headers

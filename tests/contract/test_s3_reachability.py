@@ -10,14 +10,15 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
-from s3unzip.cli.options.connections import check_endpoint
+from s3unzip.cli.options import check_endpoint
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
 from s3unzip.model import Location
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.stores.s3.access import S3Access
-from s3unzip.stores.s3.reachability import why_unreachable
-from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.s3.session import why_unreachable
 from tests.servers import HOST, HttpServer, Reply, nobody
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ WHERE = Location("s3", "bucket", "a.zip")
 
 def ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
     """Ask an endpoint for something; return what it ends with."""
-    access = S3Access(endpoint_url=url, connect_seconds=1.0, check_reachable=beginning)
-    stores = S3Stores(Location("s3", "work", ""), access=access)
+    access = StoreConfig(endpoint_url=url, connect_seconds=1.0, check_reachable=beginning)
+    stores = S3Stores(replace(access, work=Location("s3", "work", "")))
     source, destination = stores.source(WHERE), stores.destination(WHERE)
     calls: dict[str, Callable[[], object]] = {
         "obstore": lambda: source.tail(WHERE, 10),

@@ -8,10 +8,10 @@ import pytest
 
 from s3unzip.errors import AccessDeniedError, NotFoundError
 from s3unzip.model import Location
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import CopiesParts, Upload
-from s3unzip.stores.s3.access import S3Access
-from s3unzip.stores.s3.stores import S3Stores
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.zip import ByteRange
 from tests.contract.conftest import session_of
 from tests.contract.places import FACTS, Place, s3_place
 
@@ -97,7 +97,7 @@ CALLS: list[Callable[[S3Stores, Location], object]] = [
 @pytest.mark.parametrize("call", CALLS)
 def test_a_missing_bucket(s3: Place, call: Callable[[S3Stores, Location], object]) -> None:
     """Every call says which bucket there is not."""
-    stores = S3Stores(Location("s3", "no-such-bucket", ""), session=session(s3))
+    stores = S3Stores(StoreConfig(Location("s3", "no-such-bucket", "")), session(s3))
     with pytest.raises(NotFoundError, match="no-such-bucket"):
         call(stores, Location("s3", "no-such-bucket", "a.zip"))
 
@@ -113,7 +113,7 @@ def test_bad_credentials(
     """A server that checks credentials refuses them, and the message says which to check."""
     place = s3_place("versitygw", session_of(versitygw), takes_any_key=False)
     monkeypatch.setenv(variable, "wrong")
-    stores = S3Stores(place.root, access=S3Access(endpoint_url=versitygw))
+    stores = S3Stores(StoreConfig(place.root, endpoint_url=versitygw))
     with pytest.raises(AccessDeniedError) as caught:
         call(stores, place.at("a.zip"))
     assert "testtest" not in str(caught.value)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.errors import NotFoundError, SourceChangedError
-from s3unzip.planning.parts import read_whole_tail
+from s3unzip.planning.read import read_whole_tail
 from s3unzip.stores.calls import Calls
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
 from tests.split_zips import build_split, part_names
 from tests.zips import Entry

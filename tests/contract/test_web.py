@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,9 +21,11 @@ from s3unzip.errors import (
     ThrottledError,
 )
 from s3unzip.model import Location, Pin
-from s3unzip.stores.web.access import WebAccess
-from s3unzip.stores.web.source import WebSource
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.web import WebSource
+from s3unzip.zip import ByteRange
+from tests.memory import ManualClock
 from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody
 
 if TYPE_CHECKING:
@@ -36,7 +40,7 @@ def serving(answer: Callable[[Asked], Reply]) -> Iterator[tuple[Location, HttpSe
     """Serve ``a.zip``; yield where it is."""
     with HttpServer(answer) as server:
         host = server.url.removeprefix("http://")
-        source = WebSource(WebAccess(connect_seconds=1.0, stall_seconds=0.5))
+        source = WebSource(StoreConfig(connect_seconds=1.0, stall_seconds=0.5))
         yield Location("http", host, f"a.zip?{QUERY}"), server, source
 
 
@@ -178,5 +182,62 @@ def test_nobody_there_and_silence() -> None:
     with nobody() as url:
         gone = Location("http", url.removeprefix("http://"), f"a.zip?{QUERY}")
         with pytest.raises(ServiceFaultError) as caught:
-            WebSource(WebAccess(connect_seconds=1.0)).tail(gone, 10)
+            WebSource(StoreConfig(connect_seconds=1.0)).tail(gone, 10)
     assert "SECRET" not in str(caught.value)
+
+
+def test_no_condition_on_the_date() -> None:
+    """Servers compare fractions of a second that no header has, so dates are compared here."""
+    with serving(files(etags=False)) as (where, server, source):
+        archive = source.pinned(where, source.tail(where, 10).pin)
+        assert archive.read(ByteRange(0, 10)) == DATA[:10]
+        assert not any("if-unmodified-since" in asked.headers for asked in server.asked)
+
+
+def test_a_server_whose_etags_differ_from_answer_to_answer() -> None:
+    """That is not a changed archive, and starting again would not help."""
+    numbers = itertools.count()
+    web = files(conditions=False)
+
+    def answer(asked: Asked) -> Reply:
+        reply = web(asked)
+        return replace(reply, headers={**reply.headers, "ETag": f'"{next(numbers)}"'})
+
+    with serving(answer) as (where, _, source):
+        archive = source.pinned(where, source.tail(where, 10).pin)
+        with pytest.raises(StorageError, match=r"differs from answer to answer.*curl -o") as caught:
+            archive.read(ByteRange(0, 10))
+        assert not isinstance(caught.value, SourceChangedError)
+
+
+def test_other_bytes_than_asked_for() -> None:
+    """Two such answers may be an accident; the third is the verdict."""
+    reply = Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"})
+    with serving(lambda asked: reply) as (where, server, source):
+        archive = source.pinned(where, Pin(10))
+        calls = Calls(ManualClock(), 60.0, 4)
+        with pytest.raises(RangesUnsupportedError, match="got 1 to 10, 3 times; download"):
+            calls.run("get", lambda: archive.read(ByteRange(0, 10)))
+        assert len(server.asked) == 3
+
+
+def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests go through them, and an error names the proxy without its user."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    where = Location("http", "archives.example", "a.zip")
+    with HttpServer(lambda asked: files()(replace(asked, path="/a.zip"))) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        assert WebSource(StoreConfig()).tail(where, 10).data == DATA[-10:]
+        assert proxy.asked[0].path == "http://archives.example:80/a.zip"
+    with nobody() as url:
+        monkeypatch.setenv("https_proxy", url.replace("//", "//me:SECRET@"))
+        with pytest.raises(
+            ServiceFaultError, match=f"through the proxy {url}: .*refused"
+        ) as caught:
+            WebSource(StoreConfig()).tail(Location("https", "archives.example", "a.zip"), 10)
+        assert "SECRET" not in str(caught.value)
+        monkeypatch.setenv("no_proxy", "archives.example")
+        with pytest.raises(S3UnzipError) as direct:
+            WebSource(StoreConfig()).tail(Location("https", "archives.example", "a.zip"), 10)
+        assert "proxy" not in str(direct.value)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from s3unzip.zip import (
     ONE_DISK,
-    CentralHeader,
     DirectoryReader,
     Disks,
     Index,
@@ -22,7 +21,6 @@ from s3unzip.zip import (
     close_member,
     decode_whole,
     drive,
-    finalize_index,
     inspect_prefix,
     locate_directory,
     open_member,
@@ -58,11 +56,9 @@ def read_index(raw: bytes, policy: Policy, cut: Cut, disks: Disks = ONE_DISK) ->
         locate_directory(tail, len(raw), policy, disks), lambda want: raw[want.start : want.stop]
     )
     reader = DirectoryReader(location, policy)
-    headers: list[CentralHeader] = []
     for piece in cut.pieces(raw[location.start : location.stop]):
-        headers += reader.feed(piece)
-    reader.finish()
-    index = finalize_index(headers, location, policy, str)
+        reader.feed(piece)
+    index = reader.finish()
     before = inspect_prefix(tail, location, index.first)
     for finding in drive(before, lambda want: raw[want.start : want.stop]):
         index.warnings.add(finding)

@@ -12,14 +12,12 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import botocore.session
 from botocore import xform_name
-from typer.main import get_command
 
-from s3unzip.cli.loading import SOURCES
-from s3unzip.cli.main import app
+from s3unzip.cli.main import COMMANDS, PROGRAM, load_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,14 +101,12 @@ def _joined(block: str, *, console: bool) -> Iterator[tuple[int, str]]:
 
 def check_s3unzip(words: list[str]) -> str | None:
     """Say what is wrong with a command line of s3unzip, None where it could be run."""
-    root: Any = get_command(app)
-    if not words or words[0] not in SOURCES:
+    if not words or words[0] not in COMMANDS:
         return f"there is no command {words[:1]}"
     if "--help" in words:
         return None
-    top = root.context_class(root, info_name="s3unzip")
     try:
-        root.get_command(top, words[0]).make_context(words[0], words[1:], parent=top)
+        load_command(words[0]).make_context(words[0], words[1:])
     except Exception as error:  # noqa: BLE001 - whatever the parser says
         return f"{type(error).__name__}: {error}"
     return None
@@ -119,13 +115,12 @@ def check_s3unzip(words: list[str]) -> str | None:
 def check_spans(page: Path) -> list[str]:
     """Return the code spans of a page that name a target, command or option there is not."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-    root: Any = get_command(app)
-    parameters = {name: root.get_command(None, name).params for name in SOURCES}
+    parameters = {name: load_command(name).params for name in COMMANDS}
     known = {
         name: {option for one in some for option in (*one.opts, *one.secondary_opts)} | {"--help"}
         for name, some in parameters.items()
     }
-    own = {option for one in root.params for option in one.opts} | {"--help"}
+    own = {option for one in PROGRAM.params for option in one.opts} | {"--help"}
     every = set().union(*known.values())
     wrong = []
     for span in re.findall(r"`([^`]+)`", text):

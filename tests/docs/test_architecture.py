@@ -36,16 +36,3 @@ def test_the_walk_is_as_long_as_the_page_says(tmp_path: Path) -> None:
     for step, walk in walks.items():
         found = len(walk.modules), len(walk.functions)
         assert found == pytest.approx(told[step], rel=0.1), f"{step}: {found}; update the page"
-
-
-def test_no_folder_of_the_package_holds_more_than_fourteen_modules() -> None:
-    """A newcomer can read the list of each folder at a glance."""
-    package = PLACES[1]
-    folders = [package, *(path for path in package.rglob("*") if path.is_dir())]
-    counts = {
-        str(folder.relative_to(package)): sum(
-            1 for module in folder.glob("*.py") if module.name != "__init__.py"
-        )
-        for folder in folders
-    }
-    assert {name: count for name, count in counts.items() if count > 14} == {}

@@ -13,10 +13,10 @@ from docs.generate import FOLDER, make_pages, write_reference
 from docs.markdown import make_table, show_amount
 from docs.sources import check_described
 from s3unzip import errors, metric_names
-from s3unzip.cli.loading import SOURCES
+from s3unzip.cli.main import COMMANDS
 from s3unzip.model import Verdict
 from s3unzip.settings import Tuning, Variable
-from s3unzip.zip.checks import CHECKS
+from s3unzip.zip import CHECKS
 from tests.docs.archives import make_archive
 from tests.runs import Bench
 
@@ -43,7 +43,7 @@ def pages() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("cli.md", [f"## s3unzip {name}" for name in SOURCES]),
+        ("cli.md", [f"## s3unzip {name}" for name in COMMANDS]),
         ("checks.md", [f"| `{code}` |" for code in CHECKS]),
         ("errors.md", [f"`{name}`" for name in vars(errors) if name.endswith("Error")]),
         ("errors.md", [f"| `{verdict}` | {verdict.exit_code} |" for verdict in Verdict]),

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from s3unzip.operate.doctor.diagnosis import CHECKS
+from s3unzip.operate.doctor import CHECKS
 from tests.processes import run_command
 from tools.house import ROOT
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
+from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.model import Location
-from s3unzip.stores.s3.access import S3Access
-from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Policy
 from tests.faults.proxy import claim_endpoint
 from tests.faults.versity import ACCESS, REGION, SECRET
@@ -49,8 +50,8 @@ class ContextMaker:
         os.environ.update(CREDENTIALS)
         is_worker = os.getpid() != self.owner
         endpoint = claim_endpoint(self.endpoints) if is_worker else self.endpoints[0]
-        access = S3Access(endpoint, REGION, stall_seconds=self.stall_seconds)
-        stores = S3Stores(WORK_LOCATION, access=access)
+        access = StoreConfig(endpoint_url=endpoint, region=REGION, stall_seconds=self.stall_seconds)
+        stores = S3Stores(replace(access, work=WORK_LOCATION))
         return Context(stores, clock, self.policy, self.tuning, progress)
 
 

@@ -55,6 +55,39 @@ def test_a_file_is_deleted(program: Program) -> None:
     assert len(list((program.folder / "out").rglob("*.txt"))) == 4
 
 
+def test_a_file_is_moved_and_a_failed_move_is_resumed(program: Program) -> None:
+    """Another file is in the way at first: exit 6, the reason, the next command, which does it."""
+    done = program.folder / "done"
+    done.mkdir()
+    (done / "a.zip").write_bytes(b"in the way")
+    ended = program.run("run", "a.zip", "out", "-w", "1", "--after-success", "move=done")
+    assert ended.code == 6
+    assert "the archive is not moved to" in ended.err
+    assert "exists already; it is not overwritten" in ended.err
+    assert "next: s3unzip resume" in ended.err
+    assert (program.folder / "a.zip").read_bytes() == BODY
+    (done / "a.zip").unlink()
+    ended = program.run("resume", "latest", "-w", "1")
+    assert ended.code == 0
+    assert (done / "a.zip").read_bytes() == BODY
+    assert not (program.folder / "a.zip").exists()
+    assert "nothing is left to do" in program.run("resume", "latest", "-w", "1").err
+
+
+@pytest.mark.parametrize(
+    "words", [("--limit", "1"), ("-m", "0.txt"), ("-x", "0*"), ("--strip-components", "1")]
+)
+def test_an_archive_is_not_deleted_after_a_selection(
+    program: Program, words: tuple[str, ...]
+) -> None:
+    """Members that are not extracted would be lost: nothing is done."""
+    ended = program.run("run", "a.zip", "out", "--after-success", "delete", *words)
+    assert ended.code == 2
+    assert "members that are not extracted would be lost" in ended.err
+    assert (program.folder / "a.zip").exists()
+    assert not (program.folder / "out").exists()
+
+
 def test_a_damaged_archive_stays(program: Program) -> None:
     """Only COMPLETED is success."""
     ended = program.run("run", "damaged.zip", "out", "-w", "1", "--after-success", "delete")

@@ -11,8 +11,7 @@ import pytest
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Request, Verdict
 from s3unzip.planning.plan import make_plan
-from s3unzip.verification.results import Comparison
-from s3unzip.verification.verifying import Effort, verify_objects
+from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.runs import World
@@ -161,6 +160,6 @@ def test_a_folder_keeps_no_encoding() -> None:
     source = world.request(ARCHIVE).source
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
-        make_plan(Request(source, folder, ENCODING), world.context)
-    with pytest.raises(UsageError, match="trust-crc"):
-        make_plan(Request(source, folder, Options(trust_crc=True)), world.context)
+        make_plan(Request(source, folder, ENCODING), bench.context)
+    with pytest.raises(UsageError, match="trust_crc"):
+        make_plan(Request(source, folder, Options(trust_crc=True)), bench.context)

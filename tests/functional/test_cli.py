@@ -140,14 +140,6 @@ def test_a_budget_refuses_before_the_first_put(s3unzip: Callable[..., Ended], ho
     assert "--max-cost" in ended.err
 
 
-def test_a_budget_guards_a_simulation_too(s3unzip: Callable[..., Ended]) -> None:
-    """Above --max-cost nothing is forecast; without it the published figure stands beside."""
-    refused = s3unzip("simulate", "49k", "--max-cost", "0.01")
-    assert (refused.code, refused.out) == (2, "")
-    assert "--max-cost" in refused.err
-    assert "Others measured" in s3unzip("simulate", "49k").out
-
-
 def test_runs_show_and_skip_unchanged(s3unzip: Callable[..., Ended]) -> None:
     """A run is listed and shown; a second one that skips what is right writes nothing."""
     s3unzip("run", "./a.zip", "./out", "-q", "-w", "1")
@@ -164,7 +156,7 @@ def test_one_process_at_a_time_does_a_run(s3unzip: Callable[..., Ended], home: P
     (home / "out/a/docs/readme.txt").unlink()
     (home / "home/runs" / done["run"] / "report.json").unlink()  # as if it had not ended
     with lock_run(str(home / "home"), done["run"]):
-        for words in (("run", "./a.zip", "./out", "-w", "1"), ("redrive", "latest")):
+        for words in (("run", "./a.zip", "./out", "-w", "1"), ("resume", "latest")):
             ended = s3unzip(*words)
             assert ended.code == 2
             assert f"{done['run']}: another process is working on this run" in ended.err
@@ -194,14 +186,11 @@ def test_the_same_run_twice_at_once(home: Path) -> None:
         (("run", "./none.zip", "./out"), 6, "none.zip"),
         (("run", "./a.zip", "ftp://x"), 2, "ftp://"),
         (("plan", "s3://bucket", "./out"), 2, "not an archive"),
-        (("run", "./a.zip", "./out", "--tune", "nope=1"), 2, "nope"),
-        (("run", "./a.zip", "./out", "--tune", "puts_in_flight=many"), 2, "many"),
         (("run", "./a.zip", "./out", "--key-template", "{x}"), 2, "{x}"),
         (("run", "./a.zip", "./out", "--encoding", "klingon"), 2, "klingon"),
         (("run", "./a.zip", "./out", "--password-file", "./none"), 2, "none"),
         (("run", "./a.zip", "./out", "--prefix", "a", "--key-template", "{member}"), 2, "--prefix"),
         (("run", "./a.zip", "./out", "--kms-key", "arn"), 2, "--kms-key is for S3"),
-        (("run", "./a.zip", "s3://bucket/p", "--dest-owner", "me"), 2, "12 digits"),
         (("show", "nothing"), 6, "nothing"),
         (("plan", "./a.zip", "--on", "moon"), 2, "moon"),
         (("frobnicate",), 2, "frobnicate"),
@@ -217,6 +206,63 @@ def test_wrong_requests_are_one_line(
     assert said in ended.err
     assert ended.err.count("\n") == 1
     assert ended.out == ""
+
+
+@pytest.mark.parametrize(
+    ("tuning", "said"),
+    [
+        ('{"nope": 1}', "tuning 'nope' is unknown"),
+        ('{"puts_in_flight": "many"}', "must be a positive number, not 'many'"),
+        ("puts_in_flight=8", "S3UNZIP_TUNING=puts_in_flight=8: no JSON object"),
+    ],
+)
+def test_tuning_is_a_variable(
+    s3unzip: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tuning: str, said: str
+) -> None:
+    """A wrong setting is one line; a right one is taken."""
+    monkeypatch.setenv("S3UNZIP_TUNING", tuning)
+    ended = s3unzip("run", "./a.zip", "./out", "-w", "1")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert said in ended.err
+    monkeypatch.setenv("S3UNZIP_TUNING", '{"puts_in_flight": 8}')
+    assert s3unzip("run", "./a.zip", "./out", "-w", "1").code == 0
+
+
+def test_members_are_where_the_report_says(s3unzip: Callable[..., Ended], home: Path) -> None:
+    """The folder of the members, not the one that it is in; named by the stem of any suffix."""
+    (home / "a.zip").rename(home / "app.jar")
+    ended = s3unzip("run", "./app.jar", "./out", "-w", "1")
+    assert ended.err.splitlines()[0].endswith(f"-> {home}/out/app/")
+    assert (home / "out/app/docs/readme.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"run": "x"', b"[]", b'{"options": {"on_conflict": "nver"}}']
+)
+def test_an_unreadable_record_does_not_end_the_list(
+    s3unzip: Callable[..., Ended], home: Path, content: bytes
+) -> None:
+    """The run is listed as UNREADABLE with its place, and the others as they are."""
+    s3unzip("run", "./a.zip", "./out", "-q", "-w", "1")
+    foreign = home / "home/runs/2026-11-23/201532-foreign-00000000"
+    foreign.mkdir(parents=True)
+    (foreign / "report.json").write_bytes(content)
+    ended = s3unzip("runs")
+    assert ended.code == 0
+    assert "COMPLETED" in ended.out
+    assert "UNREADABLE" in ended.out
+    assert str(foreign) in ended.out
+
+
+def test_failed_members_are_listed_in_words(s3unzip: Callable[..., Ended], home: Path) -> None:
+    """A line for each member: its name, what is wrong, the code; JSON if asked."""
+    (home / "up.zip").write_bytes(build(Entry("../up", b"x"), Entry("ok", b"1")))
+    s3unzip("run", "./up.zip", "./out", "-q", "-w", "1")
+    (line,) = s3unzip("show", "--failures").out.splitlines()
+    assert "../up: " in line
+    assert line.endswith("(name-dotdot)")
+    listed = json.loads(s3unzip("show", "--failures", "--json").out)
+    assert listed["outcome"]["reason"] == "name-dotdot"
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -238,7 +284,7 @@ def test_workers_import_nothing_that_few_need() -> None:
         "from s3unzip.local.contexts import worker_modules\n"
         "from s3unzip.model import Location\n"
         "for name in worker_modules(Location('s3', 'b', '')): importlib.import_module(name)\n"
-        "print(*{'typer', 'rich', 'pydantic', 'numpy', 'inflate64'} & set(sys.modules))\n"
+        "print(*{'click', 'rich', 'pydantic', 'numpy', 'inflate64'} & set(sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

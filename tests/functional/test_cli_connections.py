@@ -152,7 +152,7 @@ def test_another_profile_for_the_destination(places: Places) -> None:
     assert "access-denied" in ended.err
     places.there.denied.clear()
     places.program.variables["AWS_ENDPOINT_URL"] = "http://127.0.0.1:9"
-    again = places.program.run("redrive", "latest", "-w", "1")
+    again = places.program.run("resume", "latest", "-w", "1")
     assert again.code == 0, again.err
     assert places.out.objects.keys() == NAMES
     assert signers(places.here) == {"READER"}
@@ -169,12 +169,12 @@ def test_what_is_typed_replaces_what_is_remembered(places: Places) -> None:
     ended = places.program.run("run", "s3://from/a.zip", "s3://out/to", *ways, "-w", "1")
     assert ended.code == 5
     nobody = ("--dest-endpoint-url", "http://127.0.0.1:9")
-    refused = places.program.run("redrive", "latest", *nobody, "-w", "1")
+    refused = places.program.run("resume", "latest", *nobody, "-w", "1")
     assert refused.code == 6
     assert "s3://out: cannot reach http://127.0.0.1:9: connection refused" in refused.err
-    assert "check --dest-endpoint-url, --dest-region and the network" in refused.err
+    assert "check --dest-endpoint-url, --region and the network" in refused.err
     here = ("--dest-endpoint-url", places.here_url)
-    again = places.program.run("redrive", "latest", *here, "-w", "1")
+    again = places.program.run("resume", "latest", *here, "-w", "1")
     assert again.code == 0, again.err
     assert "to/a/small.txt" in places.here.buckets["out"].objects
 
@@ -201,7 +201,7 @@ def test_a_public_source_is_remembered(places: Places) -> None:
     assert places.program.run("run", *words).code == 5
     for payer, expected in (((), {""}), (("--request-payer",), {"test"})):
         places.here.asked.clear()
-        assert places.program.run("redrive", "latest", *payer, "-w", "1").code == 5
+        assert places.program.run("resume", "latest", *payer, "-w", "1").code == 5
         assert signers(places.here) == expected
 
 
@@ -219,7 +219,7 @@ def test_several_archives_are_remembered_one_by_one(places: Places) -> None:
     failed = [run for run, state in states.items() if state == "FAILED"]
     assert len(failed) == 2
     for run in failed:
-        again = places.program.run("redrive", run, "-w", "1")
+        again = places.program.run("resume", run, "-w", "1")
         assert again.code == 0, again.err
     assert places.out.objects["to/b/in/inner.txt"].body == CONTENT
 
@@ -232,16 +232,6 @@ def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:
     kept = [path.read_bytes() for path in (places.program.folder / ".runs").rglob("*.json")]
     assert kept
     assert not any(b"hidden" in data for data in kept)
-
-
-def test_the_destinations_region_is_its_own(places: Places) -> None:
-    """Requests to the destination are signed for its region."""
-    words = ("s3://from/a.zip", "s3://out/to", "--endpoint-url", places.here_url)
-    regions = ("--region", "eu-west-1", "--dest-region", "us-west-2")
-    assert places.program.run("run", *words, *regions, "-w", "1").code == 0
-    for asked in places.here.asked:
-        expected = "eu-west-1" if asked.bucket == "from" else "us-west-2"
-        assert f"/{expected}/s3/aws4_request" in asked.headers["authorization"]
 
 
 def test_archives_inside_are_read_where_they_were_written(places: Places) -> None:
@@ -262,7 +252,7 @@ def test_an_unreachable_destination_names_its_option(places: Places) -> None:
     ended = places.program.run("run", "s3://from/a.zip", "s3://out/to", *ways)
     assert ended.code == 6
     assert "cannot reach http://127.0.0.1:9" in ended.err
-    assert "check --dest-endpoint-url, --dest-region and the network" in ended.err
+    assert "check --dest-endpoint-url, --region and the network" in ended.err
 
 
 def test_a_plan_knows_that_nothing_can_be_copied(places: Places) -> None:

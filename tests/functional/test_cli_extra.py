@@ -116,59 +116,59 @@ def test_only_what_is_extra_below_the_prefix_goes(place: Place) -> None:
     """Members and what is beside the prefix stay; a dry run tells it before and deletes nothing."""
     place.add("site/old.txt", "site/d/old.txt", "site2/kept.txt", "kept.txt")
     before = place.names
-    dry = place.run("--delete-extra", "--dry-run", "--json")
+    dry = place.run("--delete-extra", "1000", "--dry-run", "--json")
     assert dry.code == 0, dry.err
     doomed = [json.loads(line) for line in dry.out.splitlines()]
     keys = [one["key"] for one in doomed if one["action"] == "delete"]
     assert [key.rpartition("site/")[2] for key in keys] == ["d/old.txt", "old.txt"]
     assert "2 delete" in dry.err
     assert place.names == before
-    ended = place.run("--delete-extra", "--yes")
+    ended = place.run("--delete-extra", "1000")
     assert ended.code == 0, ended.err
     assert "deleting 2 objects (10 B)" in ended.err
     assert place.names == below_site("site2/kept.txt", "kept.txt")
-    again = place.run("--delete-extra", "--yes", "-q", "--on-conflict", "skip-unchanged")
+    again = place.run("--delete-extra", "1000", "-q", "--on-conflict", "skip-unchanged")
     assert (again.code, again.err) == (0, "")
 
 
 def test_somebody_must_agree(place: Place) -> None:
-    """On a terminal it is asked; without one --yes is needed, and nothing is written before."""
+    """A number must be given; on a terminal it is asked besides."""
     place.add("site/old.txt")
     refused = place.run("--delete-extra")
     assert refused.code == 2
-    assert "nobody can be asked" in refused.err
+    assert "requires an argument (see s3unzip run --help)" in refused.err
     assert place.names == {"site/old.txt"}
-    no = place.run("--delete-extra", answer="n\n")
+    no = place.run("--delete-extra", "1000", answer="n\n")
     assert no.code == 1
     assert "1 object (5 B) is no member of the archive:" in no.err
     assert "site/old.txt\n" in no.err
     assert "Delete them? [y/N] nothing is deleted" in no.err
     assert place.names == below_site("site/old.txt")
-    yes = place.run("--delete-extra", answer="y\n")
+    yes = place.run("--delete-extra", "1000", answer="y\n")
     assert yes.code == 0
     assert place.names == below_site()
 
 
 def test_too_many_are_too_many(place: Place) -> None:
-    """Above --max-delete nothing is deleted, and the exit code says so."""
+    """Above the number nothing is deleted, and the exit code says so."""
     place.add(*(f"site/{n}" for n in range(12)))
-    ended = place.run("--delete-extra", "--yes", "--max-delete", "11")
+    ended = place.run("--delete-extra", "11")
     assert ended.code == 1
     assert "12 objects (60 B) are no members of the archive" in ended.err
-    assert "nothing is deleted, because --max-delete is 11" in ended.err
+    assert "nothing is deleted, because --delete-extra is 11" in ended.err
     assert len(place.names) == 12 + len(MEMBERS)
-    asked = place.run("--delete-extra", answer="n\n")
+    asked = place.run("--delete-extra", "1000", answer="n\n")
     assert "and 2 more; --dry-run lists them all" in asked.err
-    assert place.run("--delete-extra", "--yes", "--max-delete", "12").code == 0
+    assert place.run("--delete-extra", "12").code == 0
     assert place.names == below_site()
 
 
 def test_a_run_with_failures_deletes_nothing(place: Place) -> None:
     """Only a run that wrote all members deletes."""
     place.add("site/old.txt")
-    dry = place.run("--delete-extra", "--dry-run", source="broken.zip")
+    dry = place.run("--delete-extra", "1000", "--dry-run", source="broken.zip")
     assert "delete" in dry.err  # the data is not read: the failure is not known yet
-    ended = place.run("--delete-extra", "--yes", source="broken.zip")
+    ended = place.run("--delete-extra", "1000", source="broken.zip")
     assert ended.code == 1
     assert "deleting" not in ended.err
     assert "site/old.txt" in place.names
@@ -177,20 +177,20 @@ def test_a_run_with_failures_deletes_nothing(place: Place) -> None:
 def test_a_refused_member_stops_the_deletion(place: Place) -> None:
     """A key with other content and --on-conflict never is a failure, so nothing is deleted."""
     place.add("site/a.txt", "site/old.txt")
-    dry = place.run("--delete-extra", "--dry-run", "--on-conflict", "never")
+    dry = place.run("--delete-extra", "1000", "--dry-run", "--on-conflict", "never")
     assert "1 refuse" in dry.err
     assert "delete" not in dry.err
-    assert place.run("--delete-extra", "--yes", "--on-conflict", "never").code == 1
+    assert place.run("--delete-extra", "1000", "--on-conflict", "never").code == 1
     assert "site/old.txt" in place.names
 
 
 def test_the_marker_is_not_extra(place: Place) -> None:
     """A run that writes the marker keeps it; one that does not deletes an old one."""
-    assert place.run("--marker", "--delete-extra", "--yes").code == 0
+    assert place.run("--marker", "--delete-extra", "1000").code == 0
     assert place.names == below_site("site/_SUCCESS")
-    dry = place.run("--marker", "--delete-extra", "--dry-run")
+    dry = place.run("--marker", "--delete-extra", "1000", "--dry-run")
     assert "delete" not in dry.err
-    assert place.run("--delete-extra", "--yes").code == 0
+    assert place.run("--delete-extra", "1000").code == 0
     assert place.names == below_site()
 
 
@@ -201,7 +201,7 @@ def test_another_archives_prefix_is_left_alone(place: Place) -> None:
     wider = ("run", "other.zip", place.destination, "--prefix", "", "-w", "1", *place.ways)
     assert place.program.run(*wider).code == 0
     for words in ((), ("--dry-run",)):
-        ended = place.run("--delete-extra", "--yes", *words)
+        ended = place.run("--delete-extra", "1000", *words)
         assert ended.code == 2
         assert "extracted another archive" in ended.err
         assert "give each archive a prefix of its own" in ended.err
@@ -216,7 +216,7 @@ def test_links_are_not_followed(folder: Place) -> None:
     folder.add("site/old.txt")
     (folder.program.folder / "out/site/link").symlink_to(outside)
     (folder.program.folder / "out/site/file").symlink_to(outside / "precious.txt")
-    assert folder.run("--delete-extra", "--yes").code == 0
+    assert folder.run("--delete-extra", "1000").code == 0
     assert (outside / "precious.txt").read_text() == "mine"
     assert (folder.program.folder / "out/site/link").is_symlink()
     assert "site/old.txt" not in folder.names
@@ -228,11 +228,11 @@ def test_the_archive_and_the_records_are_not_extra(folder: Place) -> None:
     folder.add("site/x")
     (home / "out/site/a.zip").write_bytes((home / "a.zip").read_bytes())
     (home / "link.zip").symlink_to(home / "out/site/a.zip")
-    ended = folder.run("--delete-extra", "--yes", source="link.zip")
+    ended = folder.run("--delete-extra", "1000", source="link.zip")
     assert ended.code == 2
     assert "the archive (" in ended.err
     folder.program.variables["S3UNZIP_HOME"] = str(home / "out/site/runs")
-    ended = folder.run("--delete-extra", "--yes")
+    ended = folder.run("--delete-extra", "1000")
     assert ended.code == 2
     assert "the records of runs (" in ended.err
 
@@ -243,7 +243,7 @@ def test_an_archive_in_the_same_bucket_is_not_extra(tmp_path: Path) -> None:
     with run_memory_s3(s3) as url:
         place = Bucket(Program(tmp_path), s3, url)
         s3.buckets["out"].put("site/a.zip", build(*ENTRIES), FACTS, if_absent=False)
-        ended = place.run("--delete-extra", "--yes", source="s3://out/site/a.zip")
+        ended = place.run("--delete-extra", "1000", source="s3://out/site/a.zip")
     assert ended.code == 2
     assert "the archive (s3://out/site/a.zip) is below site/" in ended.err
 
@@ -251,7 +251,7 @@ def test_an_archive_in_the_same_bucket_is_not_extra(tmp_path: Path) -> None:
 def test_what_becomes_of_the_archive_stays_in_the_report(folder: Place) -> None:
     """The report that counts the deletion still says that the archive was deleted."""
     folder.add("site/old.txt")
-    ended = folder.run("--delete-extra", "--yes", "--after-success", "delete", "--json")
+    ended = folder.run("--delete-extra", "1000", "--after-success", "delete", "--json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["after_success"]["state"] == "done"
     shown = json.loads(folder.program.run("show", "latest", "--json").out)

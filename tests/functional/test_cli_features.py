@@ -94,8 +94,7 @@ def test_a_dry_run_tells_what_would_fail(program: Program) -> None:
         (("--strip-components", "1"), {"a/one.txt", "a/b/two.txt"}),
         (("--strip-components", "1", "--prefix", ""), {"one.txt", "b/two.txt"}),
         (("--strip-components", "2", "--prefix", "p"), {"p/two.txt"}),
-        (("--flatten",), {"a/top.txt", "a/one.txt", "a/two.txt"}),
-        (("--flatten", "--prefix", "p"), {"p/top.txt", "p/one.txt", "p/two.txt"}),
+        (("--key-template", "p/{name}"), {"p/top.txt", "p/one.txt", "p/two.txt"}),
     ],
 )
 def test_folders_are_left_out(
@@ -109,10 +108,10 @@ def test_folders_are_left_out(
     assert program.run("verify", "a.zip", "out", *options).code == 0
 
 
-def test_flatten_refuses_collisions(program: Program) -> None:
+def test_keys_without_folders_may_collide(program: Program) -> None:
     """Two members with one name: nothing is written, and both are named."""
     (program.folder / "two.zip").write_bytes(build(Entry("a/x", b"1"), Entry("b/x", b"2")))
-    ended = program.run("run", "two.zip", "out", "--flatten")
+    ended = program.run("run", "two.zip", "out", "--key-template", "{name}")
     assert ended.code == 3
     assert "Two members would be written under one key" in ended.err
     assert not (program.folder / "out").exists()
@@ -130,13 +129,13 @@ def test_passwords_from_a_variable(program: Program) -> None:
 
 
 def test_the_next_command_opens_encrypted_members(program: Program) -> None:
-    """It is offered where the password was forgotten, and works as it stands; a retry does not."""
+    """It is offered where the password was forgotten, and works as it stands; resuming does not."""
     from tests.docs.archives import make_archive  # noqa: PLC0415 - needs the ciphers
 
     (program.folder / "my secret.zip").write_bytes(make_archive("secret.zip"))
     ended = program.run("run", "my secret.zip", "to here", "--prefix", "p q", "-w", "1")
     assert ended.code == 1
-    assert "a retry does not read these members" in ended.err
+    assert "s3unzip resume does not read these members" in ended.err
     offered = ended.err.rpartition("next: s3unzip ")[2]
     (program.folder / "FILE").write_text("open sesame\n")
     assert program.run(*shlex.split(offered), "-w", "1").code == 0
@@ -145,11 +144,11 @@ def test_the_next_command_opens_encrypted_members(program: Program) -> None:
     assert all(name.startswith("p q/") for name in found)
 
 
-def test_a_completed_run_is_not_redriven(program: Program) -> None:
-    """It is told that nothing is left; a retry the same."""
+def test_a_completed_run_is_not_resumed(program: Program) -> None:
+    """It is told that nothing is left, of failed members too."""
     assert program.run("run", "a.zip", "out", "-w", "1", "-q").code == 0
-    for command in ("redrive", "retry"):
-        ended = program.run(command, "latest")
+    for words in ((), ("--failed",)):
+        ended = program.run("resume", "latest", *words)
         assert ended.code == 0
         assert "COMPLETED already, nothing is left to do" in ended.err
 

@@ -79,7 +79,7 @@ def test_watch_of_a_killed_run_ends(program: Program) -> None:
     (program.folder / ".runs" / "runs" / run / "report.json").unlink()  # as a killed run has none
     ended = program.run("watch", run)
     assert ended.code == 6
-    assert f"{run}: has no report yet; s3unzip redrive {run} continues it" in ended.err
+    assert f"{run}: has no report yet; s3unzip resume {run} continues it" in ended.err
 
 
 def test_watch_of_a_run_that_was_killed_while_it_planned_ends(program: Program) -> None:
@@ -172,7 +172,7 @@ def test_watch_tells_a_member_that_failed_twice_once(program: Program) -> None:
     damaged = build(Entry("a.txt", b"a"), Entry("bad.txt", b"b", local=wrong, central=wrong))
     (program.folder / "damaged.zip").write_bytes(damaged)
     assert program.run("run", "damaged.zip", "out", "-w", "1").code == 1
-    assert program.run("retry", "latest", "-w", "1").code == 1
+    assert program.run("resume", "latest", "--failed", "-w", "1").code == 1
     ended = program.run("watch", "latest")
     assert ended.code == 1
     assert [line[:7] for line in ended.err.splitlines()].count("failed:") == 1

@@ -61,7 +61,7 @@ def test_run_redrive_cat(shell: Shell) -> None:
     assert shell.run("run", "a.zip", "other", "--password-file", "wrong")[0] == 1
     for report in (shell.folder / "home").rglob("report.json"):
         report.unlink()  # as if no run had ended: a finished one has nothing to redrive
-    assert shell.run("redrive", "latest")[0] == 2
+    assert shell.run("resume", "latest")[0] == 2
     assert shell.run("run", "a.zip", "other", "--password-file", "wrong")[0] == 1
     assert b"wrong-password" in shell.said
     kept = [path for path in (shell.folder / "home").rglob("*") if path.is_file()]

@@ -85,7 +85,7 @@ def test_an_output_that_nobody_reads_any_more(home: Path) -> None:
 @pytest.mark.skipif(not LINUX, reason="only Linux limits the memory of a process")
 def test_a_process_without_memory_is_told_in_plain_words(home: Path) -> None:
     """Out of memory in any process is never called an internal error."""
-    done = shell("ulimit -v 600000; s3unzip run a.zip out -w 1 --puts 64")
+    done = shell("ulimit -v 600000; s3unzip run a.zip out -w 1")
     assert "internal error" not in done.stderr
     assert "Traceback" not in done.stderr
     if done.returncode:
@@ -178,9 +178,9 @@ def test_sigterm_and_sighup_are_as_ctrl_c(
         _, told = process.communicate(timeout=HANG_SECONDS)
         assert process.returncode == code
         run = next((home / "home/runs").iterdir()).name
-        assert f"continue with: s3unzip redrive {run}" in told
+        assert f"continue with: s3unzip resume {run}" in told
         assert (home / "home/runs" / run / "report.json").exists()
-        again = shell(f"s3unzip redrive {run} -w 1")
+        again = shell(f"s3unzip resume {run} -w 1")
         assert again.returncode == 0
     assert len(list((home / "out/a").iterdir())) == MEMBERS
 

@@ -45,7 +45,7 @@ def below(folder: Path) -> list[str]:
         (("--include", "full/"), ["a/", "a/full/", "a/full/x"]),
         (("--member", "full/x"), ["a/", "a/full/", "a/full/x"]),
         (("--limit", "1"), ["a/", "a/full/", "a/full/x"]),
-        (("--flatten",), ["a/", "a/x"]),
+        (("--key-template", "a/{name}"), ["a/", "a/x"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

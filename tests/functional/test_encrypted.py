@@ -12,8 +12,7 @@ import pytest
 from s3unzip.api.open_archive import open_in
 
 from s3unzip.model import OnConflict, Options, Verdict
-from s3unzip.verification.results import Comparison
-from s3unzip.verification.verifying import Effort, verify_objects
+from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.runs import World

@@ -25,7 +25,6 @@ from s3unzip.settling.nested import nested_requests
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes
 from tests.runs import World
-
 from tests.zips import DEFLATE, STORED, Entry, build
 
 ONE = Options(nested_depth=1)

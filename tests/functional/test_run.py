@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from s3unzip.cli.terminal.output import print_report
+from s3unzip.cli.output import print_report
 from s3unzip.errors import AccessDeniedError, ThrottledError
 from s3unzip.model import (
     OnConflict,
@@ -327,7 +327,7 @@ def test_the_owner_can_read_what_is_restored() -> None:
 def test_an_empty_entry_can_be_a_directory_by_its_attributes() -> None:
     """The members below it are extracted, because no file has its key."""
     world = World()
-    report = world.run(build(Entry("d", attributes=0x10), Entry("d/a", b"1")))
+    report = world.run(build(Entry("d", attributes=0o40755 << 16), Entry("d/a", b"1")))
     assert (report.verdict, report.directories) == (Verdict.COMPLETED, 1)
     assert world.contents() == {"d/a": b"1"}
     assert report.warnings == {"dir-attr-without-slash": 1}

@@ -41,7 +41,7 @@ def test_only_one_file_of_a_run_has_them(
     with HttpServer(answer) as server:
         url = f"{server.url}/a.zip?{SECRET}"
         assert code_of("run", url, str(tmp_path / "out"), "-w", "1") == 0
-        assert code_of("redrive", "latest") == 0
+        assert code_of("resume", "latest") == 0
     assert refused == []
     kept = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
     names = [path.name for path in kept if b"very-secret" in path.read_bytes()]

@@ -10,8 +10,7 @@ import pytest
 from s3unzip.errors import RejectedError, ServiceFaultError, ThrottledError
 from s3unzip.model import Options, Request, Verdict, decode, encode
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.verification.results import Comparison, Difference, Kind, Verification
-from s3unzip.verification.verifying import Effort, verify_objects
+from s3unzip.verification import Comparison, Difference, Effort, Kind, Verification, verify_objects
 from tests.memory import MemoryBucket
 from tests.runs import Bench
 from tests.zips import Entry, build

@@ -11,7 +11,7 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING
 
-from s3unzip.deflate.errors import DeflateError
+from s3unzip.deflate import DeflateError
 from s3unzip.deflate.split import split_inflate
 from tests.fuzz.mutations import mutate
 

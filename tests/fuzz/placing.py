@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from s3unzip.errors import ConflictError, S3UnzipError
-from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import ObjectFacts, Upload
 
 if TYPE_CHECKING:

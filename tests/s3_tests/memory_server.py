@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.ports import ObjectFacts, PartLimits, Upload
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 from tests.memory import MemoryBucket
 from tests.s3_tests.listings import list_objects, list_uploads, list_versions
 

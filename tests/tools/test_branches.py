@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tools.branches import (
     CONTROL_PLANE,
@@ -11,11 +10,7 @@ from tools.branches import (
     count_branches,
     find_low,
     list_missing,
-    write_record,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def report(**files: tuple[int, int]) -> dict[str, Any]:
@@ -66,11 +61,3 @@ def test_files_without_a_gap_are_not_listed() -> None:
     """A line has the share and the branches that are missing."""
     (line,) = list_missing(report(a=(2, 2), b=(1, 2)))
     assert line.split() == ["b.py", "1/2", "1->2"]
-
-
-def test_the_record_says_what_was_measured(tmp_path: Path) -> None:
-    """The total, the commit, and the command that writes it."""
-    path = tmp_path / "branches.json"
-    write_record({"a": (9, 10)}, "abc", path)
-    record = {"written_by": "make coverage RECORD=1", "run": 9, "every": 10, "commit": "abc"}
-    assert json.loads(path.read_text()) == record

@@ -38,19 +38,19 @@ from s3unzip.planning.read import Reading, read_directory, read_tail
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_source
+from s3unzip.stores.memory import BinaryReader, ReaderSource
 from s3unzip.stores.ports import Source
 from s3unzip.stores.readahead import read_ahead
-from s3unzip.stores.reader import BinaryReader, ReaderSource
 from s3unzip.zip import (
     AFTER_LENGTH,
+    METHODS,
     ByteRange,
-    Failure,
     Limits,
     Member,
     MemberDecoder,
+    RefusedMember,
     close_member,
 )
-from s3unzip.zip.coding import name_method
 
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 HELD_BYTES = 64 * 1024**2  # of a member that `open` keeps in memory; beyond, in a temporary file
@@ -68,7 +68,7 @@ class ArchiveMember:
     __slots__ = ("_entry", "_stream")
 
     def __init__(
-        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | Failure
+        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | RefusedMember
     ) -> None:
         self._stream = stream
         self._entry = entry
@@ -130,7 +130,7 @@ class ArchiveMember:
     @property
     def method(self) -> str | None:
         """Short name of the compression method; None if the member is refused."""
-        return name_method(self._entry.method) if isinstance(self._entry, Member) else None
+        return METHODS[self._entry.method] if isinstance(self._entry, Member) else None
 
     @property
     def crc32(self) -> int | None:

@@ -17,17 +17,17 @@ import msgspec
 from msgspec import Struct
 
 from s3unzip.aws.secrets import SCHEME, read_secret
-from s3unzip.clients import AwsSession
 from s3unzip.context import Context
 from s3unzip.errors import ScopeError, UsageError
+from s3unzip.estimate import Platform, aws
 from s3unzip.model import AfterSuccess, Location, Options, Request, decode
-from s3unzip.platforms import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination
-from s3unzip.stores.s3.access import S3Access, Writing
-from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.s3.clients import AwsSession
+from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Limits, Policy
 
 
@@ -131,6 +131,7 @@ class LambdaConfig(Struct, frozen=True):
             clock=LambdaClock(invocation),
             policy=self.policy,
             tuning=self.tuning,
+            max_cost=self.max_cost,
             platform=self.platform,
             environment=self.environment,
         )
@@ -229,14 +230,13 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
 
 
 def _stores(work: Location, variables: Mapping[str, str]) -> S3Stores:
-    pays = bool(variables.get(Variable.REQUEST_PAYER))
-    writing = Writing(
-        owner=variables.get(Variable.DESTINATION_OWNER) or None,
-        kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
-        copies_pay=pays,
+    config = StoreConfig(
+        work,
+        request_payer=bool(variables.get(Variable.REQUEST_PAYER)),
+        destination_owner=variables.get(Variable.DESTINATION_OWNER) or None,
+        destination_kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
     )
-    reading = S3Access(request_payer=True) if pays else None
-    return S3Stores(work, writing=writing, reading=reading)
+    return S3Stores(config)
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:

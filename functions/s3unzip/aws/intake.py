@@ -30,31 +30,27 @@ from s3unzip.aws.telemetry import (
     record_plan,
     record_task,
 )
-from s3unzip.clients import preload
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, RejectedError, RunStoppedError, S3UnzipError, UsageError
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
 from s3unzip.model import Report, Request, TaskKind, Verdict, run_id
 from s3unzip.planning.read import disks_of, read_tail
+from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
-from s3unzip.settings import MIB, Tuning
+from s3unzip.settings import Tuning
 from s3unzip.settling.loop import Archive, Settled, begin, settle
 from s3unzip.stores import ports
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.zip import count_entries, drive, locate_directory
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange, count_entries, drive, locate_directory
 
 if TYPE_CHECKING:  # a stub
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-preload()
-
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes
 USAGE_WAIT = 1  # of a message without a valid event
-SMALL_MEMBER = 32 * MIB  # up to here a member of a small archive is one PUT
 FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
 KEPT = (OUTCOMES, REPORT)  # what stays of a small run that is COMPLETED
 TASK_FAULTS: tuple[type[S3UnzipError], ...] = (*ATTEMPT_FAULTS, RunStoppedError)
@@ -180,12 +176,14 @@ def _holds_directory(tail: Tail, context: Context) -> bool:
 class _HeldCalls(Calls):
     """Calls of a step that does not count what is read from memory."""
 
-    def stream(self, archive: ports.Archive, want: ByteRange) -> Iterator[Buffer]:
+    def stream(
+        self, archive: ports.Archive, want: ByteRange, store: Store | None = None
+    ) -> Iterator[Buffer]:
         """Yield the bytes of `want`."""
         if isinstance(archive, HeldArchive) and archive.holds(want):
             yield from archive.stream(want)
         else:
-            yield from super().stream(archive, want)
+            yield from super().stream(archive, want, store)
 
 
 class _SmallContext(Context, frozen=True):
@@ -297,7 +295,7 @@ def _one_batch(tuning: Tuning) -> Tuning:
     """Return the settings with which all members are PUTs of one worker."""
     return replace(
         tuning,
-        small_member=max(tuning.small_member, SMALL_MEMBER),
+        small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
         batch_min_seconds=tuning.batch_seconds,
         max_workers=1,
     )

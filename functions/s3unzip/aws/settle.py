@@ -10,7 +10,6 @@ from s3unzip.aws.environment import LambdaConfig, open_worker
 from s3unzip.aws.events import parse_field
 from s3unzip.aws.executions import end_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
-from s3unzip.clients import preload
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Next, Request, decode, run_of_execution
@@ -18,8 +17,6 @@ from s3unzip.settling.loop import settle, settle_failed
 
 if TYPE_CHECKING:  # a stub
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-preload()
 
 MAX_CAUSE = 1_000  # characters
 

@@ -1,4 +1,4 @@
-"""``python -m s3unzip.cli``: the same as ``s3unzip``, and quiet from its first moment.
+"""The command line as a process, quiet from its first moment.
 
 What takes time to import is imported inside of `main`, where Ctrl-C is caught.
 """
@@ -12,7 +12,7 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Run the command line; Ctrl-C is no traceback, also while that is imported."""
     try:
-        from s3unzip.cli.terminal.streams import mend_streams
+        from s3unzip.cli.terminal import mend_streams
 
         mend_streams()
         if sys.argv[1:] == ["--version"]:  # without the imports of a command line

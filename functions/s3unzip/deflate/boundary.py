@@ -19,20 +19,16 @@ Final blocks are ignored: little work remains after one.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
+from numpy.typing import NDArray
 
 from s3unzip.deflate.bits import align
-from s3unzip.deflate.inflate import InflateError
 from s3unzip.deflate.layout import Layout, Span
-from s3unzip.deflate.tail import FIRST_WINDOW
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from numpy.typing import NDArray
+from s3unzip.deflate.segments import FIRST_WINDOW, InflateError
 
 LOOKAHEAD: Final = 1 << 20
 """Bytes that must follow a candidate's first byte, where the member has so many."""

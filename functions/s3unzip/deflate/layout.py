@@ -1,19 +1,27 @@
-"""Where the segments of a member are looked for: sizes in, positions out.
+"""Where the segments of a member are looked for: sizes in, positions out; and the core's errors.
 
 All positions count from the first byte of the member's compressed data, not
 of the archive. `boundary` finds where a segment really begins.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+
+from s3unzip.finding import ArchiveError, S3UnzipError
 
 SEARCH_BYTES: Final = 2 << 20
 """A segment's boundary is looked for in so many bytes. Blocks are shorter than that: zlib's have
 at most 32,767 symbols, libdeflate's some 300 KB and zopfli's 1 MB of output. The limit is for
 stretches without any dynamic block, where each MiB costs 0.2 s to no avail."""
+
+
+class DeflateError(ArchiveError):
+    """The stream is corrupt, or its segments do not join: inflate it as one stream."""
+
+
+class SegmentRecordError(S3UnzipError):
+    """A stored segment cannot be read: another version wrote it, or it is damaged."""
 
 
 class Span(NamedTuple):

@@ -14,10 +14,15 @@ from typing import Final
 
 from isal.isal_zlib import crc32_combine
 
-from s3unzip.deflate.inflate import Buffer, Ending, inflate_segment
 from s3unzip.deflate.layout import Layout, Span, cut, segment_span
-from s3unzip.deflate.link import link_segments
-from s3unzip.deflate.scan import ScannedSegment, SegmentScan
+from s3unzip.deflate.segments import (
+    Buffer,
+    Ending,
+    ScannedSegment,
+    SegmentScan,
+    inflate_segment,
+    link_segments,
+)
 
 Read = Callable[[Span], Iterable[Buffer]]
 

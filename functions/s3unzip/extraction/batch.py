@@ -27,8 +27,7 @@ from s3unzip.extraction.stream import header_bound
 from s3unzip.model import PlannedMember, Status
 from s3unzip.runs.step import RUN_FAULTS
 from s3unzip.stores.ports import Buffer, ObjectFacts
-from s3unzip.zip import NeedMoreBytes, close_member, open_member
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange, NeedMoreBytes, close_member, open_member
 
 Ready = tuple[PlannedMember, ObjectFacts]  # what a PUT needs besides the bytes
 

@@ -28,7 +28,7 @@ from s3unzip.extraction.stream import MemberData, open_data, stream_whole
 from s3unzip.model import Part, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS
 from s3unzip.stores.ports import CopiesParts, PartLimits, Upload
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
 

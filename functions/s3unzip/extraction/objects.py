@@ -27,10 +27,8 @@ from s3unzip.zip import (
     MemberDecoder,
     OpenedMember,
     Policy,
-    declares_crc,
     decode_whole,
     gzip_length,
-    with_known_crc,
 )
 
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
@@ -79,7 +77,7 @@ def _type_of(suffix: str) -> str:
 def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
     """Return what is stored beside the bytes of `member` under `key`."""
     metadata = {RUN_KEY: run.id}
-    if declares_crc(member.method):
+    if member.declares_crc:
         metadata[CRC_KEY] = f"{member.crc32:08x}"
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
@@ -145,16 +143,14 @@ class Stored(NamedTuple):
 
 def stored_as(member: Member, options: Options) -> Stored:
     """Return what the object of `member` is in a run with `options`."""
-    return Stored(
-        stored_size(member, options), member.crc32 if declares_crc(member.method) else None
-    )
+    return Stored(stored_size(member, options), member.crc32 if member.declares_crc else None)
 
 
 def stored_size(member: Member, options: Options) -> int:
     """Return the length of the object of `member`."""
     if options.as_gzip is None:
         return member.size
-    return gzip_length(member.method, member.flags, member.compressed_size, member.size)
+    return gzip_length(member)
 
 
 def open_content(
@@ -188,7 +184,7 @@ def decode_small(
     """
     if options.as_gzip is None:
         body = decode_whole(member, data, policy, opened, warnings)
-        return body, member.crc32 if declares_crc(member.method) else crc32(body)
+        return body, member.crc32 if member.declares_crc else crc32(body)
     content = open_content(member, policy, opened, options)
     body = b"".join(content.decode([data]))
     warnings += content.warnings
@@ -244,7 +240,4 @@ class _GzipCrc:
 def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
     """Return `row` with the CRC-32 of its content, now that it is known."""
     member = row.member
-    if declares_crc(member.method):
-        return row
-    known = member._replace(crc32=crc, method=with_known_crc(member.method))
-    return replace(row, member=known)
+    return row if member.declares_crc else replace(row, member=member.with_crc(crc))

@@ -52,7 +52,7 @@ from s3unzip.runs.step import RUN_FAULTS, Step
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import PartLimits, Upload
 from s3unzip.stores.readahead import map_ahead
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 READERS = 32  # segments that are read or written at once
 SEGMENTS_AHEAD = 128  # each has 65 KiB at most

@@ -26,6 +26,7 @@ from s3unzip.stores.readahead import stream_ahead
 from s3unzip.zip import (
     AFTER_LENGTH,
     HEAD_LENGTH,
+    ByteRange,
     Member,
     NeedMoreBytes,
     OpenedMember,
@@ -33,7 +34,6 @@ from s3unzip.zip import (
     close_member,
     open_member,
 )
-from s3unzip.zip.ranges import ByteRange
 
 # A local header is 30 bytes, a name and an extra field of at most 65,535 each (APPNOTE 4.3.7).
 MAX_HEADER = 30 + 2 * 65_535

@@ -19,8 +19,8 @@ from typing import Self
 
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.model import Location, run_stem
-from s3unzip.stores.folder.descriptors import PRIVATE, make_folders
-from s3unzip.stores.folder.os_errors import HOME_ADVICE, translate_error
+from s3unzip.stores.files import PRIVATE, make_folders, translate_error
+from s3unzip.stores.locations import HOME_ADVICE
 
 LOCK = "lock"
 DAY = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then

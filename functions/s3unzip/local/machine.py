@@ -52,7 +52,7 @@ from s3unzip.settling.nested import (
 from s3unzip.settling.next_step import resume_command
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.folder.destination import FolderDestination
+from s3unzip.stores.folder import FolderDestination
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")

@@ -1,8 +1,8 @@
 """Finds archives that never got a verdict, and those that should be gone after their runs.
 
 S3 sends an event at least once, but may send one for two writes of an unversioned key, and somebody
-may purge a queue. A function may be killed after it wrote a run's report, and before it deleted,
-moved or tagged the archive. So `reconcile` lists the bucket, computes each archive's run id as the
+may purge a queue. A function may be killed after it wrote a run's report, and before it deleted
+or tagged the archive. So `reconcile` lists the bucket, computes each archive's run id as the
 planner does, and looks up the run.
 """
 
@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from s3unzip.aws.aws_faults import asking
-from s3unzip.aws.environment import read_orders
+from s3unzip.aws.environment import RunDefaults
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request, SourceState, Verdict, run_id
-from s3unzip.operate.bundled_store import is_claimed
-from s3unzip.operate.queue import ArchiveEvent, send_events
-from s3unzip.operate.runs import RUNNING
-from s3unzip.operate.waiting import WAITING
-from s3unzip.planning.parts import read_whole_tail
+from s3unzip.operate.runs import RUNNING, DeployedRuns
+from s3unzip.operate.submit import ArchiveEvent, send_events
+from s3unzip.planning.read import read_whole_tail
 from s3unzip.settings import Tuning
 from s3unzip.settling.after_success import is_left
 from s3unzip.stores.calls import Calls
@@ -34,9 +32,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
-    from s3unzip.aws.environment import RunDefaults
     from s3unzip.model import Pin, Report
-    from s3unzip.operate.runs import DeployedRuns
     from s3unzip.stores.ports import Source
 
 THREADS = 32  # archives that are looked up concurrently
@@ -47,7 +43,7 @@ State = Literal["no run", "not finished", "archive left", "put back"]
 
 
 class Unsettled(Struct, frozen=True):
-    """An archive without a verdict, or one that was to be deleted, moved or tagged.
+    """An archive without a verdict, or one that was to be deleted or tagged.
 
     ``no run``: the event never came. ``not finished``: the run never ended. ``archive left``: the
     run is COMPLETED, and what was to follow has not happened. ``put back``: the run ended because
@@ -79,7 +75,7 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
         UsageError: the stack is older than this command.
         AccessDeniedError: a right is missing.
     """
-    orders = read_orders(runs.planner_variables())
+    orders = runs.orders
 
     def look(archive: ObjectTypeDef) -> Unsettled | str | None:
         return _look(archive, orders, runs)
@@ -93,9 +89,9 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
 def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     """Queue the events of `archives` again; return how many.
 
-    No existing run restarts; one whose archive is left deletes, moves or tags it.
+    No existing run restarts; one whose archive is left deletes or tags it.
     """
-    events = (ArchiveEvent(archive.source, archive.put) for archive in archives)
+    events = [ArchiveEvent(archive.source, archive.put) for archive in archives]
     return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
 
 
@@ -108,23 +104,21 @@ def _look(
     store, put = runs.stores.source(source), archive["LastModified"].timestamp()
     try:
         pin = store.head(source)
-        run = run_id(request, pin)
+        run = run_id(request, pin, put)
         report = runs.records(run).find_report()
         if report is not None:
             return _after(report, Unsettled(source, pin.size, put, run, "archive left"))
         pin = _join(store, source)
     except NotFoundError:  # deleted after the listing
         return None
-    run = run_id(request, pin)
+    run = run_id(request, pin, put)
     records = runs.records(run)
     if pin.parts and records.find_report() is not None:
         return None
     state = runs.state(run)
-    if state in (RUNNING, WAITING):
+    if state == RUNNING:
         return RUNNING
     began = state is not None or records.exists()
-    if not began and is_claimed(runs, run):
-        return RUNNING
     return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
 
 

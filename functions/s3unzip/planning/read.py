@@ -40,12 +40,11 @@ from s3unzip.zip import (
     DirectoryLocation,
     DirectoryReader,
     Disks,
-    Failures,
     Index,
-    IndexBuilder,
     Member,
     Members,
     Policy,
+    RefusedMembers,
     count_disks,
     drive,
     first_members,
@@ -53,8 +52,7 @@ from s3unzip.zip import (
     join_disks,
     locate_directory,
 )
-from s3unzip.zip.directory.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
 
 
 class Reading(Struct, frozen=True):
@@ -65,7 +63,7 @@ class Reading(Struct, frozen=True):
     template: KeyTemplate
     selected: Members
     amount: Totals  # of the selected members
-    failures: Failures  # of the members that the options ask for
+    failures: RefusedMembers  # of the members that the options ask for
     bytes_read: int
     unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
 
@@ -140,9 +138,11 @@ def read_directory(
     disks = disks_of(tail.pin)
     location = drive(locate_directory(tail.data, tail.pin.size, policy, disks), read)
     reserved = template.marker if options.marker else None
-    builder = IndexBuilder(location, policy, template.key_of(), reserved)
+    reader = DirectoryReader(location, policy, template.key_of(), reserved)
     with blaming_parts(location.disks):
-        index = _build(builder, DirectoryReader(location, policy), location, read, context)
+        for piece in _directory_pieces(location, read, context):
+            reader.feed(piece)
+        index = reader.finish()
     check_parts(index.members, location.disks, read, request.source)
     for finding in drive(inspect_prefix(tail.data, location, index.first), read):
         index.warnings.add(finding)
@@ -157,19 +157,6 @@ def read_directory(
         bytes_read=len(tail.data) + read.bytes,
         unmatched=find_unmatched(options, partial(_paths, index), len(selected)),
     )
-
-
-def _build(
-    builder: IndexBuilder,
-    reader: DirectoryReader,
-    location: DirectoryLocation,
-    read: _Counted,
-    context: Context,
-) -> Index:
-    for piece in _directory_pieces(location, read, context):
-        builder.add(reader.feed(piece))
-    reader.finish()
-    return builder.finish()
 
 
 def _paths(index: Index) -> Iterator[str]:
@@ -211,7 +198,7 @@ def _directory_pieces(
     yield location.held
 
 
-def _select(options: Options, index: Index) -> tuple[Members, Failures]:
+def _select(options: Options, index: Index) -> tuple[Members, RefusedMembers]:
     wanted = selector(options)
     members, failures = index.members, index.failures
     if wanted is not None:

@@ -219,6 +219,11 @@ class RunRecords:
         for task, data in map_ahead(find, tasks, READERS):
             yield task, None if data is None else _parse_outcomes(data)
 
+    def each_outcome(self) -> Iterator[tuple[str, Outcome]]:
+        """Yield every outcome on record, with the id of its task."""
+        for task, found in self.read_outcomes(self.list_outcomes()):
+            yield from ((task, outcome) for outcome in (found.outcomes if found else ()))
+
     def outcome_lines(self, kind: type[T], *, heads: bool = False) -> Iterator[T]:
         """Yield the outcome lines of all tasks as a `kind`.
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -157,7 +158,9 @@ def _write_plan(
         records.write_stop(stop_for(fault))
         tasks += plan.copies
     records.write_round(0, tasks)
-    summary = replace(plan.summary, requests=calls.requests)
+    reached = context.reached
+    stores = {} if reached is None else msgspec.to_builtins(reached.recorded())
+    summary = replace(plan.summary, requests=calls.requests, stores=stores)
     records.write_plan(summary)
     if not tasks:
         return settle(Next(run.id, "few"), context, calls)

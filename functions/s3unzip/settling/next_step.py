@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
+from s3unzip.context import Reached
 from s3unzip.explanations import Help, find_help
-from s3unzip.model import Connections, OnConflict, Options, Report, Run, Verdict
+from s3unzip.model import OnConflict, Options, Report, Run, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.after_success import is_left
 
@@ -15,20 +16,20 @@ MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has roo
 
 
 def next_command(
-    report: Report, environment: str | None = None, connections: Connections | None = None
+    report: Report, environment: str | None = None, reached: Reached | None = None
 ) -> str | None:
     """Return the command to run after `report`, None if there is nothing left to do.
 
     Args:
         report: of the run.
         environment: the run's environment; None or empty for a run on this machine.
-        connections: how the run's stores are reached, or the environment; None: as the options'
+        reached: how the run's stores are reached, or the environment; None: as the options'
             defaults say. A run on this machine remembers it, so only a new run needs it.
     """
-    where = in_environment(environment, connections)
+    where = in_environment(environment, reached)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
-            return _after_failures(report, environment, connections) or (
+            return _after_failures(report, environment, reached) or (
                 f"s3unzip show {report.run} --failures{where}"
             )
         case Verdict.FAILED:
@@ -36,7 +37,7 @@ def next_command(
         case Verdict.COMPLETED if is_left(report):
             return f"s3unzip resume {report.run}{where}"
         case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:
-            return _again(report, connections)
+            return _again(report, reached)
         case _:
             return None
 
@@ -46,27 +47,25 @@ def resume_command(run: Run) -> str:
     return f"s3unzip resume {run.id}"
 
 
-def in_environment(environment: str | None, connections: Connections | None = None) -> str:
+def in_environment(environment: str | None, reached: Reached | None = None) -> str:
     """Return the options, with a space before them, that find an environment.
 
     Args:
         environment: None or empty: this machine, and there are none.
-        connections: how the environment is reached.
+        reached: how the environment is reached.
     """
     if not environment:
         return ""
-    words = connections.words() if connections is not None else []
+    words = reached.words() if reached is not None else []
     return f" {shlex.join(['--env', environment, *words])}"
 
 
-def _after_failures(
-    report: Report, environment: str | None, connections: Connections | None
-) -> str | None:
+def _after_failures(report: Report, environment: str | None, reached: Reached | None) -> str | None:
     """Return the command that may extract members that failed, None if there is none."""
     helps = {find_help(code) for code in report.reasons}
-    retry = f"s3unzip resume {report.run} --failed{in_environment(environment, connections)}"
+    retry = f"s3unzip resume {report.run} --failed{in_environment(environment, reached)}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
-        return _again(report, connections, PASSWORD)
+        return _again(report, reached, PASSWORD)
     if Help.RETRY_WITH_PASSWORD in helps:
         return retry if environment else f"{retry} {PASSWORD}"  # an environment has a secret
     if Help.RETRY in helps:
@@ -74,21 +73,21 @@ def _after_failures(
     return None
 
 
-def _again(report: Report, connections: Connections | None, more: str = "") -> str | None:
+def _again(report: Report, reached: Reached | None, more: str = "") -> str | None:
     """Return the command that starts the run again; None: it is too long for a person."""
-    command = f"{repeat_command(report, connections)} {more}".rstrip()
+    command = f"{repeat_command(report, reached)} {more}".rstrip()
     return command if len(command) <= MAX_COMMAND else None
 
 
-def repeat_command(run: Report | Run, connections: Connections | None = None) -> str:
+def repeat_command(run: Report | Run, reached: Reached | None = None) -> str:
     """Return the command that extracts what is not extracted; a password's option may follow.
 
     Args:
         run: the run, or its report.
-        connections: how its stores are reached; None: as the options' defaults say.
+        reached: how its stores are reached; None: as the options' defaults say.
     """
     words = ["s3unzip", "run", str(run.source), str(run.destination)]
-    words += [*_option_words(run.options), *(connections or Connections()).words()]
+    words += [*_option_words(run.options), *(reached.words() if reached is not None else [])]
     return shlex.join(words)
 
 
@@ -113,11 +112,7 @@ def _option_words(options: Options) -> Iterator[str]:
     for name, value in values.items():
         if value:
             yield from (name, str(value))
-    flags = {
-        "--lenient": options.lenient,
-        "--trust-crc": options.trust_crc,
-        "--marker": options.marker,
-    }
+    flags = {"--lenient": options.lenient, "--marker": options.marker}
     yield from (name for name, is_set in flags.items() if is_set)
     if options.objects is not None:
         yield from _property_words(options.objects)

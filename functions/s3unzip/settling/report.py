@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.context import Context
+from s3unzip.estimate import estimate_run, price_run, show_dollars
 from s3unzip.extraction.objects import marker_metadata
 from s3unzip.model import (
     Failure,
@@ -29,6 +30,8 @@ from s3unzip.model import (
 from s3unzip.planning.keys import marker_key
 from s3unzip.planning.plan import Plan
 from s3unzip.runs.step import Step
+from s3unzip.settling.next_step import in_environment, next_command
+from s3unzip.settling.page import make_page
 
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
 BUDGET = "budget"  # reason of a run that would cost too much
@@ -138,7 +141,8 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
         first_object=tally.first_object,
         rounds=rounds,
     )
-    return replace(report, cost=price(report, step.context))
+    cost = price_run(report, step.context.platform)
+    return report if cost is None else replace(report, cost=cost.total)
 
 
 def _find_verdict(
@@ -163,16 +167,45 @@ def write_marker(step: Step, report: Report) -> None:
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
 
 
-def price(report: Report, context: Context) -> float | None:
-    """Return what a run cost in dollars, None where it is not known."""
-    return None
-
-
 def refuse_cost(plan: Plan, context: Context) -> Report | None:
     """Return the report of a run that would cost too much; None if it may begin."""
-    return None
+    summary, limit = plan.summary, context.max_cost
+    if limit is None or context.platform is None:
+        return None
+    tasks = [*plan.tasks, *plan.copies]
+    cost = estimate_run(summary, tasks, context.platform, context.tuning).cost.total
+    if cost <= limit:
+        return None
+    run = summary.run
+    message = (
+        f"the estimate is {show_dollars(cost, limit)} for {summary.selected:,} members, "
+        f"above the limit of {show_dollars(limit, cost)}: raise "
+        f"runs.max_cost of the environment {context.environment}"
+    )
+    return Report(
+        run=run.id,
+        verdict=Verdict.REJECTED,
+        source=run.source.public,
+        pin=run.pin,
+        destination=run.destination,
+        options=run.options,
+        reason=BUDGET,
+        message=message,
+        members=summary.members,
+        directories=summary.directories,
+        reasons={BUDGET: 1},
+        event_time=run.event_time,
+        started=summary.started,
+        finished=context.clock.now(),
+        plan_seconds=summary.plan_seconds,
+    )
 
 
 def render_page(report: Report, context: Context) -> bytes:
     """Return the HTML page of a report."""
-    return b""
+    return make_page(
+        report,
+        cost=price_run(report, context.platform),
+        next_command=next_command(report, context.environment, context.reached),
+        where=in_environment(context.environment),
+    )

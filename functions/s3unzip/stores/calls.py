@@ -1,8 +1,8 @@
 """Calls to object stores: counted, retried with full jitter, slowed when a store says so.
 
-One `Calls` belongs to one step (a plan, a task, a report), so that its counts
-are the step's and a throttled store slows all its threads together. This module knows no store: it
-runs the calls that it is given.
+One `Calls` belongs to one step (a plan, a task, a report), so that its counts are the step's and a
+throttled store slows all its threads together. All `Calls` of a process share one `FaultBudget`.
+This module knows no store: it runs the calls that it is given.
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ import logging
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from s3unzip.errors import ServiceFaultError, ThrottledError
+from s3unzip.errors import S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Requests
+from s3unzip.zip import ByteRange
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+if TYPE_CHECKING:  # the ports name `Calls`
     from s3unzip.stores.ports import Archive, Buffer, Clock
-    from s3unzip.zip.ranges import ByteRange
 
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
 Kind = Literal[
     "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
 ]
+Store = Literal["source", "destination", "work"]
 
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
 LONGEST_DELAY = 10.0
 FIRST_CALLS = 4  # at once, at the beginning
 CUT = 0.7  # of the calls at once that are left after a throttled one
+TELL_AFTER = 2.0  # seconds without a success
+FORGET = 5  # budgets without a fault, after which the next fault is a first one
 
 
 # The step whose call runs in this thread.
@@ -89,7 +91,7 @@ class AimdLimiter:
         return value
 
     def enter(self) -> int:
-        """Wait for a place; return the round, which `leave` needs."""
+        """Wait for a place; return how many cuts there were, which `leave` needs."""
         with self._lock:  # not the condition: its `with` is ten times as slow
             while self._active >= self.limit:
                 self._waiting += 1
@@ -115,55 +117,137 @@ class AimdLimiter:
             if self._waiting:
                 self._changed.notify(2)  # the place given back, and maybe one more
 
-    def add_successes(self, count: int) -> None:
-        """Note calls that succeeded without `run`, several in one."""
+
+class _Health:
+    """The faults of one store since its last success."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None  # the first fault; None: the last call succeeded
+        self.latest = 0.0  # the last fault
+        self.tries = 0
+        self.next_try = 0.0
+        self.told = False
+
+
+class FaultBudget:
+    """For how many seconds each store may fail without a success; a process has one.
+
+    While a store fails, its calls take turns to try it again, ever more rarely. So a store that is
+    gone gets some requests in vain, not some from each thread, task and round.
+
+    Args:
+        seconds: since the first fault after the last success.
+        tell: takes one line for the user when a store does not recover at once.
+    """
+
+    def __init__(self, seconds: float, tell: Callable[[str], None] = _log.warning) -> None:
+        self.seconds = seconds
+        self._tell = tell
+        self._stores: dict[Store, _Health] = {
+            "source": _Health(),
+            "destination": _Health(),
+            "work": _Health(),
+        }
+        self._lock = threading.Lock()
+
+    def note_success(self, store: Store) -> None:
+        """Note that a store answered."""
+        if self._stores[store].since is not None:
+            with self._lock:
+                self._stores[store] = _Health()
+
+    def note_fault(self, store: Store, now: float) -> float:
+        """Note that a store failed at `now`; return when it began to fail."""
         with self._lock:
-            self._successes += count
-            while self._successes and self.limit < self._max_concurrency:
-                step = 1 if self._starting else self.limit
-                if self._successes < step:
-                    break
-                self._successes -= step
-                self.limit += 1
-            if self._waiting:
-                self._changed.notify_all()
+            health = self._stores[store]
+            if health.since is None or now - health.latest > FORGET * self.seconds:
+                health = self._stores[store] = _Health()
+                health.since = now
+            health.latest = now
+            return health.since
+
+    def may_try(self, store: Store, now: float) -> bool:
+        """Return whether a call that waited may be repeated; it is noted as the turn's one."""
+        with self._lock:
+            health = self._stores[store]
+            if health.since is None:
+                return True
+            if now < health.next_try:
+                return False
+            longest = min(LONGEST_DELAY, FIRST_DELAY * 2**health.tries)
+            health.tries += 1
+            health.next_try = now + longest / 2
+            return True
+
+    def tell_once(self, store: Store, fault: ServiceFaultError, seconds: float) -> None:
+        """Tell the user that calls are repeated for `seconds`, once until the store recovers."""
+        with self._lock:
+            health = self._stores[store]
+            if health.told:
+                return
+            health.told = True
+        where = f"no answer from {fault.unanswered}" if fault.unanswered else str(fault)
+        self._tell(f"{where}, retrying for {max(1.0, seconds):.0f} s")
 
 
 class Calls:
-    """Runs calls for one step."""
+    """Runs calls for one step.
 
-    def __init__(self, clock: Clock, budget: float, at_once: int, first: int = FIRST_CALLS) -> None:
+    Args:
+        clock: of the worker.
+        budget: seconds that one call may be repeated, if `faults` has none for all.
+        at_once: calls that may run at the same time.
+        first: of them, at the beginning.
+        faults: the budget that all calls of the process share; None: these have their own.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        budget: float,
+        at_once: int,
+        first: int = FIRST_CALLS,
+        faults: FaultBudget | None = None,
+    ) -> None:
         self._clock = clock
-        self._budget = budget
+        self._faults = faults or FaultBudget(budget)
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self.pace = AimdLimiter(at_once, first)
 
-    def run(self, kind: Kind, call: Callable[[], T]) -> T:
+    def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
         """Return what `call` returns, trying again while the budget lasts.
 
-        The budget is of seconds since the first fault, the failing calls
-        included: a store that lets every call time out ends it as soon as one
-        that refuses them.
+        The budget is of seconds since the first fault, the failing calls included: of this call,
+        and of all calls to the store without a success between them. A store that lets every call
+        time out ends it as soon as one that refuses.
+
+        Args:
+            kind: of the request, as it is counted.
+            call: one attempt.
+            store: None: the archive's for "get", else the destination.
 
         Raises:
             ServiceFaultError: the last one, when the budget is spent.
         """
-        began: float | None = None
-        attempt = 0
+        where = store or _store_of(kind)
+        retry = _Retry()
         while True:
             self.count(kind)
             token = _current.set(self)
             try:
-                return self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
+                value = self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
             except ServiceFaultError as fault:
-                self._note(fault)
-                began = self._clock.now() if began is None else began
-                if not self._may_retry(attempt, began, fault):
+                if not self._may_retry(retry, where, fault):
                     raise
-                attempt += 1
+            except S3UnzipError:  # an answer
+                self._faults.note_success(where)
+                raise
+            else:
+                self._faults.note_success(where)
+                return value
             finally:
                 _current.reset(token)
 
@@ -179,24 +263,24 @@ class Calls:
         """Like `run`, at most `pace.limit` at once over all threads."""
         return self.run(kind, partial(self.pace.run, call))
 
-    def stream(self, archive: Archive, want: ByteRange) -> Iterator[Buffer]:
+    def stream(
+        self, archive: Archive, want: ByteRange, store: Store | None = None
+    ) -> Iterator[Buffer]:
         """Yield the bytes of `want`; a broken body is resumed where it broke."""
+        where = store or _store_of("get")
         position = want.start
-        began: float | None = None
-        attempt = 0
+        retry = _Retry()
         while position < want.stop:
             self.count("get")
             try:
                 for piece in archive.stream(want._replace(start=position)):
                     position += len(piece)
+                    self._faults.note_success(where)
                     yield piece
-                    began, attempt = None, 0
+                    retry = _Retry()
             except ServiceFaultError as fault:
-                self._note(fault)
-                began = self._clock.now() if began is None else began
-                if not self._may_retry(attempt, began, fault):
+                if not self._may_retry(retry, where, fault):
                     raise
-                attempt += 1
 
     def count(self, kind: Kind | Literal["retries", "throttled"], times: int = 1) -> None:
         """Count requests; `run` counts its own."""
@@ -209,10 +293,6 @@ class Calls:
         with self._lock:
             return Requests(**self._counts)
 
-    def _note(self, fault: ServiceFaultError) -> None:
-        if isinstance(fault, ThrottledError):
-            self.count("throttled")
-
     def _logged(self, kind: Kind, call: Callable[[], T]) -> T:
         began = self._clock.now()
         try:
@@ -220,15 +300,38 @@ class Calls:
         finally:
             _log.debug("%s took %.0f ms", kind, 1000 * (self._clock.now() - began))
 
-    def _may_retry(self, attempt: int, began: float, fault: ServiceFaultError) -> bool:
-        """Wait, then return True; return False if the budget, the time or the step is over."""
-        delay = draw_delay(attempt, self._random)
-        spent = self._clock.now() - began + delay
-        if self._ended.is_set() or spent > self._budget or self._clock.remaining() < delay:
-            return False
-        _log.info("attempt %d failed, the next one in %.1f s: %s", attempt + 1, delay, fault)
-        self._clock.sleep(delay)
-        if self._ended.is_set():
-            return False
-        self.count("retries")
-        return True
+    def _may_retry(self, retry: _Retry, store: Store, fault: ServiceFaultError) -> bool:
+        """Wait for the next attempt; return False if the budget, the time or the step is over."""
+        if isinstance(fault, ThrottledError):
+            self.count("throttled")
+        now, budget = self._clock.now(), self._faults.seconds
+        since = self._faults.note_fault(store, now)
+        retry.began = now if retry.began is None else retry.began
+        began = min(since, retry.began)
+        while True:
+            delay = draw_delay(retry.attempt, self._random)
+            spent = self._clock.now() - began + delay
+            if self._ended.is_set() or spent > budget or self._clock.remaining() < delay:
+                return False
+            retry.attempt += 1
+            _log.info("attempt %d failed, the next one in %.1f s: %s", retry.attempt, delay, fault)
+            if spent >= TELL_AFTER:
+                self._faults.tell_once(store, fault, budget - spent)
+            self._clock.sleep(delay)
+            if self._ended.is_set():
+                return False
+            if self._faults.may_try(store, self._clock.now()):
+                self.count("retries")
+                return True
+
+
+class _Retry:
+    """How often one call was tried."""
+
+    def __init__(self) -> None:
+        self.attempt = 0
+        self.began: float | None = None  # at the first fault
+
+
+def _store_of(kind: Kind) -> Store:
+    return "source" if kind == "get" else "destination"

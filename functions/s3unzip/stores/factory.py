@@ -1,41 +1,53 @@
-"""Open the stores that a user names: S3, a file or folder, a URL.
+"""How stores are reached, and the stores that a user names: S3, a file or folder, a URL.
 
 Each kind of store is imported when the first location of its kind is opened,
-so that ``s3unzip --help`` needs neither boto3 nor obstore. A `StoreConfig` can
+so that ``s3unzip --help`` needs neither botocore nor obstore. A `StoreConfig` can
 be sent to a worker process; the `Stores` made of it cannot.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
-from s3unzip.stores.home import runs_home
+from s3unzip.model import Location
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.locations import runs_home
 from s3unzip.stores.parts import PartsSource
-from s3unzip.stores.web.access import WebAccess
+from s3unzip.stores.ports import Destination, Disposal, RunStore, Source, Stores
 
-if TYPE_CHECKING:
-    from s3unzip.model import Location
-    from s3unzip.stores.calls import Calls
-    from s3unzip.stores.disposal_port import Disposal
-    from s3unzip.stores.ports import Destination, RunStore, Source, Stores
-    from s3unzip.stores.s3.access import S3Access
-    from s3unzip.stores.s3.stores import S3Stores
-    from s3unzip.stores.spool.spooled_archive import SpooledArchive
-    from s3unzip.stores.web.source import WebSource
+if TYPE_CHECKING:  # they import botocore, obstore, urllib3
+    from s3unzip.stores.s3.run_store import S3Stores
+    from s3unzip.stores.web import WebSource
 
-DESTINATION_ADVICE = "check --dest-endpoint-url, --dest-region and the network"
+# The options of the command line, where they have names of their own.
+OPTIONS = {
+    "endpoint_url": "--endpoint-url",
+    "region": "--region",
+    "profile": "--profile",
+    "unsigned": "--no-sign-request",
+    "request_payer": "--request-payer",
+    "destination_endpoint_url": "--dest-endpoint-url",
+    "destination_region": "--dest-region",
+    "destination_profile": "--dest-profile",
+    "destination_unsigned": "--dest-no-sign-request",
+    "destination_owner": "--dest-owner",
+    "destination_kms_key": "--kms-key",
+}
+VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 
-class StoreConfig(Struct, frozen=True):
+class StoreConfig(Struct, frozen=True, omit_defaults=True):
     """How stores are reached. It has no secret: credentials come from boto3's chain.
 
     What is not set for the destination is the same as for the source. A run's records in S3 are
-    reached as the destination is.
+    reached as the destination is. Times are in seconds.
     """
 
     # Runs are kept below it: a folder, or an S3 prefix that ends in "/".
@@ -51,10 +63,14 @@ class StoreConfig(Struct, frozen=True):
     destination_unsigned: bool = False  # for verify: everybody may read the destination
     destination_owner: str | None = None  # account that must own the destination bucket
     destination_kms_key: str | None = None  # None: the bucket's default encryption
+    other_hosts: bool = False  # follow the redirects of a web server to other hosts
     connections: int = 64  # to S3, kept open
-    check_reachable: bool = False  # give up at once where S3 cannot be reached at the beginning
-    web: WebAccess = field(default_factory=WebAccess)
-    spooled: SpooledArchive | None = None  # read from a temporary file instead of its location
+    check_reachable: bool = False  # give up at once what cannot be reached at the beginning
+    connect_seconds: float = 5.0
+    stall_seconds: float = 20.0  # without a byte
+    # One PUT of at most some MiB, the sending included; of a part, the sending of 128 KiB.
+    put_seconds: float = 120.0
+    slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
 
     def at_destination(self) -> StoreConfig:
         """Return how an archive is reached that is an object of the destination."""
@@ -70,6 +86,34 @@ class StoreConfig(Struct, frozen=True):
             destination_profile=None,
         )
 
+    def recorded(self) -> StoreConfig:
+        """Return what a run's record keeps: no URL with a secret, nothing of this process."""
+        return replace(
+            self,
+            endpoint_url=_without_secret(self.endpoint_url),
+            destination_endpoint_url=_without_secret(self.destination_endpoint_url),
+            connections=64,
+            check_reachable=False,
+        )
+
+    def typed(self) -> StoreConfig:
+        """Return what no variable of the environment sets, so that a command must name it."""
+        known = set(map(os.environ.get, VARIABLES))
+        return replace(
+            self, **{name: None for name in OPTIONS if getattr(self, name) in known - {None}}
+        )
+
+    def words(self) -> list[str]:
+        """Return the options of a command that reaches the same stores."""
+        words: list[str] = []
+        for name, option in OPTIONS.items():
+            value = getattr(self, name)
+            if value is True:
+                words.append(option)
+            elif value:
+                words += [option, value]
+        return [*words, "--allow", "other-hosts"] if self.other_hosts else words
+
     @property
     def copies(self) -> bool:
         """Whether the destination's server and credentials may read the archive, too."""
@@ -78,27 +122,12 @@ class StoreConfig(Struct, frozen=True):
         return same and not self.unsigned
 
 
-def _s3_access(config: StoreConfig) -> S3Access:
-    """Return how the source of `config` is reached in S3."""
-    from s3unzip.stores.s3.access import S3Access
-
-    return S3Access(
-        config.endpoint_url,
-        config.region,
-        config.profile,
-        connections=config.connections,
-        check_reachable=config.check_reachable,
-        unsigned=config.unsigned,
-        request_payer=config.request_payer,
-    )
-
-
-def _destination_access(config: StoreConfig) -> S3Access:
-    """Return how the destination of `config` is reached in S3."""
-    access = _s3_access(config.at_destination())
-    if config.destination_endpoint_url is not None:
-        access = replace(access, advice=DESTINATION_ADVICE)
-    return access
+def _without_secret(url: str | None) -> str | None:
+    """Return an endpoint, None where its URL has a user or a query."""
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    return None if parts.query or "@" in parts.netloc else url
 
 
 def check_reachable(config: StoreConfig, source: Location, destination: Location) -> None:
@@ -107,12 +136,12 @@ def check_reachable(config: StoreConfig, source: Location, destination: Location
     Raises:
         StorageError: one of them cannot be connected to.
     """
-    ends = ((source, _s3_access), (destination, _destination_access))
-    for location, access_of in ends:
+    for location, access in ((source, config), (destination, config.at_destination())):
         if location.scheme == "s3":
-            from s3unzip.stores.s3.session import Session
+            from s3unzip.stores.s3.session import Session, advice_for
 
-            Session(access_of(config)).check_reachable(location.bucket)
+            advice = advice_for(config, destination=access is not config)
+            Session(access, advice=advice).check_reachable(location.bucket)
 
 
 def open_stores(config: StoreConfig) -> Stores:
@@ -130,22 +159,15 @@ class _Stores:
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
-        kept = self._config.spooled
-        if kept is not None and location == kept.location:
-            from s3unzip.stores.spool.source import SpooledSource
-
-            return SpooledSource(kept)
         match location.scheme:
             case "s3":
                 return self._open_s3().source(location)
             case "file":
-                from s3unzip.stores.folder.source import FileSource
+                from s3unzip.stores.files import FileSource
 
                 return PartsSource(FileSource())
             case "http" | "https":
                 return PartsSource(self._open_web())
-            case "stdin":
-                raise UsageError("-: only the command line reads standard input; see open_archive")
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
 
@@ -157,14 +179,14 @@ class _Stores:
             case "file":
                 return self._open_folder(location.key)
             case "nowhere":
-                from s3unzip.stores.nowhere import NowhereDestination
+                from s3unzip.stores.memory import NowhereDestination
 
                 return NowhereDestination()
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
     def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes, moves or tags the archive at `location`.
+        """Return the adapter that deletes or tags the archive at `location`.
 
         Raises:
             UsageError: nothing there can be changed.
@@ -173,7 +195,7 @@ class _Stores:
             case "s3":
                 return self._open_s3().disposal(location)
             case "file":
-                from s3unzip.stores.disposal.files import FileDisposal
+                from s3unzip.stores.files import FileDisposal
 
                 return FileDisposal()
             case _:
@@ -185,45 +207,30 @@ class _Stores:
             case "s3":
                 return self._open_s3().run_store(run, calls)
             case "file":
-                from s3unzip.stores.folder.run_store import FolderRunStore
+                from s3unzip.stores.folder import FolderRunStore
 
                 return FolderRunStore(self._config.work.key, run)
             case _:
                 raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
 
     def _open_s3(self) -> S3Stores:
-        from s3unzip.stores.s3.access import Writing
-        from s3unzip.stores.s3.stores import S3Stores
+        from s3unzip.stores.s3.run_store import S3Stores
 
-        config = self._config
         with self._lock:
             if self._s3 is None:
-                reading, access = _s3_access(config), _destination_access(config)
-                writing = Writing(
-                    config.destination_owner,
-                    config.destination_kms_key,
-                    copies=config.copies,
-                    copies_pay=config.request_payer,
-                )
-                self._s3 = S3Stores(
-                    config.work,
-                    access=access,
-                    writing=writing,
-                    reading=None if reading == access else reading,
-                )
+                self._s3 = S3Stores(self._config)
             return self._s3
 
     def _open_web(self) -> WebSource:
-        from s3unzip.stores.web.source import WebSource
+        from s3unzip.stores.web import WebSource
 
         with self._lock:
             if self._web is None:
-                access = replace(self._config.web, check_reachable=self._config.check_reachable)
-                self._web = WebSource(access)
+                self._web = WebSource(self._config)
             return self._web
 
     def _open_folder(self, root: str) -> Destination:
-        from s3unzip.stores.folder.destination import FolderDestination
+        from s3unzip.stores.folder import FolderDestination
 
         with self._lock:
             if root not in self._folders:

@@ -1,16 +1,17 @@
-"""Locations as people write them."""
+"""Locations as people write them, and where this machine keeps its runs."""
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from s3unzip.errors import UsageError
-from s3unzip.model import Location
+from s3unzip.errors import AccessDeniedError, UsageError
+from s3unzip.model import Location, run_stem
 
-STANDARD_INPUT = Location("stdin", "", "stdin")
+HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 # What is typed instead of s3://, and is hardly a path; ./s3:/a is one.
 _MEANT = re.compile(r"(s3:/?|s3//|arn:aws[a-z-]*:s3:::)(?=[^/])", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", re.IGNORECASE)
@@ -25,7 +26,10 @@ def parse_source(text: str) -> Location:
     if not text:
         raise UsageError("SRC is empty; is a variable of your shell not set?")
     if text == "-":
-        return STANDARD_INPUT
+        raise UsageError(
+            "-: an archive is read from its end, so a pipe must be saved first: "
+            "curl -o archive.zip URL, then s3unzip run archive.zip DEST"
+        )
     location = _parse(text)
     if location.scheme == "s3" and (not location.key or location.key.endswith("/")):
         raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")
@@ -93,3 +97,38 @@ def whole_path(text: str) -> str:
         raise UsageError(
             f"{text}: the current folder is gone; change to another one, or give the whole path"
         ) from None
+
+
+def runs_home() -> Location:
+    """Return the folder that runs are kept below.
+
+    Without ``S3UNZIP_HOME`` it follows the XDG base directory specification.
+    """
+    home = os.environ.get("S3UNZIP_HOME")
+    if not home:
+        home = f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/s3unzip"
+    return Location("file", "", f"{whole_path(home)}/")
+
+
+def known_runs(home: Location) -> list[str]:
+    """Return the ids of the runs below `home`, the latest first.
+
+    Raises:
+        AccessDeniedError: this user may not read the folder.
+    """
+    folder = Path(home.key) / "runs"
+    try:
+        found = [entry for entry in os.scandir(folder) if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+    except PermissionError as error:
+        raise AccessDeniedError(
+            f"{folder}: permission denied: change its rights, or use another place; {HOME_ADVICE}"
+        ) from error
+    return [entry.name for entry in sorted(found, key=lambda e: e.stat().st_mtime, reverse=True)]
+
+
+def runs_of_archive(home: Location, source: Location) -> list[str]:
+    """Return the ids of the runs below `home` that may be of `source`, the earliest first."""
+    begin = f"{run_stem(source)}-"
+    return [run for run in reversed(known_runs(home)) if run.startswith(begin)]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.stores.calls import count_request
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

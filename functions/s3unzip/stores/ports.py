@@ -15,20 +15,17 @@ turn every fault into the tree of `errors`:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from s3unzip.finding import Finding
+from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.calls import Calls
+from s3unzip.zip import ByteRange
 
-    from s3unzip.finding import Finding
-    from s3unzip.model import Location, Part, Pin
-    from s3unzip.stores.calls import Calls
-    from s3unzip.stores.disposal_port import Disposal
-    from s3unzip.zip.ranges import ByteRange
-
-Buffer = bytes | bytearray | memoryview
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Tail(NamedTuple):
@@ -101,22 +98,6 @@ class ListedObject(NamedTuple):
     etag: str | None = None  # without its quotes; None: the store keeps none (a folder)
 
 
-@runtime_checkable
-class AsksMany(Protocol):
-    """A destination that asks for many objects at once with less CPU."""
-
-    def heads(self, keys: Sequence[str], at_once: int) -> Sequence[StoredObject | None]:
-        """Return what is stored under each key; None: only `Destination.head` can tell.
-
-        No request is tried again, and no fault is raised.
-
-        Args:
-            keys: of the objects.
-            at_once: requests in flight.
-        """
-        ...
-
-
 class Upload(NamedTuple):
     """One multipart upload that is not complete."""
 
@@ -177,6 +158,7 @@ class Destination(Protocol):
 
         Raises:
             ConflictError: `if_absent`, and the key exists.
+            NotFoundError: there is no such upload, or it must be begun anew.
         """
         ...
 
@@ -257,6 +239,31 @@ class RunStore(Protocol):
         ...
 
 
+class Disposal(Protocol):
+    """What becomes of archives that are extracted: only the pinned version is touched.
+
+    Each method may be repeated: it finds what an earlier attempt has done. The first request of
+    each is a HEAD; `calls.count_request` counts the others.
+    """
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version; nothing happens if it is gone.
+
+        Raises:
+            SourceChangedError: another version is there; it is left.
+        """
+        ...
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add `tags` to those of the version.
+
+        Raises:
+            SourceChangedError: the version is gone.
+            StorageError: the store cannot tag one version.
+        """
+        ...
+
+
 class Clock(Protocol):
     """Time, so that tests can control it."""
 
@@ -285,7 +292,7 @@ class Stores(Protocol):
         ...
 
     def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes, moves or tags the archive at `location`.
+        """Return the adapter that deletes or tags the archive at `location`.
 
         Raises:
             UsageError: nothing there can be changed.

@@ -1,8 +1,8 @@
-"""The registry of checks: every reason and warning code, its phase and its default.
+"""The registry of checks: every reason and warning code, and the policy that says what a code does.
 
-Checks are numbered; one check can have several codes. `Policy` decides what a run does about a
-code. The module that makes a check has its details. Check 55 belongs to the source
-adapters and the parts of a split archive to the planner: both are only registered here.
+Checks are numbered; one check can have several codes. The module that makes a check has its
+details. Check 55 belongs to the source adapters and the parts of a split archive to the planner:
+both are only registered here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,121 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from s3unzip.zip.sentences import SENTENCES
+from msgspec import Struct, field
+
+MIB = 1 << 20
+GIB = 1 << 30
+TIB = 1 << 40
+
+# A code, the number of its check, three letters, and what was found in a plain sentence. The
+# letters: the bytes that the check needs (Index, Local, Data, Key, Source); what a finding causes
+# (Reject the archive, fail the Member, Warn); what it causes under a lenient policy.
+_TABLE = """\
+no-eocd 1 IRR This is not a ZIP archive, or its end is missing.
+trailing-data 2 IRW Bytes follow the end of the archive.
+eocd-comment-truncated 3 IRR The archive's comment runs past the end of the file.
+eocd-signature-in-comment 4 IRR The archive's comment holds a second end record.
+multiple-eocd 4 IRR Two end records both end with the archive.
+multi-disk 5 IRR The file is one part of a split archive, or its disk numbers are wrong.
+part-missing 5 SRR A part of the split archive is missing.
+part-wrong 5 LRR A part of the split archive holds other bytes than the directory says.
+too-many-parts 5 IRR The archive has more parts than the limit allows.
+count-mismatch 6 IRR The directory does not hold the declared number of members.
+cd-size 7 IRR The directory is too short for the number of members declared.
+cd-truncated 7 IRR The directory ends inside a header.
+cd-bad-signature 7 IRR A header of the directory has no signature.
+cd-trailing-bytes 7 IRR The directory has bytes after its last header.
+cd-out-of-bounds 8 IRR The directory does not fit in front of the end record.
+gap-before-eocd 9 IRR Bytes lie between the directory and the end record.
+cd-ambiguous 10 IRR There are two directories: at the declared and at the adjusted place.
+stacked-archive 11 IRR The bytes in front of the archive hold another ZIP archive.
+prefix-unadjusted 12 IWW Bytes in front of the archive are not counted in its offsets.
+prefix-adjusted 12 IWW Bytes lie in front of the first member.
+zip64-locator-mismatch 13 IRR The ZIP64 locator does not point at the ZIP64 end record.
+zip64-locator-missing 13 IRR The end record needs ZIP64, but there is no locator.
+zip64-record-size 14 IRR The ZIP64 end record does not end at its locator.
+zip64-locator-gap 14 IRR Bytes lie between the ZIP64 locator and the end record.
+multiple-zip64-eocd 14 IRR There is a second ZIP64 end record.
+zip64-extensible-data 15 IRW The ZIP64 end record has extensible data.
+zip64-eocd-mismatch 16 IRR The end record and the ZIP64 end record disagree.
+zip64-ambiguous 16 IRR There are two directories: one with and one without the ZIP64 end record.
+zip64-extra-missing 17 IMM A size is only in a ZIP64 field that is missing.
+zip64-extra-duplicate 17 IMM The header has two ZIP64 fields.
+zip64-extra-malformed 17 IMM The ZIP64 field is too short for its values.
+lfh-zip64-duplicate 17 LMM The local header has two ZIP64 fields.
+member-out-of-bounds 18 IRR A member does not fit in front of the directory.
+overlap 19 IRR Two members share bytes.
+too-many-entries 20 IRR The archive has more members than the limit allows.
+cd-too-large 20 IRR The directory is larger than the limit allows.
+names-too-large 20 IRR The names of the members are longer in total than the limit allows.
+bomb-total 21 IRR The declared sizes add up to more than the limit.
+bomb-member-size 21 IMM The member declares a larger size than the limit.
+bomb-ratio 21 IMM The member declares more data than its compressed bytes can hold.
+high-ratio 21 IWW The member declares a very high compression ratio.
+cd-extra-malformed 22 IMM An extra field is longer than its block.
+lfh-extra-malformed 22 LWW An extra field of the local header is longer than its block.
+extra-trailing-bytes 22 IWW One to three stray bytes follow the extra fields.
+duplicate-name 23 KRM Two members would be written under one key.
+dup-directory 23 KWW A directory is listed twice.
+case-collision 24 KWW Two keys differ only in upper and lower case.
+unicode-collision 24 KWW Two keys are equal under Unicode normalisation.
+file-dir-prefix-conflict 24 KWW A key is also the folder of another key.
+name-dotdot 25 KMM The name has a '..' segment.
+name-absolute 26 KMW The name begins with a slash.
+name-drive-letter 26 KMM The name begins with a drive letter.
+name-backslash 27 KMW The name has a backslash where ZIP wants a slash.
+name-nul 28 KMM The name has a NUL character.
+name-control-char 28 KMW The name has a control character that S3 listings cannot hold.
+name-combining-run 28 KMW The name has more than 30 combining marks in a row.
+name-empty 29 KMM The name is empty.
+name-bad-utf8 30 KMM The name is marked as UTF-8 and is not UTF-8.
+name-encoding-guess 31 KWW The name does not say its encoding.
+lfh-flag11-mismatch 31 LWW Only one of the two headers says that the name is UTF-8.
+name-undecodable 31 KMM The name does not fit the encoding that --encoding gives.
+unicode-path-used 32 IWW The name is taken from the Unicode path field.
+unicode-path-stale 32 IWW The Unicode path field does not fit the name any more.
+unicode-path-duplicate 32 IRW The header has two Unicode path fields.
+unicode-path-mismatch 32 IRW The UTF-8 name and the Unicode path field differ.
+lfh-unicode-path-mismatch 32 LMW The Unicode path field of the local header names another file.
+name-dot-normalised 33 KWW A '.' segment of the name was dropped.
+name-empty-component-normalised 33 KWW An empty segment of the name was dropped.
+key-too-long 34 KMM The key is longer than S3 allows.
+name-s3-special 35 KWW Some S3 clients cannot address the key.
+name-reserved 35 KMM The key is the one of the completion marker.
+name-trailing-space-dot 35 KWW A segment of the name begins or ends with a space or a dot.
+encrypted 36 IMM The member is encrypted, and there is no password or no support for it.
+encryption-malformed 36 IMM The member's encryption lacks its parameters or its header.
+wrong-password 36 DMM The password does not open the member.
+unsupported-method 37 IMM The compression method is not supported.
+patch-data 37 IMM The member holds compressed patch data, which is not supported.
+version-needed 37 IWW The member asks for a version of the ZIP format that does not exist.
+symlink 38 IMW The member is a symbolic link.
+reparse-point 38 IWW The member has the attribute of a Windows reparse point.
+device 39 IMM The member is a device or a socket.
+fifo-mode 39 IWW The member has the mode bits of a FIFO; zip writes them when it reads a pipe.
+dir-with-data 40 IMW A directory has data.
+dir-attr-without-slash 40 IWW The member is a directory by its attributes but not by its name.
+lfh-bad-signature 41 LMM There is no local header at the member's offset.
+lfh-truncated 41 LMM The local header is cut short.
+lfh-name-mismatch 42 LMM The local header names another file than the directory.
+lfh-method-mismatch 43 LMM The local header names another compression method than the directory.
+lfh-size-crc-mismatch 44 LMM The local header has other sizes or another CRC-32.
+lfh-encryption-mismatch 45 LMM Only one of the two headers says that the member is encrypted.
+dd-mismatch 46 LMM The data descriptor disagrees with the directory.
+dd-missing-signature 46 LWW The data descriptor has no signature.
+lfh-flag3-mismatch 46 LWW Only one of the two headers announces a data descriptor.
+hidden-local-header 47 LWW There is a local header that the directory does not list.
+stored-size-mismatch 48 IMM The member is stored, but its two sizes differ.
+size-overrun 49 DMM The data is longer than declared.
+stream-truncated 50 DMM The compressed data ends early.
+size-mismatch 50 DMM The data does not have the declared size.
+compressed-trailing-bytes 51 DMW Bytes follow the end of the compressed data.
+crc-mismatch 52 DMM The data does not have the declared CRC-32.
+aes-mac-mismatch 52 DMM The data does not have the stored AES authentication code.
+corrupt-stream 53 DMM The compressed data is damaged.
+memory-bound 54 DMM The member needs more decoder memory than allowed.
+source-changed 55 SRR The archive was replaced or deleted while it was read.
+"""
 
 
 class Phase(Enum):
@@ -51,117 +165,74 @@ class Check(NamedTuple):
         return self.lenient is not self.default
 
 
-_I, _L, _D, _K = Phase.INDEX, Phase.LOCAL, Phase.DATA, Phase.KEY
-_R, _M, _W = Action.REJECT, Action.MEMBER, Action.WARN
+def _read_table() -> dict[str, Check]:
+    phases = {phase.name[0]: phase for phase in Phase}
+    actions = {action.name[0]: action for action in Action}
+    checks = {}
+    for line in _TABLE.splitlines():
+        code, number, letters, sentence = line.split(" ", 3)
+        default, lenient = actions[letters[1]], actions[letters[2]]
+        checks[code] = Check(code, int(number), phases[letters[0]], default, lenient, sentence)
+    return checks
 
-# code, number, phase, action, action under a lenient policy
-_ROWS: tuple[tuple[str, int, Phase, Action, Action], ...] = (
-    ("no-eocd", 1, _I, _R, _R),
-    ("trailing-data", 2, _I, _R, _W),
-    ("eocd-comment-truncated", 3, _I, _R, _R),
-    ("eocd-signature-in-comment", 4, _I, _R, _R),
-    ("multiple-eocd", 4, _I, _R, _R),
-    ("multi-disk", 5, _I, _R, _R),
-    ("part-missing", 5, Phase.SOURCE, _R, _R),
-    ("part-wrong", 5, _L, _R, _R),
-    ("too-many-parts", 5, _I, _R, _R),
-    ("count-mismatch", 6, _I, _R, _R),
-    ("cd-size", 7, _I, _R, _R),
-    ("cd-truncated", 7, _I, _R, _R),
-    ("cd-bad-signature", 7, _I, _R, _R),
-    ("cd-trailing-bytes", 7, _I, _R, _R),
-    ("cd-out-of-bounds", 8, _I, _R, _R),
-    ("gap-before-eocd", 9, _I, _R, _R),
-    ("cd-ambiguous", 10, _I, _R, _R),
-    ("stacked-archive", 11, _I, _R, _R),
-    ("prefix-unadjusted", 12, _I, _W, _W),
-    ("prefix-adjusted", 12, _I, _W, _W),
-    ("zip64-locator-mismatch", 13, _I, _R, _R),
-    ("zip64-locator-missing", 13, _I, _R, _R),
-    ("zip64-record-size", 14, _I, _R, _R),
-    ("zip64-locator-gap", 14, _I, _R, _R),
-    ("multiple-zip64-eocd", 14, _I, _R, _R),
-    ("zip64-extensible-data", 15, _I, _R, _W),
-    ("zip64-eocd-mismatch", 16, _I, _R, _R),
-    ("zip64-ambiguous", 16, _I, _R, _R),
-    ("zip64-extra-missing", 17, _I, _M, _M),
-    ("zip64-extra-duplicate", 17, _I, _M, _M),
-    ("zip64-extra-malformed", 17, _I, _M, _M),
-    ("lfh-zip64-duplicate", 17, _L, _M, _M),
-    ("member-out-of-bounds", 18, _I, _R, _R),
-    ("overlap", 19, _I, _R, _R),
-    ("too-many-entries", 20, _I, _R, _R),
-    ("cd-too-large", 20, _I, _R, _R),
-    ("names-too-large", 20, _I, _R, _R),
-    ("bomb-total", 21, _I, _R, _R),
-    ("bomb-member-size", 21, _I, _M, _M),
-    ("bomb-ratio", 21, _I, _M, _M),
-    ("high-ratio", 21, _I, _W, _W),
-    ("cd-extra-malformed", 22, _I, _M, _M),
-    ("lfh-extra-malformed", 22, _L, _W, _W),
-    ("extra-trailing-bytes", 22, _I, _W, _W),
-    ("duplicate-name", 23, _K, _R, _M),
-    ("dup-directory", 23, _K, _W, _W),
-    ("case-collision", 24, _K, _W, _W),
-    ("unicode-collision", 24, _K, _W, _W),
-    ("file-dir-prefix-conflict", 24, _K, _W, _W),
-    ("name-dotdot", 25, _K, _M, _M),
-    ("name-absolute", 26, _K, _M, _M),
-    ("name-drive-letter", 26, _K, _M, _M),
-    ("name-backslash", 27, _K, _M, _W),
-    ("name-nul", 28, _K, _M, _M),
-    ("name-control-char", 28, _K, _M, _W),
-    ("name-combining-run", 28, _K, _M, _W),
-    ("name-empty", 29, _K, _M, _M),
-    ("name-bad-utf8", 30, _K, _M, _M),
-    ("name-encoding-guess", 31, _K, _W, _W),
-    ("lfh-flag11-mismatch", 31, _L, _W, _W),
-    ("name-undecodable", 31, _K, _M, _M),
-    ("unicode-path-used", 32, _I, _W, _W),
-    ("unicode-path-stale", 32, _I, _W, _W),
-    ("unicode-path-duplicate", 32, _I, _R, _W),
-    ("unicode-path-mismatch", 32, _I, _R, _W),
-    ("lfh-unicode-path-mismatch", 32, _L, _M, _W),
-    ("name-dot-normalised", 33, _K, _W, _W),
-    ("name-empty-component-normalised", 33, _K, _W, _W),
-    ("key-too-long", 34, _K, _M, _M),
-    ("name-s3-special", 35, _K, _W, _W),
-    ("name-reserved", 35, _K, _M, _M),
-    ("name-trailing-space-dot", 35, _K, _W, _W),
-    ("encrypted", 36, _I, _M, _M),
-    ("encryption-malformed", 36, _I, _M, _M),
-    ("wrong-password", 36, _D, _M, _M),
-    ("unsupported-method", 37, _I, _M, _M),
-    ("patch-data", 37, _I, _M, _M),
-    ("version-needed", 37, _I, _W, _W),
-    ("symlink", 38, _I, _M, _W),
-    ("device", 39, _I, _M, _M),
-    ("fifo-mode", 39, _I, _W, _W),
-    ("dir-with-data", 40, _I, _M, _W),
-    ("dir-attr-without-slash", 40, _I, _W, _W),
-    ("lfh-bad-signature", 41, _L, _M, _M),
-    ("lfh-truncated", 41, _L, _M, _M),
-    ("lfh-name-mismatch", 42, _L, _M, _M),
-    ("lfh-method-mismatch", 43, _L, _M, _M),
-    ("lfh-size-crc-mismatch", 44, _L, _M, _M),
-    ("lfh-encryption-mismatch", 45, _L, _M, _M),
-    ("dd-mismatch", 46, _L, _M, _M),
-    ("dd-missing-signature", 46, _L, _W, _W),
-    ("lfh-flag3-mismatch", 46, _L, _W, _W),
-    ("hidden-local-header", 47, _L, _W, _W),
-    ("stored-size-mismatch", 48, _I, _M, _M),
-    ("size-overrun", 49, _D, _M, _M),
-    ("stream-truncated", 50, _D, _M, _M),
-    ("size-mismatch", 50, _D, _M, _M),
-    ("compressed-trailing-bytes", 51, _D, _M, _W),
-    ("crc-mismatch", 52, _D, _M, _M),
-    ("aes-mac-mismatch", 52, _D, _M, _M),
-    ("corrupt-stream", 53, _D, _M, _M),
-    ("memory-bound", 54, _D, _M, _M),
-    ("source-changed", 55, Phase.SOURCE, _R, _R),
-)
 
-CHECKS: dict[str, Check] = {
-    code: Check(code, number, phase, default, lenient, SENTENCES[code])
-    for code, number, phase, default, lenient in _ROWS
-}
+CHECKS = _read_table()
+
+
+class Limits(Struct, frozen=True):
+    """Limits that no archive can change; sizes in bytes.
+
+    `ratio` is for deflate, which cannot exceed 1,032:1, so a higher declared ratio is false.
+    Methods without a bound only warn. `decoder_memory` limits the memory that a stream header may
+    request: LZMA dictionaries and zstd windows. `parts` limits the files of a split archive, which
+    are all named in the input of each worker.
+
+    Reading a directory takes at most about 300 bytes a member, `names_size`
+    and twice `folder_memory`, whatever the names are. `names_size` is the
+    sum of the kept names in UTF-8: a name that cannot be a key is cut.
+    `folder_memory` is for comparing keys with folders and directories with
+    each other; past it a clash may be counted twice, and directories that
+    are listed twice are no longer counted.
+    """
+
+    members: int = 10_000_000
+    total_size: int = 5 * TIB
+    member_size: int = 5 * TIB
+    ratio: int = 1_100
+    directory_size: int = 2 * GIB
+    key_bytes: int = 1_024
+    names_size: int = 1 * GIB
+    folder_memory: int = 32 * MIB
+    decoder_memory: int = 128 * MIB
+    parts: int = 500
+    kept_warnings: int = 1_000
+
+
+class Policy(Struct, frozen=True):
+    """What each finding stops.
+
+    `lenient` turns the checks that are matters of choice into warnings: a
+    backslash becomes a slash, trailing bytes are ignored, a symbolic link is
+    written as its target's text. `encoding` is used for names that neither say
+    UTF-8 nor are ASCII; without it they are UTF-8 where valid, else cp437.
+    `password` opens encrypted members; without it they fail. It is in no
+    representation, so in no log.
+    """
+
+    lenient: bool = False
+    encoding: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    password: bytes | None = None
+
+    def __repr__(self) -> str:
+        kept = (name for name in self.__struct_fields__ if name != "password")
+        return f"Policy({', '.join(f'{name}={getattr(self, name)!r}' for name in kept)})"
+
+    def action(self, code: str) -> Action:
+        """Return what `code` does under this policy."""
+        check = CHECKS[code]
+        return check.lenient if self.lenient else check.default
+
+    def tolerates(self, code: str) -> bool:
+        """Return whether `code` is only a warning under this policy."""
+        return self.action(code) is Action.WARN

@@ -2,36 +2,22 @@
 
 A small C extension decrypts ZipCrypto at 80 MB/s; Python code reaches 0.5 MB/s. pycryptodome
 decrypts WinZip AES, because its counter mode can count as WinZip does. Both accept input in pieces
-of any size. `coding` reads what the headers say about encryption.
+of any size. Strong encryption (bit 6 of the flags) is not supported.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING
 
-from s3unzip.zip.coding import (
-    AES_MAC,
-    AES_VERIFIER,
-    ZIPCRYPTO_HEADER,
-    AesCoding,
-    aes_coding,
-    encryption_overhead,
-)
-from s3unzip.zip.directory.records import (
-    ENCRYPTION_FLAGS,
-    FLAG_DESCRIPTOR,
-    FLAG_ENCRYPTED,
-    METHOD_AES,
-)
-from s3unzip.zip.errors import MemberError
-from s3unzip.zip.local import Buffer, OpenedMember, find_in
+from s3unzip.zip.checks import Policy
+from s3unzip.zip.local import OpenedMember
+from s3unzip.zip.records import FLAG_DESCRIPTOR
+from s3unzip.zip.values import Buffer, Cipher, Member
 
-if TYPE_CHECKING:
-    from s3unzip.zip.member import Member
-    from s3unzip.zip.policy import Policy
-
+_ZIPCRYPTO_HEADER = 12  # random bytes, the last one a check of the password (6.1.5, 6.1.6)
+_AES_VERIFIER = 2
+_AES_MAC = 10
 _ROUNDS = 1000  # of PBKDF2, as WinZip fixed them
 
 
@@ -44,25 +30,15 @@ def open_cipher(
     that the password may be wrong, where nothing has proved it right.
 
     Raises:
-        MemberError: there is no password, or the encryption is not read.
+        MemberError: there is no password.
     """
-    coding = aes_coding(member.method)
-    if coding is None and not member.flags & ENCRYPTION_FLAGS and member.method != METHOD_AES:
+    if member.cipher is None:
         return None
     if policy.password is None:
-        raise MemberError(find_in(member, "encrypted", NO_PASSWORD))
-    if (
-        member.flags & ENCRYPTION_FLAGS != FLAG_ENCRYPTED
-        or member.method == METHOD_AES
-        or member.compressed_size < encryption_overhead(member.method, member.flags)
-    ):
-        raise MemberError(find_in(member, "encrypted", "this encryption is not read"))
-    if coding is not None:
-        return _WinZipAes(member, coding, policy.password)
+        member.fail("encrypted", "no password is given")
+    if member.cipher.version:
+        return _WinZipAes(member, member.cipher, policy.password)
     return _ZipCrypto(member, policy.password, _check_bytes(member, opened))
-
-
-NO_PASSWORD = "no password is given"  # noqa: S105 - a message
 
 
 def _check_bytes(member: Member, opened: OpenedMember | None) -> frozenset[int]:
@@ -90,7 +66,7 @@ class _ZipCrypto:
         self._member = member
         self._checks = checks
         self._decrypt = StandardZipDecrypter(password)
-        self._header_left = ZIPCRYPTO_HEADER
+        self._header_left = _ZIPCRYPTO_HEADER
 
     def decrypt(self, data: Buffer) -> Buffer:
         """Return the plain bytes of the next input; there may be fewer of them.
@@ -104,7 +80,7 @@ class _ZipCrypto:
         header, rest = plain[: self._header_left], plain[self._header_left :]
         self._header_left -= len(header)
         if header and not self._header_left and self._checks and header[-1] not in self._checks:
-            raise MemberError(find_in(self._member, "wrong-password", "the check byte differs"))
+            self._member.fail("wrong-password", "the check byte differs")
         return rest
 
     def finish(self) -> None:
@@ -116,13 +92,13 @@ class _WinZipAes:
 
     doubt = ""
 
-    def __init__(self, member: Member, coding: AesCoding, password: bytes) -> None:
+    def __init__(self, member: Member, cipher: Cipher, password: bytes) -> None:
         self._member = member
-        self._coding = coding
+        self._cipher = cipher
         self._password = password
         self._head = bytearray()
-        self._head_length = coding.salt_length + AES_VERIFIER
-        self._left = member.compressed_size - coding.overhead
+        self._head_length = cipher.key_length // 2 + _AES_VERIFIER
+        self._left = member.compressed_size - cipher.overhead
         self._code = bytearray()
 
     def decrypt(self, data: Buffer) -> Buffer:
@@ -147,21 +123,21 @@ class _WinZipAes:
         Raises:
             MemberError: somebody altered the encrypted data.
         """
-        if not hmac.compare_digest(self._hmac.digest()[:AES_MAC], bytes(self._code)):
+        if not hmac.compare_digest(self._hmac.digest()[:_AES_MAC], bytes(self._code)):
             message = "the authentication code is another: the bytes were altered"
-            raise MemberError(find_in(self._member, "aes-mac-mismatch", message))
+            self._member.fail("aes-mac-mismatch", message)
 
     def _open(self) -> None:
         from Crypto.Cipher import AES  # noqa: PLC0415 - as in _ZipCrypto
         from Crypto.Util import Counter  # noqa: PLC0415 - likewise
 
-        length = self._coding.key_length
-        salt, verifier = self._head[:-AES_VERIFIER], self._head[-AES_VERIFIER:]
+        length = self._cipher.key_length
+        salt, verifier = self._head[:-_AES_VERIFIER], self._head[-_AES_VERIFIER:]
         keys = hashlib.pbkdf2_hmac(
-            "sha1", self._password, bytes(salt), _ROUNDS, 2 * length + AES_VERIFIER
+            "sha1", self._password, bytes(salt), _ROUNDS, 2 * length + _AES_VERIFIER
         )
         if not hmac.compare_digest(keys[2 * length :], bytes(verifier)):
-            raise MemberError(find_in(self._member, "wrong-password", "the verifier differs"))
+            self._member.fail("wrong-password", "the verifier differs")
         counter = Counter.new(128, initial_value=1, little_endian=True)
         self._aes = AES.new(keys[:length], AES.MODE_CTR, counter=counter)
         self._hmac = hmac.new(keys[length : 2 * length], digestmod="sha1")

@@ -1,33 +1,36 @@
 """Decompress a member's data and check it against its declared size and CRC-32.
 
 `decode_whole` decodes a small member in one call. A `MemberDecoder` decodes members of any size in
-pieces. Both make the same checks.
+pieces. Both make the same checks. A `GzipMember` is written as a gzip file (RFC 1952) without
+compressing anything: the stream of a deflated member is copied between a header of 10 bytes and a
+trailer of 8 bytes, and inflated only to check it. Any other member is written as stored blocks (RFC
+1951, 3.2.4), so all objects of a run are gzip files whose lengths follow from the directory.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NoReturn
 
 from isal import isal_zlib
 from msgspec.structs import replace
 
+from s3unzip.finding import Finding
+from s3unzip.zip.checks import Policy
 from s3unzip.zip.ciphers import open_cipher
-from s3unzip.zip.codecs import CODECS, StreamError
-from s3unzip.zip.codecs.deflate import IGZIP_ERROR, RAW, tell_igzip
-from s3unzip.zip.coding import compression_of, declares_crc, encryption_overhead
-from s3unzip.zip.directory.records import ENCRYPTION_FLAGS, METHOD_DEFLATE, METHOD_STORED
-from s3unzip.zip.errors import MemberError
-from s3unzip.zip.local import Buffer, find_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from s3unzip.finding import Finding
-    from s3unzip.zip.local import OpenedMember
-    from s3unzip.zip.member import Member
-    from s3unzip.zip.policy import Policy
+from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, RAW, StreamError, explain_igzip
+from s3unzip.zip.local import OpenedMember
+from s3unzip.zip.records import FLAG_REPARSE, METHOD_DEFLATE, METHOD_STORED
+from s3unzip.zip.values import Buffer, Member, MemberError
 
 PIECE_LENGTH = 1 << 20
+
+_GZIP_HEADER = struct.Struct("<2sBBIBB")  # magic, method, flags, mtime, effort, system
+_GZIP_TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
+_BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, its complement
+_MAX_BLOCK = 0xFFFF
+_UNKNOWN_SYSTEM = 255
 
 _crc32 = isal_zlib.crc32
 _inflater = isal_zlib.decompressobj
@@ -50,15 +53,17 @@ class MemberDecoder:
         """
         self._member, self._policy = member, policy
         self._cipher = open_cipher(member, policy, opened)
-        method = compression_of(member.method)
-        codec = CODECS.get(method)
+        codec = CODECS.get(member.method)
         if codec is None:
-            self._fail("unsupported-method", f"compression method {method}")
-        overhead = encryption_overhead(member.method, member.flags)
-        length = member.compressed_size - overhead
-        plain = member._replace(method=method, compressed_size=length) if overhead else member
+            self._fail("unsupported-method", f"compression method {member.method}")
+        plain = member
+        if member.cipher is not None:
+            length = member.compressed_size - member.cipher.overhead
+            plain = member._replace(compressed_size=length)
         self._codec = codec(plain, policy)
         self._fed = 0
+        self._head = b""
+        self._noted: tuple[Finding, ...] = ()
         self.warnings: tuple[Finding, ...] = ()  # known once `finish` has returned
         self.size = 0
         self.crc32 = 0
@@ -81,6 +86,9 @@ class MemberDecoder:
             self.size += len(piece)
             if self.size > self._member.size:
                 self._fail("size-overrun", f"more than the declared {self._member.size} bytes")
+            if self._member.flags & FLAG_REPARSE and len(self._head) < len(_LINK_TAGS[0]):
+                self._head += bytes(piece[: len(_LINK_TAGS[0])])
+                self._noted += check_reparse(self._member, self._head, self._policy)
             self.crc32 = _crc32(piece, self.crc32)
             yield piece
 
@@ -106,7 +114,7 @@ class MemberDecoder:
             MemberError: it did not.
         """
         try:
-            self.warnings = check_end(
+            self.warnings = self._noted + check_end(
                 self._member,
                 self._policy,
                 ended=self._codec.ended and self._fed == self._member.compressed_size,
@@ -115,7 +123,7 @@ class MemberDecoder:
             )
             if self._cipher is not None:
                 self._cipher.finish()
-            if declares_crc(self._member.method):
+            if self._member.declares_crc:
                 check_crc(self._member, self.crc32)
         except MemberError as error:
             raise self._doubt(error.finding) from None
@@ -128,7 +136,7 @@ class MemberDecoder:
             self._fail(error.code, str(error))
 
     def _fail(self, code: str, message: str) -> NoReturn:
-        raise self._doubt(find_in(self._member, code, message))
+        raise self._doubt(self._member.finding(code, message))
 
     def _doubt(self, finding: Finding) -> MemberError:
         doubt = "" if self._cipher is None else self._cipher.doubt
@@ -145,17 +153,32 @@ def check_end(
     """
     if size > member.size:
         message = f"more than the declared {member.size} bytes"
-        raise MemberError(find_in(member, "size-overrun", message))
+        member.fail("size-overrun", message)
     if not ended:
         message = f"no end of the stream within {member.compressed_size} bytes; {size} came out"
-        raise MemberError(find_in(member, "stream-truncated", message))
+        member.fail("stream-truncated", message)
     if size != member.size:
         message = f"{size} bytes, {member.size} declared"
-        raise MemberError(find_in(member, "size-mismatch", message))
+        member.fail("size-mismatch", message)
     if not spare:
         return ()
     message = "bytes after the end of the compressed stream"
-    finding = find_in(member, "compressed-trailing-bytes", message)
+    finding = member.finding("compressed-trailing-bytes", message)
+    if not policy.tolerates(finding.code):
+        raise MemberError(finding)
+    return (finding,)
+
+
+# Tags of symbolic links and junctions, at the beginning of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
+_LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
+
+
+def check_reparse(member: Member, head: bytes, policy: Policy) -> tuple[Finding, ...]:
+    """Refuse a member whose content begins as a link of Windows does, or return a warning."""
+    if head[: len(_LINK_TAGS[0])] not in _LINK_TAGS:
+        return ()
+    message = "a reparse point of Windows: a symbolic link or a junction"
+    finding = member.finding("symlink", message)
     if not policy.tolerates(finding.code):
         raise MemberError(finding)
     return (finding,)
@@ -165,7 +188,7 @@ def check_crc(member: Member, crc32: int) -> None:
     """Compare the data's CRC-32."""
     if crc32 != member.crc32:
         message = f"the data has {crc32:08x}, declared is {member.crc32:08x}"
-        raise MemberError(find_in(member, "crc-mismatch", message))
+        member.fail("crc-mismatch", message)
 
 
 def decode_whole(
@@ -184,7 +207,7 @@ def decode_whole(
     Raises:
         MemberError: the content is not what the directory declares.
     """
-    if not member.flags & ENCRYPTION_FLAGS:
+    if member.cipher is None and not member.flags & FLAG_REPARSE:
         if member.method == METHOD_DEFLATE:
             return _inflate_whole(member, data, policy, warnings)
         if member.method == METHOD_STORED:
@@ -207,7 +230,7 @@ def _inflate_whole(
     try:
         content = stream.decompress(data, member.size + 1)
     except IGZIP_ERROR as error:
-        raise MemberError(find_in(member, "corrupt-stream", tell_igzip(error))) from error
+        raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
     ended = stream.eof and len(data) == member.compressed_size
     if len(content) != member.size or stream.unused_data or not ended:
         spare = len(stream.unused_data)
@@ -216,3 +239,90 @@ def _inflate_whole(
             warnings += found
     check_crc(member, _crc32(content))
     return content
+
+
+def gzip_length(member: Member) -> int:
+    """Return the length of a member as a gzip file."""
+    frame = _GZIP_HEADER.size + _GZIP_TRAILER.size
+    if _is_kept(member):
+        return frame + member.compressed_size
+    return frame + member.size + _BLOCK.size * max(1, -(-member.size // _MAX_BLOCK))
+
+
+def _is_kept(member: Member) -> bool:
+    return member.method == METHOD_DEFLATE and member.cipher is None
+
+
+class GzipMember:
+    """Converts one member to a gzip file.
+
+    With `trust_crc` a deflate stream is not inflated to check it; errors show when the file is
+    unpacked. `crc32` is that of the content, when everything was yielded.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        policy: Policy,
+        opened: OpenedMember | None = None,
+        *,
+        trust_crc: bool = False,
+    ) -> None:
+        """Prepare; see `MemberDecoder`."""
+        self._member = member
+        self._decoder = MemberDecoder(member, policy, opened)
+        self._kept = _is_kept(member)
+        self._trust = trust_crc
+        self.crc32 = member.crc32
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What is odd but tolerated, once all was yielded."""
+        return self._decoder.warnings
+
+    def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the file; `pieces` are the member's compressed bytes, all of them.
+
+        Raises:
+            MemberError: the content is not what the directory declares.
+        """
+        mtime = self._member.mtime or 0
+        if not 0 <= mtime < 1 << 32:
+            mtime = 0  # unknown, by RFC 1952
+        yield _GZIP_HEADER.pack(b"\x1f\x8b", METHOD_DEFLATE, 0, mtime, 0, _UNKNOWN_SYSTEM)
+        yield from self._keep(pieces) if self._kept else self._store(pieces)
+        yield _GZIP_TRAILER.pack(self.crc32, self._member.size & 0xFFFF_FFFF)
+
+    def _keep(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        length = 0
+        for piece in pieces:
+            length += len(piece)
+            if not self._trust:
+                for _ in self._decoder.feed(piece):
+                    pass
+            yield piece
+        if not self._trust:
+            self._decoder.finish()
+            if self._decoder.spare:  # tolerated elsewhere, but gzip has no place for them
+                message = "bytes after the end of the compressed stream"
+                self._member.fail("compressed-trailing-bytes", message)
+        elif length != self._member.compressed_size:
+            message = f"{length} bytes of {self._member.compressed_size}"
+            self._member.fail("stream-truncated", message)
+
+    def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        left = self._member.size
+        waiting = bytearray()
+        for output in self._decoder.decode(pieces):
+            waiting += output
+            # The declared size, which the decoder enforces, identifies the last block. It is
+            # written after the content was checked.
+            whole = min(len(waiting), left - 1) // _MAX_BLOCK * _MAX_BLOCK
+            for start in range(0, whole, _MAX_BLOCK):
+                yield _BLOCK.pack(0, _MAX_BLOCK, 0)
+                yield bytes(waiting[start : start + _MAX_BLOCK])
+            del waiting[:whole]
+            left -= whole
+        self.crc32 = self._decoder.crc32
+        yield _BLOCK.pack(1, left, left ^ _MAX_BLOCK)
+        yield bytes(waiting)

@@ -8,18 +8,14 @@ pieces is one disk: its records know nothing of the cuts.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from s3unzip.zip.directory import records
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from s3unzip.zip.member import Member
+from s3unzip.zip import records
+from s3unzip.zip.values import Member
 
 
 class Disks(Struct, frozen=True):

@@ -6,42 +6,16 @@ Their bytes are in the same range as the data, so these checks cost no extra req
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from s3unzip.finding import Finding
-from s3unzip.zip.coding import aes_coding, read_aes
-from s3unzip.zip.directory.extras import (
-    UNICODE_PATH,
-    ZIP64,
-    Extras,
-    read_unicode_path,
-    resolve_zip64,
-    walk_extras,
-)
-from s3unzip.zip.directory.names import SHOWN_NAME, check_name, decode_name
-from s3unzip.zip.directory.records import (
-    DESCRIPTOR_SIGNATURE,
-    ENCRYPTION_FLAGS,
-    FLAG_DESCRIPTOR,
-    FLAG_UTF8,
-    LOCAL,
-    LOCAL_LENGTH,
-    LOCAL_MAGIC,
-    LOCAL_SIGNATURE,
-    METHOD_AES,
-    SENTINEL_32,
-)
-from s3unzip.zip.errors import MemberError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from s3unzip.zip.member import Member
-    from s3unzip.zip.policy import Policy
-
-Buffer = bytes | memoryview
+from s3unzip.zip import records
+from s3unzip.zip.checks import Policy
+from s3unzip.zip.names import check_name, decode_name
+from s3unzip.zip.values import SHOWN_NAME, Buffer, Member, MemberError
 
 # Enough for nearly every local header in one read.
 HEAD_LENGTH = 1024
@@ -66,12 +40,6 @@ class NeedMoreBytes(Struct, frozen=True):
     length: int
 
 
-def find_in(member: Member, code: str, message: str, at: int | None = None) -> Finding:
-    """Return a finding about a member, by default at its local header."""
-    offset = member.offset if at is None else at
-    return Finding(code, message, offset, member.path[:SHOWN_NAME])
-
-
 def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | NeedMoreBytes:
     """Check a member's local header; `head` begins at `member.offset`.
 
@@ -81,117 +49,119 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
         MemberError: the local header disagrees with the directory.
     """
     room = member.stop - member.offset
-    if len(head) < LOCAL_LENGTH:
+    if len(head) < records.LOCAL_LENGTH:
         if len(head) >= room:
-            raise MemberError(find_in(member, "lfh-truncated", f"{room} bytes for a header"))
+            member.fail("lfh-truncated", f"{room} bytes for a header")
         return NeedMoreBytes(min(room, HEAD_LENGTH))
-    magic, flags, method, crc32, compressed, size, name_length, extra_length = LOCAL.unpack_from(
-        head
+    magic, flags, method, crc32, compressed, size, name_length, extra_length = (
+        records.LOCAL.unpack_from(head)
     )
-    if magic != LOCAL_MAGIC:
+    if magic != records.LOCAL_SIGNATURE:
         found = bytes(head[:4]).hex()
-        raise MemberError(find_in(member, "lfh-bad-signature", f"{found} instead of 504b0304"))
-    data_start = LOCAL_LENGTH + name_length + extra_length
+        member.fail("lfh-bad-signature", f"{found} instead of 504b0304")
+    data_start = records.LOCAL_LENGTH + name_length + extra_length
     if data_start + member.compressed_size > room:
         _refuse_reach(member, data_start)
     if len(head) < data_start:
         return NeedMoreBytes(data_start)
-    name = head[LOCAL_LENGTH : LOCAL_LENGTH + name_length]
+    name = head[records.LOCAL_LENGTH : records.LOCAL_LENGTH + name_length]
     if (
         name == member.name_bytes
         and method == member.method
         and flags == member.flags
-        and not flags & ENCRYPTION_FLAGS
+        and not flags & records.ENCRYPTION_FLAGS
         and not extra_length
-        and not flags & FLAG_DESCRIPTOR
+        and not flags & records.FLAG_DESCRIPTOR
         and crc32 == member.crc32
         and compressed == member.compressed_size
         and size == member.size
     ):
         return OpenedMember(data_start, has_descriptor=False)
-    extra = bytes(head[LOCAL_LENGTH + name_length : data_start])
+    extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
     warnings: list[Finding] = []
     if name != member.name_bytes:
         shown = bytes(name[:SHOWN_NAME]).decode("utf-8", "backslashreplace")
-        raise MemberError(find_in(member, "lfh-name-mismatch", f"it says {shown!r}"))
-    extras = walk_extras(extra)
+        member.fail("lfh-name-mismatch", f"it says {shown!r}")
+    extras = records.walk_extras(extra)
     _check_coding(member, flags, method, extras, warnings)
-    _check_extras(member, extras, flags, policy, warnings)
-    payload = next(iter(extras.of(ZIP64)), None)
-    _check_sizes(member, payload, flags, (crc32, compressed, size))
-    time_high = head[11] if flags & ENCRYPTION_FLAGS else 0
-    return OpenedMember(data_start, bool(flags & FLAG_DESCRIPTOR), tuple(warnings), time_high)
+    _check_extras(member, extras, policy, warnings)
+    _check_sizes(member, extras, flags, (crc32, compressed, size))
+    time_high = head[11] if flags & records.ENCRYPTION_FLAGS else 0
+    return OpenedMember(
+        data_start, bool(flags & records.FLAG_DESCRIPTOR), tuple(warnings), time_high
+    )
 
 
 def _refuse_reach(member: Member, data_start: int) -> None:
     stop = member.offset + data_start + member.compressed_size
     message = f"with its local header it ends at {stop}, past {member.stop}"
-    raise MemberError(find_in(member, "overlap", message))
+    member.fail("overlap", message)
 
 
 def _check_coding(
-    member: Member, flags: int, method: int, extras: Extras, warnings: list[Finding]
+    member: Member, flags: int, method: int, extras: records.Extras, warnings: list[Finding]
 ) -> None:
-    wanted = aes_coding(member.method)
-    is_aes = wanted is not None or member.method == METHOD_AES
-    if (flags ^ member.flags) & ENCRYPTION_FLAGS or (method == METHOD_AES) != is_aes:
-        message = "only one of its two headers says encrypted"
-        raise MemberError(find_in(member, "lfh-encryption-mismatch", message))
-    if wanted is not None and read_aes(extras) != wanted:
-        message = "its AES field is another than in the directory"
-        raise MemberError(find_in(member, "lfh-method-mismatch", message))
-    if method != member.method and wanted is None:
-        message = f"method {method}, in the directory {member.method}"
-        raise MemberError(find_in(member, "lfh-method-mismatch", message))
-    if (flags ^ member.flags) & FLAG_DESCRIPTOR:
+    wanted, cipher = member.method, member.cipher
+    if cipher is not None and cipher.version:
+        wanted = records.METHOD_AES
+    if (flags ^ member.flags) & records.ENCRYPTION_FLAGS or (method == records.METHOD_AES) != (
+        wanted == records.METHOD_AES
+    ):
+        member.fail("lfh-encryption-mismatch", "only one of its two headers says encrypted")
+    if wanted == records.METHOD_AES and records.read_aes(extras) != (member.method, cipher):
+        member.fail("lfh-method-mismatch", "its AES field is another than in the directory")
+    if method != wanted:
+        member.fail("lfh-method-mismatch", f"method {method}, in the directory {member.method}")
+    if (flags ^ member.flags) & records.FLAG_DESCRIPTOR:
         message = "only one of its two headers announces a data descriptor"
-        warnings.append(find_in(member, "lfh-flag3-mismatch", message))
-    if (flags ^ member.flags) & FLAG_UTF8 and not member.name_bytes.isascii():
+        warnings.append(member.finding("lfh-flag3-mismatch", message))
+    if (flags ^ member.flags) & records.FLAG_UTF8 and not member.name_bytes.isascii():
         message = "only one of its two headers says that the name is UTF-8"
-        warnings.append(find_in(member, "lfh-flag11-mismatch", message))
+        warnings.append(member.finding("lfh-flag11-mismatch", message))
 
 
 def _check_extras(
-    member: Member, extras: Extras, flags: int, policy: Policy, warnings: list[Finding]
+    member: Member, extras: records.Extras, policy: Policy, warnings: list[Finding]
 ) -> None:
     if extras.overrun:
         message = "a local extra field is longer than its block"
-        warnings.append(find_in(member, "lfh-extra-malformed", message))
-    if len(extras.of(ZIP64)) > 1:
-        raise MemberError(find_in(member, "lfh-zip64-duplicate", "two local ZIP64 extra fields"))
-    if not extras.of(UNICODE_PATH) or flags & FLAG_UTF8:
+        warnings.append(member.finding("lfh-extra-malformed", message))
+    if len(extras.of(records.ZIP64)) > 1:
+        member.fail("lfh-zip64-duplicate", "two local records.ZIP64 extra fields")
+    if not extras.of(records.UNICODE_PATH):
         return
-    unicode_path = read_unicode_path(extras, member.name_bytes)
-    is_used = unicode_path.name is not None
-    raw = member.name_bytes if unicode_path.name is None else unicode_path.name
-    text, _ = decode_name(raw, is_utf8=is_used, policy=policy)
+    chosen = records.read_unicode_path(extras, member.name_bytes).name
+    is_utf8 = chosen is not None or bool(member.flags & records.FLAG_UTF8)
+    raw = member.name_bytes if chosen is None else chosen
+    text, _ = decode_name(raw, is_utf8=is_utf8, policy=policy)
     if check_name(text, policy).path != member.path:
         message = f"by its local Unicode path field it is {text[:SHOWN_NAME]!r}"
-        finding = find_in(member, "lfh-unicode-path-mismatch", message)
+        finding = member.finding("lfh-unicode-path-mismatch", message)
         if not policy.tolerates(finding.code):
             raise MemberError(finding)
         warnings.append(finding)
 
 
 def _check_sizes(
-    member: Member, zip64: bytes | None, flags: int, local: tuple[int, int, int]
+    member: Member, extras: records.Extras, flags: int, local: tuple[int, int, int]
 ) -> None:
     """Compare CRC and sizes; with a descriptor they may also be zero or sentinels."""
     crc32, compressed, size = local
-    values = resolve_zip64(zip64, size, compressed, 0, 0)
+    values = records.resolve_zip64(extras, size, compressed)
     wanted = (member.crc32, member.compressed_size, member.size)
     found = (crc32, values.compressed_size, values.size)
     if found == wanted:
         return
-    if flags & FLAG_DESCRIPTOR and all(
-        have == want or have in (0, SENTINEL_32) for have, want in zip(found, wanted, strict=True)
+    if flags & records.FLAG_DESCRIPTOR and all(
+        have == want or have in (0, records.SENTINEL_32)
+        for have, want in zip(found, wanted, strict=True)
     ):
         return
     message = (
         f"CRC {crc32:08x}, {found[1]} bytes for {found[2]};"
         f" in the directory {wanted[0]:08x}, {wanted[1]} for {wanted[2]}"
     )
-    raise MemberError(find_in(member, "lfh-size-crc-mismatch", message))
+    member.fail("lfh-size-crc-mismatch", message)
 
 
 def close_member(
@@ -214,13 +184,13 @@ def close_member(
         length, is_signed = _match_descriptor(member, after, data_stop)
         if not is_signed:
             message = "the data descriptor has no signature"
-            warnings.append(find_in(member, "dd-missing-signature", message, data_stop))
+            warnings.append(member.finding("dd-missing-signature", message, data_stop))
     if len(after) > length:
-        hidden = bytes(after[length:]).find(LOCAL_SIGNATURE)
+        hidden = bytes(after[length:]).find(records.LOCAL_SIGNATURE)
         if hidden >= 0:
             at = data_stop + length + hidden
             message = f"a local header at {at} that the directory does not list"
-            warnings.append(find_in(member, "hidden-local-header", message, at))
+            warnings.append(member.finding("hidden-local-header", message, at))
     return warnings
 
 
@@ -233,14 +203,14 @@ def _match_descriptor(member: Member, after: Buffer, data_stop: int) -> tuple[in
     crc32, compressed, size = member.crc32, member.compressed_size, member.size
     wide = struct.pack("<IQQ", crc32, compressed, size)
     forms = [wide]
-    if compressed <= SENTINEL_32 and size <= SENTINEL_32:
+    if compressed <= records.SENTINEL_32 and size <= records.SENTINEL_32:
         forms.insert(0, struct.pack("<III", crc32, compressed, size))
     head = bytes(after[: len(wide) + 4])
     for form in forms:
-        if head.startswith(DESCRIPTOR_SIGNATURE + form):
+        if head.startswith(records.DESCRIPTOR_SIGNATURE + form):
             return len(form) + 4, True
     for form in forms:
         if head.startswith(form):
             return len(form), False
     message = f"{head[:16].hex() or 'nothing'} where the descriptor should be"
-    raise MemberError(find_in(member, "dd-mismatch", message, data_stop))
+    raise MemberError(member.finding("dd-mismatch", message, data_stop))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         Tail,
         Upload,
     )
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
     from tests.disposal import MemoryDisposal
     from tests.memory import (
         MemoryBucket,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Location, Pin
     from s3unzip.settings import Tuning
     from s3unzip.stores.ports import Upload
-    from s3unzip.zip.ranges import ByteRange
+    from s3unzip.zip import ByteRange
 
 CONTENT = random.Random(3).randbytes(200_000)
 ARCHIVE = zips.build(zips.Entry("s.bin", CONTENT), zips.Entry("next", b"n"))

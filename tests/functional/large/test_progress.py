@@ -58,6 +58,9 @@ class Told:
         """Keep failures."""
         self.failures += outcomes
 
+    def trouble(self, message: str) -> None:
+        """Do nothing: no store fails here."""
+
     def phase(self, name: str) -> None:
         """Take no notice."""
 

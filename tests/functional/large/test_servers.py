@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from s3unzip.local.runner import run_archive
+from tests.serial_pool import SerialPool
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
 from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.s3.access import S3Access
-from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.s3.run_store import S3Stores
 from tests import zips
 from tests.functional.large.encoders import log_lines
-from tests.serial_pool import SerialPool
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 def open_server(url: str) -> Server:
     """Return the stores of a server, its buckets made."""
-    stores = S3Stores(Location("s3", "work", ""), access=S3Access(endpoint_url=url))
+    stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=url))
     for bucket in BUCKETS:
         stores.session.control.create_bucket(Bucket=bucket)
     return Server(stores, stores.session.control)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from s3unzip.local.pool import WorkerPool
 from s3unzip.local.runner import run_archive
 from tests.functional.large.world import ContextMaker
+from tests.serial_pool import SerialPool
 
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
@@ -18,10 +19,8 @@ from s3unzip.model import Location, PlanSummary, Request
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.access import S3Access
-from s3unzip.stores.s3.stores import S3Stores
+from s3unzip.stores.s3.run_store import S3Stores
 from tests.functional.large.huge import SMALL, check, write_archive
-from tests.serial_pool import SerialPool
 from tests.servers import VERSITY
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def test_the_same_scaled_down_on_the_embedded_aws(
     large = write_archive(path, 0.01)
     tuning = replace(Tuning(), split_from=8 * MIB, segment_bytes=4 * MIB, part_bytes=5 * MIB)
     with EmbeddedAws() as aws:
-        stores = S3Stores(Location("s3", "work", ""), access=S3Access(endpoint_url=aws.endpoint))
+        stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=aws.endpoint))
         client = stores.session.control
         for bucket in ("source", "ours", "work"):
             client.create_bucket(Bucket=bucket)

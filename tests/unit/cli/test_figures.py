@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3unzip.cli.terminal.figures import (
+from s3unzip.cli.figures import (
     printable,
     printable_name,
     show_bytes,

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from s3unzip.cli.terminal import progress
-from s3unzip.cli.terminal.progress import RunDisplay
-from s3unzip.model import Options, Outcome, Pin, PlanSummary, Run, Status
-from s3unzip.model.tasks import HEADER_BYTES
+from s3unzip.cli import progress
+from s3unzip.cli.progress import RunDisplay
+from s3unzip.model import HEADER_BYTES, Options, Outcome, Pin, PlanSummary, Run, Status
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.cli.terminal.signals import Stopping
+from s3unzip.cli.terminal import Stopping
 from tests.patience import looks
 
 if TYPE_CHECKING:

@@ -16,13 +16,18 @@ from s3unzip.deflate import (
     WINDOW_SIZE,
     Ending,
     ScannedSegment,
+    SegmentRecordError,
     SegmentScan,
     SymbolicTail,
     segment_span,
 )
-from s3unzip.deflate.errors import SegmentRecordError
-from s3unzip.deflate.inflate import PIECE_SIZE, Arrival, SegmentInflater
-from s3unzip.deflate.tail import FIRST_WINDOW, SECOND_WINDOW
+from s3unzip.deflate.segments import (
+    FIRST_WINDOW,
+    PIECE_SIZE,
+    SECOND_WINDOW,
+    Arrival,
+    SegmentInflater,
+)
 from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed
 

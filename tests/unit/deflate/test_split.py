@@ -16,17 +16,18 @@ from msgspec.structs import replace
 
 from s3unzip.deflate import (
     WINDOW_SIZE,
+    DeflateError,
     Ending,
     Layout,
     LinkedSegment,
     ScannedSegment,
+    SegmentRecordError,
     SegmentScan,
     cut,
     inflate_segment,
     link_segments,
     segment_span,
 )
-from s3unzip.deflate.errors import DeflateError, SegmentRecordError
 from s3unzip.deflate.split import locate, scan_segment, split_inflate
 from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed

@@ -39,6 +39,9 @@ class Shown:
         """Keep the keys."""
         self.failures += [outcome.key for outcome in outcomes]
 
+    def trouble(self, message: str) -> None:
+        """Do nothing: no store fails here."""
+
     def phase(self, name: str) -> None:
         """Nothing to keep."""
 

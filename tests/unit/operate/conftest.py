@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
-from s3unzip.operate.runs import DeployedRuns
-from s3unzip.stores.s3.access import S3Access
-from tests.unit.aws.contexts import Invocation
 from tests.unit.handlers.pipeline import Functions
+
+from s3unzip.operate.doctor import Deployment
+from s3unzip.operate.runs import DeployedRuns
+from s3unzip.stores.factory import StoreConfig
+from tests.unit.aws.contexts import Invocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,4 +30,11 @@ def functions(account: Account, monkeypatch: pytest.MonkeyPatch) -> Functions:
 @pytest.fixture
 def open_runs(account: Account) -> Callable[[], DeployedRuns]:
     """A function that opens the runs of the environment dev."""
-    return lambda: DeployedRuns("dev", S3Access(endpoint_url=account.url))
+    return lambda: DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
+
+
+@pytest.fixture
+def deployment(functions: Functions, open_runs: Callable[[], DeployedRuns]) -> Deployment:
+    """The environment dev; tests add resources to it, or change outputs and variables."""
+    del functions  # deployed
+    return Deployment(open_runs())

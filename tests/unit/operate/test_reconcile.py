@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.handlers.pipeline import Functions, object_created
 
 from s3unzip.cli.runs import report_of
 from s3unzip.errors import NotFoundError, StorageError
 from s3unzip.operate.reconcile import reconcile, start
 from tests.split_zips import build_split, part_names
-from tests.unit.handlers.pipeline import Functions, object_created
 from tests.unit.operate.test_runs import end, put
 from tests.zips import Entry, build
 
@@ -49,7 +49,7 @@ def test_a_run_between_two_rounds(
     end(functions, run)
     (left,) = reconcile(runs, 0.0).unsettled
     assert (left.run, left.state) == (run, "not finished")
-    with pytest.raises(NotFoundError, match="has no report yet; s3unzip redrive"):
+    with pytest.raises(NotFoundError, match="has no report yet; s3unzip resume"):
         report_of(run, runs)
 
 

@@ -9,13 +9,13 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 from moto.backends import get_backend
+from tests.unit.handlers.pipeline import Functions, object_created
 
 from s3unzip.cli.main import main
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
-from s3unzip.stores.s3.access import S3Access
-from tests.unit.handlers.pipeline import Functions, object_created
+from s3unzip.stores.factory import StoreConfig
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def test_the_planner_says_what_runs_have_in_common(
     functions: Functions, open_runs: Callable[[], DeployedRuns]
 ) -> None:
     """Its variables are those that the stack gave it."""
-    assert open_runs().planner_variables() == functions.account.variables
+    assert open_runs().variables == functions.account.variables
 
 
 def test_a_planner_that_is_gone(
@@ -198,29 +198,29 @@ def test_a_planner_that_is_gone(
     """The call that was refused is named."""
     functions.account.client("lambda").delete_function(FunctionName="plan")
     with pytest.raises(StorageError, match="lambda:GetFunctionConfiguration"):
-        open_runs().planner_variables()
+        _ = open_runs().variables
 
 
 def test_a_stack_of_another_age(account: Account) -> None:
     """A stack without the planner's name is too old, and one by its own name is found."""
     outputs = {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
     account.make_stack("mine", outputs)
-    runs = DeployedRuns("mine", S3Access(endpoint_url=account.url))
+    runs = DeployedRuns("mine", StoreConfig(endpoint_url=account.url))
     assert runs.stack.name == "mine"
     with pytest.raises(UsageError, match="too old"):
-        runs.planner_variables()
+        _ = runs.variables
 
 
 def test_no_stack(account: Account) -> None:
     """The line names the stack that was looked for, and where to look."""
     with pytest.raises(NotFoundError, match="no stack s3unzip-dev here; check --env"):
-        DeployedRuns("dev", S3Access(endpoint_url=account.url))
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
 
 
 def test_a_profile_that_is_not_there(account: Account) -> None:
     """The message is one line and names the profile."""
     with pytest.raises(UsageError, match="nobody"):
-        DeployedRuns("dev", S3Access(endpoint_url=account.url, profile="nobody"))
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url, profile="nobody"))
 
 
 def test_the_input_of_a_retry_is_the_runs_own(

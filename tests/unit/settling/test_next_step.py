@@ -9,15 +9,16 @@ from s3unzip.explanations import Help, explain, find_help, other_codes
 from s3unzip.model import Connections, GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.next_step import MAX_COMMAND, next_command, repeat_command
-from s3unzip.zip.checks import CHECKS
+from s3unzip.zip import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
-REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",), max_spool="5")
+PIPE = Location("stdin", "", "stdin")
+REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",))
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
 CODES = sorted(CHECKS.keys() | other_codes())
 COMMANDS = {
     Help.RETRY: "s3unzip resume RUN --failed",
-    Help.RETRY_WITH_PASSWORD: "s3unzip resume RUN --failed with --password-file",
+    Help.RETRY_WITH_PASSWORD: "s3unzip resume RUN --failed",
     Help.RUN_WITH_PASSWORD: "s3unzip run",
 }
 
@@ -77,7 +78,7 @@ def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> N
 
 def test_how_the_stores_are_reached() -> None:
     """A new run needs the options again, a run that is continued only its environment does."""
-    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download --max-spool 5"
+    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download"
     assert next_command(failed("encrypted"), None, REACHED) == (
         f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
     )
@@ -117,7 +118,7 @@ def test_all_options_are_repeated() -> None:
         "s3unzip run 's3://in/my archive.zip' s3://out/to/ --on-conflict never "
         "--key-template 'a b/{member}' --include '*.csv' --include x --exclude y --member n "
         "--strip-components 1 --limit 3 --encoding cp437 --as-gzip suffix --nested 2 "
-        "--lenient --trust-crc --marker --storage-class GLACIER_IR --cache-control no-store "
+        "--lenient --marker --storage-class GLACIER_IR --cache-control no-store "
         "--content-type '*=a/b' --metadata m=1 --tag t=2"
     )
 

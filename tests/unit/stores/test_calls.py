@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
-from s3unzip.stores.calls import CUT, FIRST_DELAY, LONGEST_DELAY, AimdLimiter, Calls, draw_delay
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.stores.calls import (
+    CUT,
+    FIRST_DELAY,
+    LONGEST_DELAY,
+    AimdLimiter,
+    Calls,
+    FaultBudget,
+    draw_delay,
+)
+from s3unzip.stores.clock import LocalClock
+from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
 
 if TYPE_CHECKING:
@@ -38,22 +51,6 @@ def test_a_pace_begins_with_a_few_and_grows_to_its_maximum() -> None:
     assert succeed(pace, 1) == 5
     assert succeed(pace, 5) == 10
     assert succeed(pace, 100) == 10
-
-
-def test_successes_that_are_noted_together() -> None:
-    """They count as if each had been noted alone, and none goes above the maximum."""
-    pace = AimdLimiter(10)
-    pace.add_successes(5)
-    assert pace.limit == 9
-    pace.add_successes(100)
-    assert pace.limit == 10
-    pace = AimdLimiter(100)
-    throttle(pace)
-    assert pace.limit == 2
-    pace.add_successes(3)
-    assert pace.limit == 3
-    pace.add_successes(2)  # with the one that was left
-    assert pace.limit == 4
 
 
 def test_after_a_cut_a_pace_grows_by_one_a_round() -> None:
@@ -154,6 +151,61 @@ def test_a_step_that_has_failed_tries_nothing_again_until_it_is_reopened() -> No
     calls.reopen()
     assert calls.run("put", Faults(clock, 1)) == "done"
     assert (calls.requests.put, calls.requests.retries) == (3, 1)
+
+
+def test_one_budget_for_all_calls_of_a_process() -> None:
+    """What one call has spent is not there for the next, until the store answers again."""
+    clock, told = ManualClock(), list[str]()
+    faults = FaultBudget(60.0, told.append)
+    dead = Faults(clock, 10_000)
+    for _ in range(3):  # rounds of tasks
+        for _ in range(20):
+            with pytest.raises(ServiceFaultError):
+                Calls(clock, 60.0, 4, faults=faults).run("put", dead)
+    assert 50.0 < clock.slept <= 60.0
+    assert dead.calls < 100
+    assert len(told) == 1
+    assert told[0].startswith("a fault, retrying for ")
+    calls = Calls(clock, 60.0, 4, faults=faults)
+    assert calls.run("get", Faults(clock, 3)) == "done"  # another store
+    assert calls.run("put", lambda: 1) == 1
+    assert calls.run("put", Faults(clock, 3)) == "done"
+
+
+def test_a_dead_store_is_tried_by_one_call_at_a_time() -> None:
+    """Many threads wait for it together, and a retry of one is enough for all."""
+    faults = FaultBudget(3.0, lambda _: None)
+    lock, asked = threading.Lock(), Counter[str]()
+
+    def refuse() -> None:
+        with lock:
+            asked["times"] += 1
+        raise ServiceFaultError("refused")
+
+    def give_up(_: int) -> None:
+        with pytest.raises(ServiceFaultError):
+            Calls(LocalClock(), 3.0, 32, faults=faults).run("put", refuse)
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(give_up, range(32)))
+    assert time.monotonic() - began < 3.5
+    assert asked["times"] <= 32 + 15
+
+
+def test_a_call_that_always_fails_ends_although_others_succeed() -> None:
+    """The budget is of each call, too."""
+    clock = ManualClock()
+    calls = Calls(clock, 60.0, 4)
+    failing = Faults(clock, 10_000)
+
+    def fail_beside_others() -> str:
+        calls.run("put", lambda: 1)
+        return failing()
+
+    with pytest.raises(ServiceFaultError):
+        calls.run("put", fail_beside_others)
+    assert clock.slept <= 60.0
 
 
 def test_only_refusals_to_hurry_are_counted_as_such() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from s3unzip.errors import AccessDeniedError, StorageError
-from s3unzip.stores.s3.access import S3Access
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import PART, S3RunStore
 from s3unzip.stores.s3.session import Session
 from tests.memory import MemoryBucket
@@ -37,7 +37,7 @@ def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_requests_go_to_the_region(region: str, host: str) -> None:
     """No client asks the global endpoint, which answers for us-east-1 from elsewhere."""
-    session = Session(S3Access(region=region))
+    session = Session(StoreConfig(region=region))
     assert session.control.meta.endpoint_url == f"https://{host}"
     assert session.slow.meta.endpoint_url == f"https://{host}"
     assert f"bucket.{host}" in str(session.reader("bucket").config)

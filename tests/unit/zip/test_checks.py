@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from s3unzip.zip import CHECKS, Action, Limits, Policy
-from tests.corpus.core import extract
+from tests.corpus.core import Cut, extract, read_index
 from tests.encrypting import aes_extra, seal_aes, seal_zipcrypto
 from tests.zips import (
     BZIP2,
@@ -121,18 +121,21 @@ MARK = "\u0301"
 FAR = 200_000
 LITERALS = b"PK\3\4 and PK\5\6 are constants of programs that read archives" + bytes(30)
 LONG_NAMED = Entry("../" + "n" * 60_000)
-EMPTY_FOLDER = Entry("d", attributes=0x10)
+BY_FAT = {"made_by": 20}  # MS-DOS (host 0)
+EMPTY_FOLDER = Entry("d", attributes=0x10, central=BY_FAT)
+LOCAL_A = build(A)[: -CENTRAL_SIZE - 5 - 22]  # local header and data
+LINK_TAG = b"\x0c\0\0\xa0"  # of a REPARSE_DATA_BUFFER
+ZIP64_END = build(A, shape=ZIP64)[:-42]  # without its locator and its end record
 
 
-def emptied(raw: bytes, *, adjusted: bool = False) -> bytes:
-    """Hide what is in `raw` before the end record of an archive without members."""
-    body = raw.removesuffix(raw[-22:]) if raw.endswith(GOOD) else raw
+def emptied(body: bytes, *, adjusted: bool = False) -> bytes:
+    """Hide `body` before the end record of an archive without members."""
     return build(shape=Shape(prefix=body, adjusted=adjusted))
 
 
-def by_fat(attributes: int) -> bytes:
-    """Build an archive of one member that was made under MS-DOS (host 0)."""
-    return one(attributes=attributes, central={"made_by": 20})
+def by_fat(attributes: int, **changes: object) -> bytes:
+    """Build an archive of one member that was made under MS-DOS."""
+    return one(attributes=attributes, central=BY_FAT, **changes)
 
 
 def stored_folder(data: bytes) -> bytes:
@@ -171,8 +174,16 @@ CASES = [
     Case("stacked-archive", shaped(prefix=build(A)), shaped(prefix=build(A), adjusted=True)),
     Case("stacked-archive", shaped(prefix=b"X" + build(A)), shaped(prefix=b"X" * 99)),
     Case("stacked-archive", shaped(prefix=EOCD_BYTES), shaped(prefix=EOCD_BYTES[4:])),
-    Case("stacked-archive", emptied(b"X" + GOOD), build(shape=Shape(prefix=b"X" * 99))),
-    Case("stacked-archive", emptied(b"X" + GOOD, adjusted=True), EOCD_BYTES),
+    Case("stacked-archive", emptied(b"X" + LOCAL_A), build(shape=Shape(prefix=b"X" * 99))),
+    Case("stacked-archive", emptied(b"X" + LOCAL_A, adjusted=True), EOCD_BYTES),
+    Case("cd-ambiguous", emptied(b"X" * FAR + GOOD[:-22]), emptied(b"X" * FAR + b"PK\1\2" * 30)),
+    Case("cd-ambiguous", emptied(GOOD[:-22], adjusted=True), EOCD_BYTES),
+    Case("zip64-ambiguous", emptied(ZIP64_END[-56:], adjusted=True), EOCD_BYTES),
+    Case(
+        "stacked-archive",
+        shaped(prefix=b"X" * FAR + GOOD + b"X" * FAR),
+        shaped(prefix=b"X" * FAR + GOOD + b"X" * FAR, adjusted=True),
+    ),
     Case(
         "stacked-archive",
         shaped(prefix=b"X" * FAR + GOOD),
@@ -297,6 +308,11 @@ CASES = [
         one(local_extra=unicode_path(b"a.txt", "evil")),
         one(local_extra=unicode_path(b"a.txt", "a.txt")),
     ),
+    Case(
+        "lfh-unicode-path-mismatch",
+        one(flags=0x800, local_extra=unicode_path(b"a.txt", "evil")),
+        one(flags=0x800, local_extra=unicode_path(b"b.txt", "evil")),
+    ),
     Case("name-dot-normalised", one(name="./a"), one(name=".a")),
     Case("name-empty-component-normalised", one(name="a//b"), one(name="a/b")),
     Case("key-too-long", one(name="a" * 1025), one(name="a" * 1024)),
@@ -320,7 +336,13 @@ CASES = [
     Case("patch-data", one(flags=0x20), GOOD),
     Case("version-needed", one(central={"needed": 0xFFFF}), one(central={"needed": 63})),
     Case("version-needed", two(central={"needed": 64}), two(central={"needed": 0x033F})),
-    Case("symlink", one(attributes=0x420), one(attributes=0x20)),
+    Case("reparse-point", by_fat(0x420), one(attributes=0x420)),
+    Case("symlink", by_fat(0x420, content=LINK_TAG + bytes(20)), by_fat(0x420)),
+    Case(
+        "symlink",
+        by_fat(0x400, content=LINK_TAG + bytes(20), method=DEFLATE),
+        by_fat(0x020, content=LINK_TAG + bytes(20), method=DEFLATE),
+    ),
     Case("symlink", by_fat(0o120777 << 16), by_fat(0o100777 << 16)),
     Case("device", by_fat(0o020644 << 16), by_fat(0o100644 << 16)),
     Case("fifo-mode", by_fat(0o010644 << 16), by_fat(0o100644 << 16)),
@@ -331,7 +353,8 @@ CASES = [
     Case("dir-with-data", stored_folder(b"hidden payload"), stored_folder(b"")),
     Case("dir-with-data", deflated_folder(bytes(6)), deflated_folder(b"\3\0")),
     Case("dir-attr-without-slash", build(EMPTY_FOLDER, Entry("d/a")), build(Entry("d/"))),
-    Case("dir-attr-without-slash", one(attributes=0x10), one(attributes=0x20)),
+    Case("dir-attr-without-slash", build(EMPTY_FOLDER), build(Entry("d", attributes=0x10))),
+    Case("dir-attr-without-slash", by_fat(0x10), by_fat(0x20)),
     Case("lfh-bad-signature", one(local={"signature": b"PK\x03\x05"}), GOOD),
     Case("lfh-name-mismatch", one(local_name=b"b.txt"), GOOD),
     Case("lfh-method-mismatch", one(local={"method": 8}), GOOD),
@@ -422,3 +445,18 @@ def test_every_code_is_covered() -> None:
 def test_every_check_has_a_code() -> None:
     """The numbers of the checks are 1 to 55, without a hole."""
     assert {check.number for check in CHECKS.values()} == set(range(1, 56))
+
+
+def test_an_empty_file_is_no_directory() -> None:
+    """The DOS bit of a directory counts only where the host is DOS-like."""
+    index = read_index(build(Entry("d", attributes=0x10), EMPTY_FOLDER), Policy(), Cut())
+    assert ([m.path for m in index.members], index.directories) == (["d"], 1)
+
+
+def test_lenient_absolute_names_lose_their_slash() -> None:
+    """As unzip and tar do it; what is dangerous besides is still refused."""
+    raw = build(Entry("/etc/a"), Entry("//b"), Entry("/../c"), Entry("/"))
+    index = read_index(raw, Policy(lenient=True), Cut())
+    assert [m.path for m in index.members] == ["etc/a", "b"]
+    assert [f.finding.code for f in index.failures] == ["name-dotdot"]
+    assert index.warnings.counts["name-absolute"] == 4

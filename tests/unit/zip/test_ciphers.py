@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s3unzip.zip import Member, Policy, declares_crc, with_known_crc
+from s3unzip.zip import Cipher, Member, MemberError, Policy
 from s3unzip.zip.ciphers import open_cipher
-from s3unzip.zip.coding import AesCoding, aes_coding, compression_of
-from s3unzip.zip.errors import MemberError
-from tests.corpus.core import Cut, extract
+from tests.corpus.core import Cut, extract, read_index
 from tests.corpus.runner import CORPUS, Result
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.zips import DEFLATE, METHODS, STORED, Entry, build
@@ -153,58 +151,36 @@ def test_empty(seal: Callable[[Entry, bytes], Entry]) -> None:
         assert is_extracted(extract(raw, OPENING, cut), b"")
 
 
-def test_unread_method_below_aes() -> None:
-    """A method that is not read is named, although 99 stands in its place."""
+@pytest.mark.parametrize("method", [98, 99])
+def test_method_99_below_aes(method: int) -> None:
+    """AES below AES is no compression, and nobody can list it as one."""
     sealed = seal_aes(Entry("a", TEXT, STORED), SECRET)
-    raw = build(replace(sealed, extra=sealed.extra[:-2] + b"\x62\x00"))
+    raw = build(replace(sealed, extra=sealed.extra[:-2] + bytes((method, 0))))
     assert codes_of(raw, OPENING) == {"unsupported-method"}
+    assert not read_index(raw, OPENING, Cut()).members
 
 
-ENCRYPTED = Member(0, "a", None, 0, 100, 12, 0, 0, STORED, 1, None, None)
-
-
-@pytest.mark.parametrize(
-    "member",
-    [
-        ENCRYPTED._replace(flags=1 | 1 << 6),  # strong encryption (APPNOTE 7)
-        ENCRYPTED._replace(flags=1 << 13),  # a masked header, of an encrypted directory
-        ENCRYPTED._replace(method=99),  # AES without its field
-        ENCRYPTED._replace(compressed_size=11),  # less than the encryption header alone
-        ENCRYPTED._replace(method=AesCoding(2, 3, STORED).pack(), compressed_size=27),
-    ],
-)
-def test_encryption_that_is_not_read_is_told(member: Member) -> None:
-    """Where no check of the directory has refused it, opening does."""
-    assert open_cipher(ENCRYPTED, OPENING, None) is not None
-    with pytest.raises(MemberError, match="this encryption is not read"):
-        open_cipher(member, OPENING, None)
+def test_a_known_crc_is_declared() -> None:
+    """AE-2 declares no CRC-32; once it is known, the member is one that declares it."""
+    member = Member(0, "a", None, 0, 100, 50, 0, 0, STORED, 1, None, None, Cipher(2, 3))
+    assert not member.declares_crc
+    known = member.with_crc(7)
+    assert (known.declares_crc, known.crc32, known.cipher) == (True, 7, Cipher(1, 3))
+    assert member._replace(cipher=Cipher()).with_crc(7).cipher == Cipher()
 
 
 def test_what_is_not_encrypted_has_no_cipher() -> None:
-    """With a password or without."""
-    assert open_cipher(ENCRYPTED._replace(flags=0), OPENING, None) is None
-    assert open_cipher(ENCRYPTED._replace(flags=0), Policy(), None) is None
+    """With a password or without; an encrypted member needs one when it is opened, too."""
+    member = Member(0, "a", None, 0, 100, 12, 0, 0, STORED, 0, None, None)
+    assert open_cipher(member, OPENING, None) is None
+    assert open_cipher(member, Policy(), None) is None
+    with pytest.raises(MemberError, match="no password"):
+        open_cipher(member._replace(cipher=Cipher()), Policy(), None)
 
 
 def test_password_is_in_no_representation() -> None:
     """What is logged of a policy does not hold its password."""
     assert "sesame" not in repr(Policy(password=b"open sesame"))
-
-
-@given(
-    st.builds(
-        AesCoding, st.integers(1, 2), st.integers(1, 3), st.sampled_from([0, 8, 9, 12, 14, 93, 95])
-    )
-)
-def test_coding_in_a_number(coding: AesCoding) -> None:
-    """A coding goes through its number, which no method of the format is."""
-    number = coding.pack()
-    assert aes_coding(number) == coding
-    assert 1 << 15 <= number < 1 << 16
-    assert compression_of(number) == coding.method
-    assert declares_crc(number) is (coding.version == 1)
-    assert declares_crc(with_known_crc(number))
-    assert aes_coding(coding.method) is None
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of labelled archives is not here")

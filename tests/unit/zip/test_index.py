@@ -13,16 +13,14 @@ from s3unzip.errors import RejectedError
 from s3unzip.zip import (
     DirectoryReader,
     Index,
-    IndexBuilder,
     Limits,
     Policy,
     drive,
-    finalize_index,
     fold_key,
     locate_directory,
 )
-from s3unzip.zip.directory.names import has_long_marks
-from s3unzip.zip.policy import MIB
+from s3unzip.zip.checks import MIB
+from s3unzip.zip.names import has_long_marks
 from tests.corpus.core import Cut, read_index
 from tests.zips import Entry, Shape, build
 
@@ -42,9 +40,9 @@ def index_through(
     location = drive(
         locate_directory(raw, len(raw), policy), lambda want: raw[want.start : want.stop]
     )
-    builder = IndexBuilder(location, policy, key_of, reserved)
-    builder.add(DirectoryReader(location, policy).feed(raw[location.start : location.stop]))
-    return builder.finish()
+    reader = DirectoryReader(location, policy, key_of, reserved)
+    reader.feed(raw[location.start : location.stop])
+    return reader.finish()
 
 
 def test_members_are_sorted_by_offset() -> None:
@@ -68,7 +66,7 @@ def test_stop_is_the_next_header_of_any_kind() -> None:
     assert [m.path for m in index.members] == ["a", "b", "c"]
     assert [m.stop for m in index.members] == [32, 32 + 32 + 32, 32 * 4 + 35]
     assert (index.directories, index.entries, len(index.failures)) == (1, 5, 1)
-    assert (index.total_size, index.total_compressed) == (3, 3)
+    assert (index.members.size, index.members.compressed_size) == (3, 3)
     failure = index.failures[0]
     assert (failure.index, failure.path, failure.finding.code) == (3, "../x", "name-dotdot")
 
@@ -80,7 +78,7 @@ def test_members_are_a_sequence() -> None:
         assert len(members) == len(list(members)) == len(list(members))
         assert members[0].path == "a"
         assert members[-1] == list(members)[-1]
-        assert members[1:] == list(members)[1:]
+        assert list(members[1:]) == list(members)[1:]
         with pytest.raises(IndexError):
             members[len(members)]
 
@@ -98,13 +96,9 @@ def test_unknown_time_and_mode_are_none() -> None:
 def test_keys_decide_what_is_a_duplicate() -> None:
     """Uniqueness is of keys: a template that drops folders can make two members one."""
     raw = build(Entry("x/a"), Entry("y/a"))
-    location = drive(
-        locate_directory(raw, len(raw), Policy()), lambda want: raw[want.start : want.stop]
-    )
-    headers = list(DirectoryReader(location, Policy()).feed(raw[location.start : location.stop]))
-    assert len(finalize_index(headers, location, Policy(), str).members) == 2
+    assert len(index_through(raw, str, Policy()).members) == 2
     with pytest.raises(RejectedError, match="duplicate-name"):
-        finalize_index(headers, location, Policy(), lambda path: path.rpartition("/")[2])
+        index_through(raw, lambda path: path.rpartition("/")[2], Policy())
 
 
 def test_lenient_duplicates() -> None:
@@ -216,7 +210,7 @@ def test_folders_are_compared_with_little_memory() -> None:
 def test_empty_archive() -> None:
     """An archive without members is an archive."""
     index = index_of()
-    assert (len(index.members), index.entries, index.total_size) == (0, 0, 0)
+    assert (len(index.members), index.entries, index.members.size) == (0, 0, 0)
 
 
 def test_lenient_backslashes_and_links() -> None:
@@ -225,3 +219,78 @@ def test_lenient_backslashes_and_links() -> None:
     index = index_of(Entry("a\\b"), Entry("..\\c"), link, policy=Policy(lenient=True))
     assert [m.path for m in index.members] == ["a/b", "link"]
     assert [f.finding.code for f in index.failures] == ["name-dotdot"]
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["a", "b", "c", "A"], "case-collision"),
+        (["a", "\u00e9", "e\u0301"], "unicode-collision"),
+        (["a", "b"], None),
+    ],
+)
+def test_keys_that_are_one_to_some_file_systems(names: list[str], code: str | None) -> None:
+    """Each group of them is a warning."""
+    counts = index_of(*map(Entry, names)).warnings.counts
+    assert counts == ({} if code is None else {code: 1})
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_member_that_reaches_the_next_one_is_refused(place: int) -> None:
+    """One byte is enough; the finding names both, and where the first one begins."""
+    entries = [Entry(name, b"12345") for name in "abcd"]
+    offset = 36 * place
+    central = {"compressed_size": 6, "size": 6}
+    entries[place] = Entry("abcd"[place], b"12345", central=central)
+    with pytest.raises(RejectedError) as caught:
+        index_of(*entries)
+    finding = caught.value.finding
+    assert (finding.code, finding.offset, finding.member) == ("overlap", offset, "abcd"[place])
+    following = f"{'abcd'[place + 1]!r} begins at {offset + 36}"
+    assert finding.message == f"it ends at {offset + 37} or later, {following}"
+
+
+def test_failures_are_in_the_order_of_the_directory() -> None:
+    """Also where members lie in the archive in another order."""
+    raw = build(Entry("../a"), Entry("../b"))
+    start, length = len(raw) - 22 - 2 * 50, 50
+    first, second = raw[start:][:length], raw[start + length :][:length]
+    index = read_index(raw[:start] + second + first + raw[-22:], Policy(), Cut())
+    assert [(one.index, one.path) for one in index.failures] == [(0, "../b"), (1, "../a")]
+    assert [one.offset for one in index.failures] == [34, 0]
+
+
+@pytest.mark.parametrize(("path", "kept"), [("x" * 300, 300), ("../" + "x" * 300, 203)])
+def test_names_of_failures_are_cut_where_no_key_is_made(path: str, kept: int) -> None:
+    """A sound name is kept whole although its member fails; an unsound one only to be shown."""
+    (failure,) = index_of(Entry(path, b"x" * 12, flags=1)).failures
+    assert len(failure.path) == kept
+    assert path.startswith(failure.path[:200])
+
+
+def test_raw_names_are_kept_as_they_are() -> None:
+    """A name keeps its own bytes, unless it is its path in ASCII."""
+    names: tuple[str | bytes, ...] = ("\u00e9", b"\x81", "plain", "./x")
+    members = index_of(*map(Entry, names)).members
+    assert [m.path for m in members] == ["\u00e9", "\u00fc", "plain", "x"]
+    assert [m.raw_name for m in members] == ["\u00e9".encode(), b"\x81", None, b"./x"]
+    assert members[2].name_bytes == b"plain"
+
+
+def test_selected_members_and_failures() -> None:
+    """What is selected has its own length, places, slices and sums, in the archive's order."""
+    index = index_of(
+        *(Entry("a", b"1"), Entry("b.json", b"22"), Entry("../c.json"), Entry("d.json", b"4444"))
+    )
+    chosen = index.members.only(lambda path: path.endswith(".json"))
+    assert [one.path for one in chosen] == ["b.json", "d.json"]
+    assert (len(chosen), chosen[-1].path) == (2, "d.json")
+    assert [one.path for one in chosen[1:]] == ["d.json"]
+    assert (chosen.size, chosen.compressed_size) == (6, 6)
+    assert [one.path for one in chosen.first(1)] == ["b.json"]
+    assert list(index.members.first(0)) == []
+    assert len(index.members.first(9)) == 3
+    nothing = index.members.only(lambda _: False)
+    assert (len(nothing), list(nothing), nothing.size) == (0, [], 0)
+    assert [one.path for one in index.failures.only(lambda path: "c" in path)] == ["../c.json"]
+    assert list(index.failures.only(lambda _: False)) == []

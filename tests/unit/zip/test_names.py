@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from s3unzip.zip.directory.names import (
+from s3unzip.zip.names import (
     MAX_MARKS,
-    SHOWN_NAME,
     cut_name,
     has_long_marks,
     show_name,
 )
+from s3unzip.zip.values import SHOWN_NAME
 
 MARK = "\u0301"  # a combining acute accent
 LETTER = "\u3042"  # a letter beyond U+0300, with which marks may combine

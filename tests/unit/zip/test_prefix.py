@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 
 from s3unzip.zip import ByteRange, DirectoryLocation, drive
-from s3unzip.zip.directory.prefix import LOOKED, find_archive, inspect_prefix
+from s3unzip.zip.directory import LOOKED, find_archive, inspect_prefix
 from tests.zips import EOCD, LOCAL, pack_record
 
 NAME = b"name"

@@ -1,55 +1,86 @@
-"""Members in an S3 bucket: single PUTs and HEADs by obstore, everything else by boto3."""
+"""Members in an S3 bucket: single PUTs and HEADs by obstore, everything else by botocore."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import base64
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+from urllib.parse import quote, urlencode
 
 import obstore
 
 from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError, StorageError
+from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.ports import ListedObject, StoredObject
-from s3unzip.stores.s3 import boto_fallback as odd_keys
-from s3unzip.stores.s3.answers import S3_ERRORS
-from s3unzip.stores.s3.lean.client import read_headers
-from s3unzip.stores.s3.lean.head_batch import HeadBatch
-from s3unzip.stores.s3.uploads import S3Uploads, unquoted
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
+from s3unzip.stores.s3.clients import PAGE, ListPage, unquoted
+from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer, translate_error
+from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3.source import date_of, is_odd, read_pieces
+from s3unzip.zip import ByteRange
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
+if TYPE_CHECKING:  # stubs
+    from mypy_boto3_s3.literals import StorageClassType
     from mypy_boto3_s3.type_defs import (
-        ListObjectsV2RequestPaginateTypeDef,
+        CompletedPartTypeDef,
+        CompleteMultipartUploadRequestTypeDef,
+        CopySourceTypeDef,
+        CreateMultipartUploadRequestTypeDef,
+        PutObjectRequestTypeDef,
+        UploadPartCopyRequestTypeDef,
     )
     from obstore import Attributes
 
-    from s3unzip.stores.ports import Buffer, ObjectFacts
-    from s3unzip.stores.s3.lean.client import LeanClient
-
 PIECE = 1024**2
 DELETE_BATCH = 1_000
+COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
+CRC = "zip-crc32"  # metadata of each member
+_CRC = re.compile(r"[0-9a-fA-F]{1,8}")
+_CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")  # four bytes in base64
+_LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 
 
-class S3Destination(S3Uploads):
-    """One bucket that members are written to; threads may share it."""
+class _Owner(TypedDict, total=False):
+    ExpectedBucketOwner: str
+
+
+class S3Destination:
+    """One bucket that members are written to; threads may share it.
+
+    Args:
+        session: of the destination.
+        bucket: its name.
+        config: how members are stored: the owner, the KMS key, whether the credentials that write
+            may also read the archive, and who pays; None: as the bucket's defaults say.
+    """
+
+    def __init__(self, session: Session, bucket: str, config: StoreConfig | None = None) -> None:
+        self._session = session
+        self._bucket = bucket
+        self._kms_key = None if config is None else config.destination_kms_key
+        self._owner_id = None if config is None else config.destination_owner
+        self._copies = config is None or config.copies
+        self._copies_pay = config is not None and config.request_payer
+        self._owner = _Owner()
+        if self._owner_id is not None:
+            self._owner["ExpectedBucketOwner"] = self._owner_id
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """Amazon S3's limits; compatible stores have these or looser ones."""
+        return PartLimits()
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
         try:
-            if odd_keys.is_odd(key):
-                etag = odd_keys.put(
-                    self._session.slow,
-                    self._bucket,
-                    key,
-                    body,
-                    facts,
-                    self._writing,
-                    if_absent=if_absent,
-                )
-                return unquoted(etag)
-            self._session.confirm_owner(self._bucket, self._writing.owner)
+            if is_odd(key):
+                return self._put_odd(key, bytes(body), facts, if_absent=if_absent)
+            self._session.confirm_owner(self._bucket, self._owner_id)
             answer = obstore.put(
-                self._session.writer(self._bucket, self._writing),
+                self._session.writer(self._bucket, self._kms_key),
                 key,
                 body,
                 attributes=_attributes(facts),
@@ -61,50 +92,74 @@ class S3Destination(S3Uploads):
             raise self.fault(error, "PutObject", key, conditional=if_absent) from None
         return unquoted(answer["e_tag"])
 
+    def _put_odd(self, key: str, body: bytes, facts: ObjectFacts, *, if_absent: bool) -> str | None:
+        request: PutObjectRequestTypeDef = {
+            "Bucket": self._bucket,
+            "Key": key,
+            "Body": body,
+            "ContentType": facts.content_type,
+            "Metadata": facts.metadata,
+            "ChecksumCRC32": base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode(),
+        }
+        if if_absent:
+            request["IfNoneMatch"] = "*"
+        self._add_properties(request, facts)
+        return unquoted(self._session.slow.put_object(**request).get("ETag"))
+
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is.
 
-        With SSE-KMS it needs kms:Decrypt, because S3 returns checksums only with that right
-        (HeadObject).
+        An object without a CRC-32 in its metadata is asked for the store's checksum, too. With
+        SSE-KMS that needs kms:Decrypt (HeadObject).
         """
         try:
-            asker = self._asker()
-            headers = self._head_slowly(key) if asker is None else asker.head(key)
+            found = None if is_odd(key) else self._head_quickly(key)
+            if found is None or found.crc32 is None:
+                if found is not None:
+                    count_request("head")
+                return self._head_wholly(key)
         except S3_ERRORS as error:
             refusal = self.fault(error, "GetObject", key)
             if isinstance(refusal, NotFoundError):
                 return None
             raise refusal from None
-        return read_headers(key, headers)
+        return found
 
-    def heads(self, keys: Sequence[str], at_once: int) -> list[StoredObject | None]:
-        """Return what is stored under each key, None if only `head` can tell."""
-        try:
-            asker = self._asker()
-        except (S3UnzipError, *S3_ERRORS):  # no credentials: `head` says so
-            asker = None
-        if asker is None:
-            return [None] * len(keys)
-        answers = zip(keys, HeadBatch(asker, keys).run(at_once), strict=True)
-        return [None if found is None else _try_headers(key, found) for key, found in answers]
+    def _head_quickly(self, key: str) -> StoredObject:
+        self._session.confirm_owner(self._bucket, self._owner_id)
+        store = self._session.reader(self._bucket)
+        answer = obstore.get(store, key, options={"head": True})
+        crc = answer.attributes.get(CRC, "")
+        return StoredObject(
+            key,
+            answer.meta["size"],
+            int(crc, 16) if _CRC.fullmatch(crc) else None,
+            unquoted(answer.meta["e_tag"]),
+        )
 
-    def _asker(self) -> LeanClient | None:
-        return self._session.asker(self._bucket, self._writing.owner)
-
-    def _head_slowly(self, key: str) -> Mapping[str, str]:
+    def _head_wholly(self, key: str) -> StoredObject:
         answer = self._session.control.head_object(
             Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._owner
         )
-        headers: Mapping[str, str] = answer["ResponseMetadata"]["HTTPHeaders"]
-        return headers
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        if not _LENGTH.fullmatch(headers.get("content-length", "")):
+            raise ServiceFaultError(f"{key}: the answer to HEAD came without its Content-Length")
+        crc, checksum = answer["Metadata"].get(CRC, ""), answer.get("ChecksumCRC32", "")
+        return StoredObject(
+            key,
+            answer["ContentLength"],
+            int(crc, 16) if _CRC.fullmatch(crc) else None,
+            unquoted(answer.get("ETag")),
+            # Of parts it is "...-3", a checksum of checksums.
+            int.from_bytes(base64.b64decode(checksum), "big")
+            if _CHECKSUM.fullmatch(checksum)
+            else None,
+        )
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield what is below `prefix` from `first` to `last`, one request a 1,000 keys."""
-        after = _just_before(first) if first else ""
         try:
-            asker = self._asker()
-            pages = self._pages(prefix, after) if asker is None else asker.pages(prefix, after)
-            for page in pages:
+            for page in self._pages(prefix, _just_before(first) if first else ""):
                 if page and first <= page[0].key and page[-1].key <= last:
                     yield from page
                     continue
@@ -117,26 +172,26 @@ class S3Destination(S3Uploads):
             raise self.fault(error, "ListBucket", prefix) from None
 
     def _pages(self, prefix: str, after: str) -> Iterator[list[ListedObject]]:
-        """Yield pages of LIST by boto3."""
-        request: ListObjectsV2RequestPaginateTypeDef = {"Bucket": self._bucket, "Prefix": prefix}
-        if self._writing.owner is not None:
-            request["ExpectedBucketOwner"] = self._writing.owner
+        request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix, **self._owner}
         if after:
             request["StartAfter"] = after
-        for page in self._session.control.get_paginator("list_objects_v2").paginate(**request):
-            yield [
-                ListedObject(entry["Key"], entry["Size"], unquoted(entry.get("ETag")))
-                for entry in page.get("Contents", ())
-            ]
-            if page["IsTruncated"]:
-                count_request("list")
+        while True:
+            answer: Mapping[str, Any] = self._session.lister.list_objects_v2(**request)
+            page: ListPage = answer[PAGE]
+            yield page.objects
+            if not page.is_truncated:
+                return
+            if page.token in {"", request.get("ContinuationToken")}:
+                raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list does not go on")
+            request["ContinuationToken"] = page.token
+            count_request("list")
 
     def read(self, key: str) -> Iterator[Buffer]:
         """Yield an object's bytes in pieces."""
         try:
-            if odd_keys.is_odd(key):
+            if is_odd(key):
                 answer = self._session.slow.get_object(Bucket=self._bucket, Key=key, **self._owner)
-                yield from odd_keys.pieces(answer)
+                yield from read_pieces(answer)
                 return
             found = obstore.get(self._session.reader(self._bucket), key)
             for piece in found.stream(min_chunk_size=PIECE):
@@ -164,6 +219,186 @@ class S3Destination(S3Uploads):
                     f"{refused.get('Code')}: {refused.get('Message')}"
                 )
 
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Begin a multipart upload whose parts carry a CRC-32; return its id."""
+        request: CreateMultipartUploadRequestTypeDef = {
+            "Bucket": self._bucket,
+            "Key": key,
+            "ContentType": facts.content_type,
+            "Metadata": facts.metadata,
+            "ChecksumAlgorithm": "CRC32",
+            "ChecksumType": "COMPOSITE",
+        }
+        self._add_properties(request, facts)
+        try:
+            answer = self._session.control.create_multipart_upload(**request)
+        except S3_ERRORS as error:
+            raise self.fault(error, "PutObject", key) from None
+        return str(_field(answer, "UploadId", key))
+
+    def upload_part(
+        self,
+        upload: Upload,
+        number: int,
+        offset: int,  # noqa: ARG002 - a folder needs it
+        body: Buffer,
+        crc32: int,
+    ) -> Part:
+        """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
+        checksum = base64.b64encode(crc32.to_bytes(4, "big")).decode()
+        content: Any = body if isinstance(body, bytes | bytearray) else bytes(body)
+        try:
+            answer = self._session.slow.upload_part(
+                Bucket=self._bucket,
+                Key=upload.key,
+                UploadId=upload.upload_id,
+                PartNumber=number,
+                Body=content,
+                ChecksumCRC32=checksum,
+                **self._owner,
+            )
+        except S3_ERRORS as error:
+            raise self.fault(error, "PutObject", upload.key) from None
+        return Part(number, _field(answer, "ETag", upload.key), len(content), crc32, checksum)
+
+    def copy_part(
+        self,
+        upload: Upload,
+        number: int,
+        offset: int,  # noqa: ARG002 - a folder needs it
+        source: Location,
+        pin: Pin,
+        span: ByteRange,
+    ) -> Part:
+        """Copy `span` of the pinned source as part `number`, server-side.
+
+        Raises:
+            SourceChangedError: the source is no longer what `pin` says.
+            StorageError: the store cannot copy ranges.
+        """
+        origin: CopySourceTypeDef = {"Bucket": source.bucket, "Key": source.key}
+        if pin.version_id is not None:
+            origin["VersionId"] = pin.version_id
+        request: UploadPartCopyRequestTypeDef = {
+            "Bucket": self._bucket,
+            "Key": upload.key,
+            "UploadId": upload.upload_id,
+            "PartNumber": number,
+            "CopySource": origin,
+            "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
+        }
+        if self._owner_id is not None:
+            request["ExpectedBucketOwner"] = self._owner_id
+        if self._copies_pay:
+            request["RequestPayer"] = "requester"
+        if pin.etag is not None:
+            request["CopySourceIfMatch"] = pin.etag
+        try:
+            answer = self._session.slow.upload_part_copy(**request)
+        except S3_ERRORS as error:
+            raise self._copy_fault(error, upload, source) from None
+        result = _field(answer, "CopyPartResult", upload.key)
+        checksum = result.get("ChecksumCRC32")
+        crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
+        return Part(number, _field(result, "ETag", upload.key), span.length, crc, checksum)
+
+    def complete_upload(
+        self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
+    ) -> str | None:
+        """Make the object visible, whole; return its ETag without quotes.
+
+        Raises:
+            ConflictError: `if_absent`, and the key exists.
+            NotFoundError: there is no such upload, maybe because it is complete already; or another
+                request wrote the key meanwhile, so that a new upload is needed
+                (API_CompleteMultipartUpload, ConditionalRequestConflict).
+        """
+        request: CompleteMultipartUploadRequestTypeDef = {
+            "Bucket": self._bucket,
+            "Key": upload.key,
+            "UploadId": upload.upload_id,
+            "MultipartUpload": {
+                "Parts": [_completed(part) for part in sorted(parts, key=lambda p: p.number)]
+            },
+            "MpuObjectSize": sum(part.size for part in parts),
+        }
+        if self._owner_id is not None:
+            request["ExpectedBucketOwner"] = self._owner_id
+        if if_absent:
+            request["IfNoneMatch"] = "*"
+        try:
+            answer = self._session.slow.complete_multipart_upload(**request)
+        except S3_ERRORS as error:
+            refusal = self.fault(error, "PutObject", upload.key, conditional=if_absent)
+            if read_answer(error).code == "ConditionalRequestConflict":
+                self.abort_upload(upload)
+                raise NotFoundError(str(refusal)) from None
+            raise refusal from None
+        return unquoted(answer.get("ETag"))
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Drop the upload and its parts; nothing happens if it is gone."""
+        try:
+            self._session.control.abort_multipart_upload(
+                Bucket=self._bucket, Key=upload.key, UploadId=upload.upload_id, **self._owner
+            )
+        except S3_ERRORS as error:
+            found = self.fault(error, "AbortMultipartUpload", upload.key)
+            if not isinstance(found, NotFoundError):
+                raise found from None
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield the incomplete uploads below `prefix`."""
+        pages = self._session.control.get_paginator("list_multipart_uploads")
+        try:
+            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, **self._owner):
+                for entry in page.get("Uploads", ()):
+                    yield Upload(entry["Key"], entry["UploadId"])
+                if page["IsTruncated"]:
+                    count_request("list")
+        except S3_ERRORS as error:
+            raise self.fault(error, "ListBucketMultipartUploads", prefix) from None
+
+    def copies_from(self, source: Location, pin: Pin) -> bool:
+        """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
+        reads = self._copies and source.scheme == "s3"
+        return reads and pin.size > COPY_FROM and date_of(pin) is None
+
+    def _copy_fault(self, error: Exception, upload: Upload, source: Location) -> S3UnzipError:
+        # The answer is about two objects; only the source has a condition.
+        found = translate_error(error, Call("GetObject", source.bucket, source.key, pinned=True))
+        upload_gone = "NoSuchUpload" in str(found)
+        return self.fault(error, "PutObject", upload.key) if upload_gone else found
+
+    def fault(
+        self, error: Exception, action: str, key: str, *, conditional: bool = False
+    ) -> S3UnzipError:
+        """Return the error of the tree that `error` means for `key`."""
+        return self._session.understand(
+            error, Call(action, self._bucket, key, conditional=conditional)
+        )
+
+    def _add_properties(
+        self,
+        request: PutObjectRequestTypeDef | CreateMultipartUploadRequestTypeDef,
+        facts: ObjectFacts,
+    ) -> None:
+        """Add what is stored beside an object's bytes, and how it is stored."""
+        if facts.content_encoding is not None:
+            request["ContentEncoding"] = facts.content_encoding
+        if facts.cache_control is not None:
+            request["CacheControl"] = facts.cache_control
+        if facts.storage_class is not None:
+            request["StorageClass"] = cast("StorageClassType", facts.storage_class)
+        if facts.tags:
+            request["Tagging"] = urlencode(facts.tags, quote_via=quote)
+        if self._owner_id is not None:
+            request["ExpectedBucketOwner"] = self._owner_id
+        if self._kms_key is not None:
+            request["ServerSideEncryption"] = "aws:kms"
+            request["SSEKMSKeyId"] = self._kms_key
+            request["BucketKeyEnabled"] = True
+
 
 def _attributes(facts: ObjectFacts) -> Attributes:
     """Return what obstore sets beside the bytes, tags excepted."""
@@ -177,11 +412,22 @@ def _attributes(facts: ObjectFacts) -> Attributes:
     return attributes
 
 
-def _try_headers(key: str, headers: Mapping[str, str]) -> StoredObject | None:
-    try:
-        return read_headers(key, headers)
-    except ServiceFaultError:
-        return None
+def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
+    """Return a field of an answer; truncated response headers leave fields out.
+
+    Raises:
+        ServiceFaultError: the field is not there.
+    """
+    if field not in answer:
+        raise ServiceFaultError(f"{key}: the answer came without its {field}")
+    return answer[field]
+
+
+def _completed(part: Part) -> CompletedPartTypeDef:
+    completed: CompletedPartTypeDef = {"PartNumber": part.number, "ETag": part.etag}
+    if part.checksum_crc32 is not None:
+        completed["ChecksumCRC32"] = part.checksum_crc32
+    return completed
 
 
 def _just_before(key: str) -> str:

@@ -1,34 +1,37 @@
-"""A run's own objects in the work bucket, below ``<prefix>runs/<run>/``.
+"""A run's own objects in the work bucket, below ``<prefix>runs/<run>/``, and all stores in S3.
 
-Unlike the other adapters this one goes through `Calls` itself: a write may be many requests
+Unlike the other adapters `S3RunStore` goes through `Calls` itself: a write may be many requests
 of pieces that come only once, so its caller could not repeat it.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import obstore
 
 from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError
-from s3unzip.stores.calls import Calls, count_request
+from s3unzip.model import Location, Part
+from s3unzip.stores.calls import Calls, Kind, count_request
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.ports import ObjectFacts, Upload
-from s3unzip.stores.s3.answers import S3_ERRORS, Call
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.parts import PartsSource
+from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
+from s3unzip.stores.s3.destination import S3Destination
+from s3unzip.stores.s3.disposal import S3Disposal
+from s3unzip.stores.s3.errors import S3_ERRORS, Call
+from s3unzip.stores.s3.session import Session, advice_for
+from s3unzip.stores.s3.source import S3Source
+from s3unzip.zip import ByteRange
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
+if TYPE_CHECKING:  # a stub
     from obstore import GetOptions
 
-    from s3unzip.model import Part
-    from s3unzip.stores.ports import Buffer
-    from s3unzip.stores.s3.destination import S3Destination
-    from s3unzip.stores.s3.session import Session
-
+T = TypeVar("T")
 PART = 16 * 1024**2  # what is gathered before a multipart upload begins, and a part of it
 PIECE = 1024**2
 RETRY_SECONDS = 60.0  # one call's budget for retries
@@ -53,11 +56,14 @@ class S3RunStore:
         self._store = store  # writes, lists and deletes below the prefix
         self._calls = calls or Calls(LocalClock(), RETRY_SECONDS, CALLS_AT_ONCE)
 
+    def _run(self, kind: Kind, call: Callable[[], T]) -> T:
+        return self._calls.run(kind, call, "work")
+
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
         facts = ObjectFacts(_type_of(name), {})
         key = self._prefix + name
-        run = self._calls.run
+        run = self._run
         bodies = _gather(pieces)
         first = next(bodies, b"")
         second = next(bodies, None)
@@ -85,7 +91,7 @@ class S3RunStore:
         """
         facts = ObjectFacts(_type_of(name), {})
         key = self._prefix + name
-        self._calls.run("put", lambda: self._store.put(key, body, facts, if_absent=True))
+        self._run("put", lambda: self._store.put(key, body, facts, if_absent=True))
 
     def _abort(self, upload: Upload, error: BaseException) -> None:
         """Drop the upload that `error` ended; if that fails too, `error` is still what is raised.
@@ -93,7 +99,7 @@ class S3RunStore:
         The lifecycle rule of the work bucket drops what stays.
         """
         try:
-            self._calls.run("abort", lambda: self._store.abort_upload(upload))
+            self._run("abort", lambda: self._store.abort_upload(upload))
         except S3UnzipError as trouble:
             error.add_note(f"and its upload was not aborted: {trouble}")
 
@@ -105,7 +111,7 @@ class S3RunStore:
         """
         if span is not None and span[0] >= span[1]:
             return b""
-        return self._calls.run("get", lambda: self._read(name, span))
+        return self._run("get", lambda: self._read(name, span))
 
     def _read(self, name: str, span: tuple[int, int] | None) -> bytes:
         try:
@@ -124,17 +130,17 @@ class S3RunStore:
         Raises:
             NotFoundError: there is no such object.
         """
-        found = self._calls.run("head", lambda: self._store.head(self._prefix + name))
+        found = self._run("head", lambda: self._store.head(self._prefix + name))
         if found is None:
             raise NotFoundError(f"{self._call(name)}: no such object")
-        for piece in self._calls.stream(_WorkObject(self, name), ByteRange(0, found.size)):
+        for piece in self._calls.stream(_WorkObject(self, name), ByteRange(0, found.size), "work"):
             yield bytes(piece)
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of the run's objects that begin with `prefix`, in order."""
         whole = self._prefix + prefix
         last = whole + "\U0010ffff"
-        found = self._calls.run("list", lambda: list(self._store.list_objects(whole, "", last)))
+        found = self._run("list", lambda: list(self._store.list_objects(whole, "", last)))
         for entry in found:
             yield entry.key.removeprefix(self._prefix)
 
@@ -142,13 +148,11 @@ class S3RunStore:
         """Delete the objects; nothing happens if they are gone."""
         keys = [self._prefix + name for name in names]
         if keys:
-            self._calls.run("delete", lambda: self._store.delete(keys))
+            self._run("delete", lambda: self._store.delete(keys))
 
     def _part(self, upload: Upload, number: int, offset: int, body: bytes) -> Part:
         crc = zlib.crc32(body)
-        return self._calls.run(
-            "part", lambda: self._store.upload_part(upload, number, offset, body, crc)
-        )
+        return self._run("part", lambda: self._store.upload_part(upload, number, offset, body, crc))
 
     def _complete(self, upload: Upload, parts: Sequence[Part]) -> None:
         """Complete; where the answer to an earlier try was lost, the object's size tells."""
@@ -168,7 +172,7 @@ class S3RunStore:
                 if found is None or found.size != size:
                     raise
 
-        self._calls.run("complete", attempt)
+        self._run("complete", attempt)
 
     def stream_span(self, name: str, want: ByteRange) -> Iterator[Buffer]:
         """Yield bytes of an object, with one request."""
@@ -223,3 +227,56 @@ def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
             held, size = [], 0
     if size:
         yield b"".join(held)
+
+
+class S3Stores:
+    """Opens S3 locations, all through one session or two; one per process.
+
+    Args:
+        config: how S3 is reached; the run's own objects follow the work bucket's defaults.
+        session: one of the destination that exists already shares its clients.
+    """
+
+    def __init__(self, config: StoreConfig, session: Session | None = None) -> None:
+        there = config.at_destination()
+        self.session = session or Session(there, advice=advice_for(config, destination=True))
+        self._config = config
+        reader = self.session if _reached(there) == _reached(config) else Session(config)
+        self._source = PartsSource(S3Source(reader))
+        self._disposal = S3Disposal(reader)
+        self._destinations: dict[str, S3Destination] = {}
+        self._lock = threading.Lock()
+
+    def source(self, location: Location) -> PartsSource:  # noqa: ARG002 - one reads all buckets
+        """Return the adapter that reads `location`."""
+        return self._source
+
+    def destination(self, location: Location) -> S3Destination:
+        """Return the adapter that writes to the bucket of `location`."""
+        with self._lock:
+            found = self._destinations.get(location.bucket)
+            if found is None:
+                found = S3Destination(self.session, location.bucket, self._config)
+                self._destinations[location.bucket] = found
+            return found
+
+    def disposal(self, location: Location) -> S3Disposal:  # noqa: ARG002 - one for all buckets
+        """Return the adapter that deletes or tags archives."""
+        return self._disposal
+
+    def run_store(self, run: str, calls: Calls | None = None) -> S3RunStore:
+        """Return the run store of one run; `calls` retries and counts what is asked of it."""
+        work = self._config.work
+        store = S3Destination(self.session, work.bucket)
+        return S3RunStore(self.session, work.bucket, f"{work.key}runs/{run}/", store, calls)
+
+
+def _reached(config: StoreConfig) -> tuple[object, ...]:
+    """Return what a session depends on."""
+    return (
+        config.endpoint_url,
+        config.region,
+        config.profile,
+        config.unsigned,
+        config.request_payer,
+    )

@@ -1,26 +1,45 @@
-"""Credentials, endpoints, and the two clients of S3: boto3 for control, obstore for data.
+"""The process's clients of S3, and why an endpoint does not answer.
 
-One `Session` per process: its clients are shared by all threads, and cannot
-cross a fork (obstore runs threads of its own). Retries are off in both
+botocore does control, obstore does data. One `Session` per process: its clients are shared by all
+threads, and cannot cross a fork (obstore runs threads of its own). Retries are off in both
 clients, because the pipeline retries, and counts what it retries.
 """
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-import botocore
+from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import ClientError
+from obstore.store import S3Store
 
-from s3unzip.clients import AwsSession
-from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, StorageError
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+)
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.s3.answers import (
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.s3.clients import (
+    AwsSession,
+    BucketEndpoint,
+    boto_config,
+    let_requester_pay,
+    obstore_credentials,
+    open_store,
+    read_lists_quickly,
+)
+from s3unzip.stores.s3.errors import (
     ADVICE,
     S3_ERRORS,
     UNTRUSTED,
@@ -29,62 +48,55 @@ from s3unzip.stores.s3.answers import (
     read_answer,
     translate_error,
 )
-from s3unzip.stores.s3.client_settings import (
-    PAYER_HEADER,
-    REQUESTER,
-    BucketEndpoint,
-    boto_config,
-    let_requester_pay,
-    obstore_credentials,
-    open_store,
-)
-from s3unzip.stores.s3.lean.client import LeanClient, Wait
-from s3unzip.stores.s3.lean.signing import Anonymous, Signer
-from s3unzip.stores.s3.reachability import is_proxied, why_unreachable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+if TYPE_CHECKING:  # stubs
     from mypy_boto3_s3 import S3Client
-    from obstore.store import ClientConfig, S3Config, S3Store
-
-    from s3unzip.clients.aws_session import Frozen
-    from s3unzip.errors import S3UnzipError
-    from s3unzip.stores.s3.access import S3Access, Writing
+    from obstore.store import ClientConfig, S3Config
 
 DEFAULT_REGION = "us-east-1"
-CERTIFICATES = str(Path(botocore.__file__).with_name("cacert.pem"))  # as boto3 trusts
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
 REACH_SECONDS = 4.0
+PORTS = {"http": 80, "https": 443}
+ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
 
 
 class Session:
     """The process's clients of S3, made when they are first needed.
 
-    `aws` is the session of this profile and region; another one takes 50 ms to read its files.
+    Args:
+        access: how S3 is reached; what it says of the destination does not count.
+        aws: the session of this profile and region; another one takes 50 ms to read its files.
+        advice: if nothing answers.
     """
 
-    def __init__(self, access: S3Access, aws: AwsSession | None = None) -> None:
+    def __init__(
+        self, access: StoreConfig, aws: AwsSession | None = None, advice: str = ADVICE_UNREACHABLE
+    ) -> None:
         self.access = access
+        self._advice = advice
         self._lock = threading.RLock()
         self._aws = aws or AwsSession(access.profile, access.region)
         self._clients: dict[str, S3Client] = {}
         self._readers: dict[str, S3Store] = {}
-        self._askers: dict[tuple[str, str | None], LeanClient | None] = {}
-        self._writers: dict[tuple[str, Writing], S3Store] = {}
+        self._writers: dict[tuple[str, str | None], S3Store] = {}
         self._regions: dict[str, str] = {}  # of buckets that are not in the default one
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
         self._began = time.monotonic()
 
     @property
     def control(self) -> S3Client:
-        """The boto3 client of HEAD, LIST and the small multipart calls."""
+        """The botocore client of HEAD, LIST and the small multipart calls."""
         return self._client("control", self.access.stall_seconds, self.access.connect_seconds)
 
     @property
+    def lister(self) -> S3Client:
+        """The botocore client of LIST, which gives each page as a `ListPage` only."""
+        return self._client("lister", self.access.stall_seconds, self.access.connect_seconds)
+
+    @property
     def slow(self) -> S3Client:
-        """The boto3 client of large bodies, and of calls that S3 may take minutes to answer."""
+        """The botocore client of large bodies, and of calls that S3 may take minutes to answer."""
         return self._client("slow", self.access.slow_seconds, self.access.put_seconds)
 
     def reader(self, bucket: str) -> S3Store:
@@ -98,52 +110,26 @@ class Session:
                 )
             return self._readers[bucket]
 
-    def writer(self, bucket: str, writing: Writing) -> S3Store:
-        """Return the obstore client that writes to `bucket`.
+    def writer(self, bucket: str, kms_key: str | None) -> S3Store:
+        """Return the obstore client that writes to `bucket`, with this key or the bucket's default.
 
         The body is not hashed for the signature: CRC64NVME goes with it, S3
         verifies that, and hashing costs more CPU than all the rest of a PUT.
         """
-        found = self._writers.get((bucket, writing))  # a dict read is atomic; creating is not
+        found = self._writers.get((bucket, kms_key))  # a dict read is atomic; creating is not
         if found is not None:
             return found
         with self._lock:
-            if (bucket, writing) not in self._writers:
+            if (bucket, kms_key) not in self._writers:
                 config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
                 config["disable_tagging"] = False  # else AWS_DISABLE_TAGGING would win
-                if writing.kms_key is not None:
+                if kms_key is not None:
                     config["server_side_encryption"] = "aws:kms"
-                    config["sse_kms_key_id"] = writing.kms_key
+                    config["sse_kms_key_id"] = kms_key
                     config["sse_bucket_key_enabled"] = True
                 limit: ClientConfig = {"timeout": timedelta(seconds=self.access.put_seconds)}
-                self._writers[bucket, writing] = self._store(bucket, config, limit)
-            return self._writers[bucket, writing]
-
-    def asker(self, bucket: str, owner: str | None) -> LeanClient | None:
-        """Return the client of HEAD and LIST; None where a proxy stands before the endpoint.
-
-        Args:
-            bucket: that it asks.
-            owner: account that must own the bucket; it goes with each request.
-        """
-        key = (bucket, owner)
-        with self._lock:
-            if key not in self._askers:
-                self._askers[key] = self._lean(bucket, owner)
-            return self._askers[key]
-
-    def _lean(self, bucket: str, owner: str | None) -> LeanClient | None:
-        url, in_host = self._endpoint(bucket)
-        if is_proxied(url):
-            return None
-        found, region = self._credentials(bucket), self._region_of(bucket)
-        signer = Anonymous(region) if found is None else Signer(found, region)
-        wait = Wait(self.access.connect_seconds, self.access.stall_seconds)
-        headers = {} if owner is None else {"x-amz-expected-bucket-owner": owner}
-        if self.access.request_payer:
-            headers[PAYER_HEADER] = REQUESTER
-        where = url if in_host else f"{url}/{bucket}"
-        return LeanClient(where, signer, wait, self._aws.ca_bundle or CERTIFICATES, headers)
+                self._writers[bucket, kms_key] = self._store(bucket, config, limit)
+            return self._writers[bucket, kms_key]
 
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
         """Check that the account `owner` owns `bucket`, once in five minutes.
@@ -179,9 +165,13 @@ class Session:
         found = translate_error(error, call)
         if isinstance(found, MisplacedError):
             if not self._relocate(call.bucket):
-                return NotFoundError(f"{found}; {self.access.advice}")
-        elif isinstance(found, ServiceFaultError) and read_answer(error).status is None:
-            return self._unreachable(call) or found
+                return NotFoundError(f"{found}; {self._advice}")
+        elif isinstance(found, ServiceFaultError):
+            answer = read_answer(error)
+            if answer.status is None:
+                cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
+                found.unanswered = f"{self._endpoint(call.bucket)[0]} ({cause or 'no answer'})"
+                return self._unreachable(call) or found
         return found
 
     def check_reachable(self, bucket: str) -> None:
@@ -204,7 +194,7 @@ class Session:
         cause = why_unreachable(url, REACH_SECONDS, self._aws.ca_bundle)
         if cause is None:
             return None
-        advice = self.access.advice
+        advice = self._advice
         if "certificate" in cause:
             advice = ADVICE[UNTRUSTED]
         return StorageError(f"{whose}: cannot reach {url}: {cause}; {advice}")
@@ -225,7 +215,6 @@ class Session:
             with self._lock:
                 self._regions[bucket] = region
                 self._readers.pop(bucket, None)
-                self._askers = {key: one for key, one in self._askers.items() if key[0] != bucket}
                 for key in [key for key in self._writers if key[0] == bucket]:
                     del self._writers[key]
         return region is not None
@@ -253,6 +242,8 @@ class Session:
                 )
                 if self.access.request_payer:
                     let_requester_pay(client)
+                if name == "lister":
+                    read_lists_quickly(client)
                 self._clients[name] = client
             return self._clients[name]
 
@@ -267,9 +258,6 @@ class Session:
         return f"{parts.scheme}://{bucket}.{parts.netloc}", True
 
     def _endpoint_in(self, region: str | None) -> str:
-        known = self._aws.s3_endpoint(region or self._region)
-        if known is not None:
-            return known
         # A client takes 80 ms to make, but only botocore knows all partitions and settings.
         name = f"control in {region}" if region else "control"
         access = self.access
@@ -283,11 +271,11 @@ class Session:
         credentials = None if found is None else obstore_credentials(found)
         return open_store(bucket, endpoint, self.access, credentials, config, limits)
 
-    def _credentials(self, bucket: str) -> Callable[[], Frozen] | None:
+    def _credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
         """Return what requests are signed with; None: they are not signed.
 
         Raises:
-            AccessDeniedError: boto3 finds no credentials.
+            AccessDeniedError: botocore finds no credentials.
         """
         if self.access.unsigned:
             return None
@@ -298,3 +286,55 @@ class Session:
                 "AWS_ACCESS_KEY_ID, or read a public archive with --no-sign-request"
             )
         return found
+
+
+def advice_for(config: StoreConfig, *, destination: bool) -> str:
+    """Return what to check if the destination or the source of `config` does not answer."""
+    if destination and config.destination_endpoint_url is not None:
+        return "check --dest-endpoint-url, --region and the network"
+    return ADVICE_UNREACHABLE
+
+
+def is_proxied(url: str) -> bool:
+    """Return whether the environment names a proxy for `url`."""
+    parts = urlsplit(url)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.netloc)
+
+
+def why_unreachable(url: str, seconds: float, ca_bundle: str | None = None) -> str | None:
+    """Return why `url` cannot be connected to; None: it can, or a proxy stands before it.
+
+    Args:
+        url: of the endpoint.
+        seconds: for looking up the name, connecting and TLS together.
+        ca_bundle: file of certificates that are trusted; None: the system's.
+    """
+    if is_proxied(url):
+        return None
+    parts = urlsplit(url)
+    found: list[str | None] = []
+    # The lookup of a name has no timeout of its own.
+    asker = threading.Thread(
+        target=lambda: found.append(_try(parts, seconds, ca_bundle)), daemon=True
+    )
+    asker.start()
+    asker.join(seconds)
+    return found[0] if found else f"no answer within {seconds:g} s"
+
+
+def _try(parts: SplitResult, seconds: float, ca_bundle: str | None) -> str | None:
+    host, port = parts.hostname or "", parts.port or PORTS.get(parts.scheme, 443)
+    try:
+        with socket.create_connection((host, port), seconds) as opened:
+            if parts.scheme == "https":
+                context = ssl.create_default_context(cafile=ca_bundle)
+                context.wrap_socket(opened, server_hostname=host).close()
+    except socket.gaierror:
+        return "there is no host of this name"
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate is not trusted: {error.verify_message}"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return None

@@ -1,27 +1,36 @@
-"""Archives in S3: ranges of one pinned version, each range with the pin on it."""
+"""Archives in S3: ranges of one pinned version, each range with the pin on it.
+
+A version is pinned by its ETag. Some servers return none for a file that was put into their folder
+directly; then the pin holds the date of its last change, in the form of HTTP, and size and date of
+each answer are compared. Keys that obstore's path type refuses or changes go through botocore:
+object_store drops a leading and a trailing slash, and refuses empty segments, ``.`` and ``..``
+segments and control characters; S3 accepts them all.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import datetime
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 import obstore
+from botocore.exceptions import HTTPClientError
+from urllib3.exceptions import HTTPError
 
-from s3unzip.errors import ServiceFaultError
+from s3unzip.errors import ServiceFaultError, SourceChangedError, StorageError
+from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.ports import Tail
-from s3unzip.stores.s3 import boto_fallback as odd_keys
-from s3unzip.stores.s3.answers import S3_ERRORS, Call, read_answer
-from s3unzip.stores.s3.pins import check_answer, conditions, header_date, make_pin, whole_size
-from s3unzip.zip.ranges import ByteRange
+from s3unzip.stores.ports import Buffer, Tail
+from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
+from s3unzip.stores.s3.session import Session
+from s3unzip.zip import ByteRange
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+if TYPE_CHECKING:  # stubs
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, GetObjectRequestTypeDef
     from obstore import GetOptions, GetResult
-
-    from s3unzip.model import Location, Pin
-    from s3unzip.stores.ports import Buffer
-    from s3unzip.stores.s3.session import Session
 
 PIECE = 1024**2  # bytes of a streamed piece, at least
 # S3 answers 416 to a suffix of an empty object, emulators 200 or a Content-Range that makes no
@@ -29,6 +38,32 @@ PIECE = 1024**2  # bytes of a streamed piece, at least
 NO_SUFFIX = ("non-partial response", "CONTENT_RANGE")
 NO_SUFFIX_STATUS = frozenset({416, 501})
 NO_SUFFIX_CODES = frozenset({"InvalidRange", "NotImplemented"})
+_ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
+_EDGES = ("", "/", ".")
+_DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
+_WHOLE = re.compile(r"/([0-9]{1,19})\Z")
+
+
+def is_odd(key: str) -> bool:
+    """Return whether obstore would refuse or change `key`."""
+    # Nearly no key needs the regular expression, which is five times as slow.
+    if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in _EDGES:
+        return key.endswith("/")
+    return _ODD.search(key) is not None
+
+
+def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
+    """Yield a body.
+
+    Raises:
+        HTTPClientError: the body broke.
+    """
+    try:
+        with closing(answer["Body"]) as body:
+            while piece := body.read(PIECE):
+                yield piece
+    except HTTPError as error:  # botocore translates most, not all of them
+        raise HTTPClientError(error=error) from error
 
 
 class S3Source:
@@ -43,7 +78,7 @@ class S3Source:
         With one request; with three where the store knows no suffix ranges, two of an empty one.
         """
         call = Call("GetObject", location.bucket, location.key)
-        if odd_keys.is_odd(location.key):
+        if is_odd(location.key):
             count_request("head")
             return self._tail_by_size(location, length)
         try:
@@ -103,7 +138,7 @@ class S3Archive:
         self._bucket = location.bucket
         self._key = location.key
         self._pin = pin
-        self._odd = odd_keys.is_odd(location.key)
+        self._odd = is_odd(location.key)
         action = "GetObject" if pin.version_id is None else "GetObjectVersion"
         self._call = Call(action, location.bucket, location.key, pinned=True)
 
@@ -139,20 +174,30 @@ class S3Archive:
 
     def _pieces(self, want: ByteRange) -> Iterator[Buffer]:
         if self._odd:
-            span = f"bytes={want.start}-{want.stop - 1}"
-            answer = odd_keys.get_range(
-                self._session.slow, self._bucket, self._key, span, self._pin
-            )
+            request: GetObjectRequestTypeDef = {
+                "Bucket": self._bucket,
+                "Key": self._key,
+                "Range": f"bytes={want.start}-{want.stop - 1}",
+            }
+            if self._pin.etag is not None and date_of(self._pin) is None:
+                request["IfMatch"] = self._pin.etag
+            if self._pin.version_id is not None:
+                request["VersionId"] = self._pin.version_id
+            answer = self._session.slow.get_object(**request)
             date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
-            size = whole_size(answer.get("ContentRange", ""))
-            check_answer(self._call, self._pin, size, date)
-            yield from odd_keys.pieces(answer)
+            found = _WHOLE.search(answer.get("ContentRange", ""))
+            check_answer(self._call, self._pin, int(found[1]) if found else None, date)
+            yield from read_pieces(answer)
             return
         for piece in self._get(want).stream(min_chunk_size=PIECE):
             yield memoryview(piece)
 
     def _get(self, want: ByteRange) -> GetResult:
-        options: GetOptions = {"range": (want.start, want.stop), **conditions(self._pin)}
+        options: GetOptions = {"range": (want.start, want.stop)}
+        if self._pin.etag is not None and date_of(self._pin) is None:
+            options["if_match"] = self._pin.etag
+        if self._pin.version_id is not None:
+            options["version"] = self._pin.version_id
         answer = obstore.get(self._session.reader(self._bucket), self._key, options=options)
         meta = answer.meta
         check_answer(self._call, self._pin, meta["size"], meta["last_modified"])
@@ -172,3 +217,46 @@ def _knows_no_suffix(error: Exception) -> bool:
         or answer.code in NO_SUFFIX_CODES
         or any(words in str(error) for words in NO_SUFFIX)
     )
+
+
+def make_pin(
+    call: Call, size: int, etag: str | None, date: datetime | None, version: str | None
+) -> Pin:
+    """Return the pin of what a store described.
+
+    Raises:
+        StorageError: it said nothing by which a later version could be told apart.
+    """
+    if etag:
+        return Pin(size, etag, version)
+    if date is not None:
+        return Pin(size, format_datetime(date, usegmt=True), version)
+    if version is not None:
+        return Pin(size, None, version)
+    raise StorageError(
+        f"{call}: the store gives neither an ETag nor a version nor a date, so a change in the "
+        f"midst of a run could not be seen; copy the archive elsewhere"
+    )
+
+
+def date_of(pin: Pin) -> datetime | None:
+    """Return the date of a pin that has no ETag."""
+    if pin.etag is None or not _DATE.fullmatch(pin.etag):
+        return None
+    return parsedate_to_datetime(pin.etag)
+
+
+def check_answer(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
+    """Check size and date of an answer where there is no ETag to ask for.
+
+    Raises:
+        SourceChangedError: they are others.
+    """
+    if date_of(pin) is not None and (size, date) != (pin.size, date_of(pin)):
+        raise SourceChangedError(f"{call}: the archive was overwritten since it was planned")
+
+
+def header_date(headers: Mapping[str, str]) -> datetime | None:
+    """Return the date of the last change that an answer's headers give."""
+    text = headers.get("last-modified", "")
+    return parsedate_to_datetime(text) if _DATE.fullmatch(text) else None

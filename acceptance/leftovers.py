@@ -1,0 +1,214 @@
+"""What a set leaves: the places of its objects, their inventory, and their removal by token."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from s3unzip.aws.admission.ledger import FOLDER as SHARES
+from s3unzip.aws.intake.claims import list_direct_runs
+from s3unzip.operate.bundled_store import is_claimed
+from s3unzip.run_files import CLAIMS, REFUSALS
+
+from acceptance.site import Site
+from s3unzip.operate.runs import RUNNING
+
+AT_ONCE = 1_000  # keys of one DeleteObjects
+QUIET_SECONDS = 1.0  # seconds without new objects before the set counts as clean
+STOPPED_SECONDS = 10.0  # the same after an execution was stopped: its functions may still run
+REPORT_SECONDS = 60.0  # from a stopped execution to its report
+CLEAN_SECONDS = 300.0
+DIRECT_SECONDS = 60.0  # the plan function's time limit in the environments that are shipped
+LATEST = 1_000  # claims, refusals and shares that are looked through
+HIDDEN_SECONDS = 30  # visibility timeout of the other messages during the search
+MAX_LOOKED = 100  # answers of ten messages each
+
+
+class Place(NamedTuple):
+    """A prefix of a bucket below which only this set writes; its keys contain `has`."""
+
+    name: str
+    bucket: str
+    prefix: str
+    has: str = ""
+
+
+class Version(NamedTuple):
+    """One version of an object, or a delete marker."""
+
+    key: str
+    version: str
+    modified: datetime
+
+
+class Inventory(NamedTuple):
+    """The objects at one place."""
+
+    place: str
+    versions: int  # object versions and delete markers
+    uploads: int  # incomplete multipart uploads
+
+
+def member_place(site: Site) -> Place:
+    """Return the place of the members of this set."""
+    prefix = site.member_prefix("any")
+    own = prefix[: prefix.index(site.token) + len(site.token)]
+    return Place("members", site.orders.destination.bucket, own)
+
+
+def list_places(site: Site) -> list[Place]:
+    """Return all places, archives first."""
+    work = site.runs.work_location
+    runs = f"{work.key}runs/"
+    return [
+        Place("archives", site.ingest, site.key("").rpartition("/")[0] + "/"),
+        member_place(site),
+        Place("runs", work.bucket, f"{runs}{site.token}-"),
+        Place("claims", work.bucket, f"{runs}{CLAIMS}/", has=site.token),
+        Place("refusals", work.bucket, f"{runs}{REFUSALS}/", has=site.token),
+        # A planner that outlives its stopped execution may take workers once more.
+        Place("shares", work.bucket, f"{runs}{SHARES}/", has=site.token),
+    ]
+
+
+def list_versions(s3: Any, place: Place) -> list[Version]:
+    """Return all versions and delete markers of a place.
+
+    All runs of the environment have their claims in one folder, latest first, and likewise their
+    refusals; only the latest thousand are listed. Of shares the first thousand are.
+    """
+    limit = {"MaxItems": LATEST} if place.has else {}
+    pages = s3.get_paginator("list_object_versions").paginate(
+        Bucket=place.bucket, Prefix=place.prefix, PaginationConfig=limit
+    )
+    return [
+        Version(one["Key"], one["VersionId"], one["LastModified"])
+        for page in pages
+        for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+        if place.has in one["Key"]
+    ]
+
+
+def list_uploads(s3: Any, place: Place) -> list[dict[str, str]]:
+    """Return the incomplete multipart uploads of a place."""
+    pages = s3.get_paginator("list_multipart_uploads").paginate(
+        Bucket=place.bucket, Prefix=place.prefix
+    )
+    return [
+        {"Bucket": place.bucket, "Key": one["Key"], "UploadId": one["UploadId"]}
+        for page in pages
+        for one in page.get("Uploads", ())
+        if place.has in one["Key"]
+    ]
+
+
+def take_inventory(site: Site) -> list[Inventory]:
+    """Count the versions and uploads at each place."""
+    return [
+        Inventory(place.name, len(list_versions(site.s3, place)), len(list_uploads(site.s3, place)))
+        for place in list_places(site)
+    ]
+
+
+def shown(found: list[Inventory]) -> str:
+    """Return an inventory in one line."""
+    return ", ".join(
+        f"{one.versions:,} {one.place}" + (f" and {one.uploads} uploads" if one.uploads else "")
+        for one in found
+    )
+
+
+def is_empty(found: list[Inventory]) -> bool:
+    """Return whether nothing is left."""
+    return not any(one.versions or one.uploads for one in found)
+
+
+def remove_all(site: Site) -> list[Inventory]:
+    """Stop this set's runs and remove all that it left; return what could not be removed.
+
+    The order is: first the archives, so that no event starts a run; then active runs are stopped;
+    then everything is removed, repeatedly until nothing new appears.
+    """
+    _remove(site, list_places(site)[0])
+    _await_direct_runs(site)
+    quiet = STOPPED_SECONDS if _stop_runs(site) else QUIET_SECONDS
+    until = time.monotonic() + CLEAN_SECONDS
+    empty_since: float | None = None
+    while True:
+        found = take_inventory(site)
+        now = time.monotonic()
+        if not is_empty(found):
+            empty_since = None
+            for place in list_places(site):
+                _remove(site, place)
+        elif empty_since is None:
+            empty_since = now
+        elif now - empty_since >= quiet:
+            return found
+        if now >= until:
+            return found
+        time.sleep(0.2)
+
+
+def drop_dead_letters(site: Site) -> int:
+    """Delete the dead letters that name this set's token; return how many there were."""
+    outputs = site.runs.outputs.items()
+    queues = [url for name, url in outputs if name.endswith("Url") and name != "QueueUrl"]
+    return sum(_drop(site, url) for url in queues)
+
+
+def _drop(site: Site, url: str) -> int:
+    dropped = 0
+    for _ in range(MAX_LOOKED):
+        answer = site.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=HIDDEN_SECONDS
+        )
+        messages = answer.get("Messages", [])
+        if not messages:
+            break
+        for message in messages:
+            if site.token in message["Body"]:
+                sent = message["ReceiptHandle"]
+                site.sqs.delete_message(QueueUrl=url, ReceiptHandle=sent)
+                dropped += 1
+    return dropped
+
+
+def _remove(site: Site, place: Place) -> None:
+    """Remove every version and every upload of a place."""
+    for upload in list_uploads(site.s3, place):
+        site.s3.abort_multipart_upload(**upload)
+    versions = list_versions(site.s3, place)
+    for at in range(0, len(versions), AT_ONCE):
+        some = versions[at : at + AT_ONCE]
+        keys = [{"Key": one.key, "VersionId": one.version} for one in some]
+        site.s3.delete_objects(Bucket=place.bucket, Delete={"Objects": keys, "Quiet": True})
+
+
+def _await_direct_runs(site: Site) -> None:
+    """Wait until active direct runs, which nothing stops, have written their records."""
+
+    def all_ended() -> bool:
+        found = list_direct_runs(site.s3, site.runs.work_location, LATEST)
+        ours = [one.id for one in found if one.state == RUNNING and site.token in one.id]
+        return not any(is_claimed(site.runs, run) for run in ours)
+
+    site.until(DIRECT_SECONDS, all_ended)
+
+
+def _stop_runs(site: Site) -> bool:
+    """Stop active runs and wait for their reports, which must not appear after the removal."""
+    stopped = False
+    work = site.runs.work_location
+    pages = site.s3.get_paginator("list_objects_v2").paginate(
+        Bucket=work.bucket, Prefix=f"{work.key}runs/{site.token}-", Delimiter="/"
+    )
+    found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
+    for prefix in found:
+        run = prefix.rstrip("/").rpartition("/")[2]
+        if site.runs.state(run) == RUNNING:
+            stopped |= site.runs.stop(run)
+            records = site.runs.records(run)
+            site.until(REPORT_SECONDS, lambda records=records: records.find_report() is not None)  # type: ignore[misc]  # mypy cannot infer a lambda's default
+    return stopped

@@ -1,0 +1,156 @@
+"""The process and its terminal: standard streams that may be closed or full, and signals.
+
+A closed descriptor would be given to the next file or connection that is opened, and messages
+would go there. Errors that cannot be written must not stop a run. Output that cannot be written
+is told, with an exit code of its own.
+
+SIGTERM and SIGHUP end a command as Ctrl-C does: what is done is put on record first. The exception
+for a signal can be lost. Python raises `KeyboardInterrupt` between two instructions of the main
+thread. If these are of the ``close`` of a file object that is just freed, it is dropped without a
+word (``iobase_finalize`` in CPython's Modules/_io/iobase.c); answers over HTTP are such objects. So
+it is raised again until somebody handles it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+    from typing import TextIO
+
+    from _typeshed import ReadableBuffer
+
+INPUT, OUTPUT, ERRORS = range(3)
+OUTPUT_LOST = 74  # EX_IOERR of sysexits.h
+STOPPING = (signal.SIGTERM, signal.SIGHUP)  # besides SIGINT, which Python itself handles
+AGAIN_SECONDS = 0.5  # until an exception that nobody handles is raised again
+
+
+class OutputLostError(OSError):
+    """Standard output cannot be written."""
+
+
+class OutputUnreadError(Exception):
+    """Nobody reads standard output any more."""
+
+
+class _Output(io.FileIO):
+    def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
+        try:
+            return super().write(data)
+        except BrokenPipeError as error:
+            raise OutputUnreadError from error
+        except OSError as error:
+            raise OutputLostError(error.errno, error.strerror) from error
+
+
+class _Errors(io.FileIO):
+    def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes  # nobody reads it
+
+
+def mend_streams() -> None:
+    """Open closed standard streams on nothing, and let no failed write of errors do harm."""
+    for number in (INPUT, OUTPUT, ERRORS):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number, which is this one. Output that is written is lost, and told.
+            os.open(os.devnull, os.O_RDONLY if number == OUTPUT else os.O_RDWR)
+    if sys.stdin is None:
+        sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - for as long as the process
+    sys.stdout = _text(_Output(OUTPUT, "wb", closefd=False), sys.stdout)
+    sys.stderr = _text(_Errors(ERRORS, "wb", closefd=False), sys.stderr, errors="backslashreplace")
+
+
+def drop_output() -> None:
+    """Let what is still to be written to standard output vanish."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+
+
+def _text(raw: io.FileIO, before: TextIO | None, errors: str | None = None) -> io.TextIOWrapper:
+    encoding = getattr(before, "encoding", None) or "utf-8"
+    strictness = errors or getattr(before, "errors", None) or "strict"
+    by_line = errors is not None or raw.isatty()
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, strictness, line_buffering=by_line)
+
+
+class Stopping:
+    """Which signal stopped this program."""
+
+    def __init__(self) -> None:
+        self._number: int = signal.SIGINT
+        self._before: dict[int, Any] = {}  # handlers by signal
+        self._timer = (0.0, 0.0)  # somebody else's
+
+    @property
+    def heard(self) -> bool:
+        """Whether one of `STOPPING` came."""
+        return self._number in STOPPING
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number, as shells have it: 130, 143 or 129."""
+        return 128 + self._number
+
+    @contextmanager
+    def like_ctrl_c(self) -> Iterator[None]:
+        """Raise `KeyboardInterrupt` for them within, and again for each one that is lost.
+
+        A signal that is ignored stays so (nohup).
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        for number in (signal.SIGINT, *STOPPING):
+            if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
+                self._before[number] = signal.signal(number, self._stop)
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._number = number
+        timer = signal.setitimer(signal.ITIMER_REAL, 0.0)
+        if signal.SIGALRM not in self._before:
+            self._timer = timer
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._repeat)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
+        raise KeyboardInterrupt
+
+    def _repeat(self, number: int, frame: FrameType | None) -> None:
+        """Raise the exception again if nobody handles it."""
+        del number, frame
+        if not _is_handled():
+            raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    def _restore(self) -> None:
+        if signal.SIGALRM in self._before:
+            signal.setitimer(signal.ITIMER_REAL, *self._timer)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+
+def _is_handled() -> bool:
+    """Say whether the program is in an ``except`` or ``finally`` because of `KeyboardInterrupt`."""
+    error = sys.exception()
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

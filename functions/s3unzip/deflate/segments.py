@@ -1,0 +1,450 @@
+"""Segments of a deflate stream: inflate one, scan it while its window is unknown, link the scans.
+
+`SegmentInflater` inflates from one bit to another with a given window. It never raises for bad
+data: it returns where it arrived. `inflate_segment` is the strict form, which raises.
+
+A segment may copy from the 32 KiB before it. Its worker does not have them, so `SegmentScan`
+inflates the segment twice, after two invented windows that differ at every position. A byte equal
+in both outputs is known; two bytes that differ are, together, the position in the window that the
+byte was copied from. The second inflate stops as soon as both outputs agree over a whole window:
+from there on they cannot differ. No output precedes the beginning of the stream, so one inflate is
+enough there.
+
+`link_segments` looks up what is unknown in the window before, segment by segment. The chain begins
+at bit 0 and goes from a segment's stop bit to the segment that starts there. A scan at which no
+segment ends is ignored: its boundary was false, or the segment before it continued through its
+bytes. Joined segments need no special case: the segment is longer. Nothing here checks a CRC: the
+directory declares one for all segments.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Final, Literal, cast
+
+from isal import isal_zlib
+from msgspec import DecodeError, Struct, msgpack
+
+from s3unzip.deflate.bits import SENTINEL_TEXT, align, seal
+from s3unzip.deflate.layout import DeflateError, SegmentRecordError, Span, segment_span
+from s3unzip.finding import Finding
+
+Buffer = bytes | memoryview
+
+WINDOW_SIZE: Final = 1 << 15
+"""Bytes that deflate can look back (RFC 1951, 2)."""
+
+FIRST_WINDOW: Final = bytes(range(256)) * 128
+"""A made-up window: the low byte of each position."""
+
+SECOND_WINDOW: Final = b"".join(
+    bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
+)
+"""The other: the high seven bits, and a top bit that makes it differ from the first."""
+
+PIECE_SIZE: Final = 1 << 18
+"""No piece of output is longer, in bytes."""
+
+InflateError: Final = cast("type[Exception]", isal_zlib.error)  # the stubs declare an instance
+"""What ISA-L raises; no kin of `zlib.error`."""
+
+_INPUT_SIZE: Final = 1 << 16  # each call copies the input that it leaves: keep it small
+
+_STRIDE = 1 << 16  # how far a scan's first inflate may be ahead of its second, in bytes of input
+_VERSION: Final = 2  # of the records
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of a scanned segment before they are deflated
+
+
+class Ending(StrEnum):
+    """Where the inflate of a segment arrived."""
+
+    BOUNDARY = "boundary"  # at a block header, exactly at the segment's stop bit
+    FINAL = "final"  # at the end of the stream, after its final block
+    MISSED = "missed"  # past the stop bit, which lies inside a block: a false boundary
+    BROKEN = "broken"  # nowhere: corrupt, or out of data
+
+
+class Arrival(Struct, frozen=True):
+    """How a segment's inflate ended."""
+
+    ending: Ending
+    length: int  # bytes of output in all
+    used: int  # of FINAL: bytes of the member's data up to and with the stream's last byte
+    fault: Finding | None = None  # of BROKEN
+
+
+class SegmentInflater:
+    """An inflate of the bits from `start_bit` to `stop_bit` of a member's compressed data.
+
+    Feed it the bytes of `layout.segment_span`, cut anywhere; then `finish`.
+    Memory: two buffers of some hundred KiB, whatever the ratio.
+
+    Args:
+        start_bit: A block header; 0 for the beginning of the stream.
+        stop_bit: The header to arrive at; None for the end of the stream.
+        window: The bytes before the segment, at most the last 32 KiB.
+    """
+
+    def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
+        if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
+            raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
+        self._inflate = (
+            isal_zlib.decompressobj(-zlib.MAX_WBITS, zdict=window)
+            if window
+            else isal_zlib.decompressobj(-zlib.MAX_WBITS)
+        )
+        self._first_bit = start_bit % 8
+        self._last_bit = 0 if stop_bit is None else stop_bit % 8
+        self._last_byte = b""
+        self._position = self._start = start_bit // 8
+        self._stop = None if stop_bit is None else -(-stop_bit // 8)
+        self._used = 0
+        self._fault: Finding | None = None
+        self.length = 0
+        """Bytes of output so far."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether more input is useless: the stream has ended or is broken."""
+        return self._fault is not None or self._inflate.eof
+
+    def feed(self, chunk: Buffer) -> Iterator[bytes]:
+        """Yield the output of the next bytes; exhaust the iterator before the next call.
+
+        Raises:
+            ValueError: More bytes than up to the stop bit.
+        """
+        begin = self._position == self._start
+        end = self._position + len(chunk)
+        if self._stop is not None and end > self._stop:
+            raise ValueError(f"segment ends at byte {self._stop}, was fed up to {end}")
+        self._position = end
+        if self.ended or not chunk:
+            return
+        if self._last_bit and end == self._stop:
+            self._last_byte, chunk = bytes(chunk[-1:]), chunk[:-1]
+        if begin and chunk:
+            chunk = align(bytes(chunk), self._first_bit)
+        yield from self._take(chunk)
+
+    def _take(self, chunk: Buffer) -> Iterator[bytes]:
+        """Yield the output of `chunk` up to the end of the stream, and note where that is."""
+        for at in range(0, len(chunk), _INPUT_SIZE):
+            yield from self._drain(chunk[at : at + _INPUT_SIZE])
+            if self.ended:
+                left = max(0, len(chunk) - at - _INPUT_SIZE) + len(self._last_byte)
+                self._used = self._position - left - len(self._inflate.unused_data)
+                return
+
+    def finish(self) -> tuple[bytes, Arrival]:
+        """Return the last output, a few KiB at most, and where the inflate arrived."""
+        if not self.ended and self._position == self._stop:
+            return self._seal()
+        if self._fault is None and not self._inflate.eof:
+            self._fault = Finding(
+                "stream-truncated", f"the deflate stream goes on after its {self._position} bytes"
+            )
+        if self._fault is not None:
+            return b"", Arrival(Ending.BROKEN, self.length, 0, self._fault)
+        return b"", Arrival(Ending.FINAL, self.length, self._used)
+
+    def _seal(self) -> tuple[bytes, Arrival]:
+        """End the stream at the stop bit with an extra block, and check whether it is read."""
+        length = self.length
+        output = b"".join(self._drain(seal(self._last_byte, self._last_bit)))
+        sealed = self._inflate.eof and not self._inflate.unused_data
+        if self._fault is None and sealed and output.endswith(SENTINEL_TEXT):
+            output = output[: -len(SENTINEL_TEXT)]
+            self.length = length + len(output)
+            return output, Arrival(Ending.BOUNDARY, self.length, 0)
+        return b"", Arrival(Ending.MISSED, length, 0)
+
+    def _drain(self, data: Buffer) -> Iterator[bytes]:
+        """Yield all output of `data`; ISA-L holds some back in itself while a piece is full."""
+        while True:
+            try:
+                piece = self._inflate.decompress(data, PIECE_SIZE)
+            except InflateError as error:
+                self._fault = Finding(
+                    "corrupt-stream", f"{error}, before byte {self._position} of the member's data"
+                )
+                return
+            if piece:
+                self.length += len(piece)
+                yield piece
+            data = self._inflate.unconsumed_tail
+            if self._inflate.eof or (not data and len(piece) < PIECE_SIZE):
+                return
+
+
+class SymbolicTail(Struct, frozen=True):
+    """The last bytes of a segment's output after the first and after the second window.
+
+    Both have 32 KiB, also where the segment wrote less: the made-up window
+    counts as output before it, so parts of the older window are carried
+    along as positions. Only a segment at the beginning of the stream, which
+    has nothing before it, may have less.
+    """
+
+    first: bytes
+    second: bytes
+
+    def resolve(self, window: bytes, history: int) -> bytes:
+        """Return the true tail, which is the window of the next segment.
+
+        Args:
+            window: What came before the segment, up to 32 KiB of it.
+            history: Bytes of output from the beginning of the stream to the end of the
+                segment; the tail has no more than that.
+
+        Raises:
+            IndexError: A byte was copied from before the beginning of the stream.
+        """
+        keep = min(history, len(self.first))
+        first, second = self.first[-keep:] if keep else b"", self.second[-keep:] if keep else b""
+        if first == second:
+            return first
+        missing = WINDOW_SIZE - len(window)
+        padded = bytes(missing) + window
+        resolved = bytearray(first)
+        for at, (low, high) in enumerate(zip(first, second, strict=True)):
+            if low != high:
+                position = low | (high & 0x7F) << 8
+                if position < missing:
+                    raise IndexError(f"window of {len(window)} bytes has no position {position}")
+                resolved[at] = padded[position]
+        return bytes(resolved)
+
+
+class ScannedSegment(Struct, frozen=True):
+    """A segment from bit to bit of the member's compressed data, and what it leaves behind."""
+
+    start_bit: int
+    stop_bit: int | None  # None: to the end of the stream
+    arrival: Arrival
+    tail: SymbolicTail
+
+    def to_bytes(self) -> bytes:
+        """Return the segment as deflated MessagePack: from 100 bytes to 65 KiB."""
+        first, second = self.tail.first, self.tail.second
+        # Deflate looks back 32 KiB, so it would not find an equal second tail.
+        other = None if second == first else second
+        fields = (_VERSION, self.start_bit, self.stop_bit, self.arrival, first, other)
+        return zlib.compress(msgpack.encode(fields), 1)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> ScannedSegment:
+        """Return the segment that `to_bytes` wrote.
+
+        Raises:
+            SegmentRecordError: Another version wrote it, or it is damaged.
+        """
+        try:
+            inflate = zlib.decompressobj()
+            plain = inflate.decompress(data, _MAX_RECORD)
+            if not inflate.eof:
+                raise SegmentRecordError(f"a scanned segment is cut or above {_MAX_RECORD} bytes")
+            _, start_bit, stop_bit, arrival, first, other = _SCANNED.decode(plain)
+        except (zlib.error, DecodeError) as error:
+            raise SegmentRecordError(f"not a scanned segment of this version: {error}") from error
+        tail = SymbolicTail(first, first if other is None else other)
+        if len(tail.first) != len(tail.second):
+            raise SegmentRecordError("the two tails of a scanned segment differ in length")
+        return ScannedSegment(start_bit, stop_bit, arrival, tail)
+
+
+_SCANNED = msgpack.Decoder(tuple[Literal[2], int, int | None, Arrival, bytes, bytes | None])
+
+
+class SegmentScan:
+    """A scan of the bits from `start_bit` to `stop_bit`: feed it `layout.segment_span`.
+
+    Memory: about 1 MiB, whatever the segment.
+
+    Args:
+        start_bit: The segment's boundary; 0 for the beginning of the stream.
+        stop_bit: The boundary to arrive at; None for the end of the stream.
+    """
+
+    def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:
+        self._start_bit, self._stop_bit = start_bit, stop_bit
+        self._first = _Track(start_bit, stop_bit, FIRST_WINDOW if start_bit else b"")
+        self._second = _Track(start_bit, stop_bit, SECOND_WINDOW) if start_bit else None
+
+    def feed(self, chunk: Buffer) -> None:
+        """Take the next bytes.
+
+        Raises:
+            ValueError: More bytes than up to the stop bit.
+        """
+        for at in range(0, len(chunk), _STRIDE):
+            part = chunk[at : at + _STRIDE]
+            self._first.feed(part)
+            if self._second is not None:
+                self._second.feed(part)
+                if self._second.tail == self._first.tail:
+                    self._second = None
+
+    def finish(self) -> ScannedSegment:
+        """Return the result for the bytes that were fed; bad data is a value, too."""
+        arrival = self._first.finish()
+        tail = second = self._first.tail
+        if self._second is not None:
+            self._second.finish()
+            second = self._second.tail
+        if arrival.ending in {Ending.MISSED, Ending.BROKEN}:
+            tail = second = b""
+        return ScannedSegment(self._start_bit, self._stop_bit, arrival, SymbolicTail(tail, second))
+
+
+class _Track:
+    """One of the two inflates, and the last 32 KiB of its output."""
+
+    def __init__(self, start_bit: int, stop_bit: int | None, window: bytes) -> None:
+        self._inflater = SegmentInflater(start_bit, stop_bit, window)
+        self.tail = window
+
+    def feed(self, chunk: Buffer) -> None:
+        for piece in self._inflater.feed(chunk):
+            self._append(piece)
+
+    def finish(self) -> Arrival:
+        piece, arrival = self._inflater.finish()
+        self._append(piece)
+        return arrival
+
+    def _append(self, piece: bytes) -> None:
+        if len(piece) < WINDOW_SIZE:
+            piece = self.tail + piece
+        self.tail = piece[-WINDOW_SIZE:]
+
+
+class LinkedSegment(Struct, frozen=True):
+    """A segment that can be extracted alone."""
+
+    start_bit: int
+    stop_bit: int | None  # None: to the end of the stream
+    span: Span  # the bytes of compressed data it is fed with
+    window: bytes  # the output before it, at most the last 32 KiB
+    offset: int  # of its output in the member
+    length: int  # of its output
+
+    def to_bytes(self) -> bytes:
+        """Return the segment as MessagePack: about 32 KiB."""
+        return msgpack.encode((_VERSION, self))
+
+    @staticmethod
+    def from_bytes(data: bytes) -> LinkedSegment:
+        """Return the segment that `to_bytes` wrote.
+
+        Raises:
+            SegmentRecordError: Another version wrote it, or it is damaged.
+        """
+        try:
+            return _LINKED.decode(data)[1]
+        except DecodeError as error:
+            raise SegmentRecordError(f"not a linked segment of this version: {error}") from error
+
+
+_LINKED = msgpack.Decoder(tuple[Literal[2], LinkedSegment])
+
+
+def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
+    """Yield the segments of the stream in order, each with its window.
+
+    Holds one window and one scan at a time, a few ms a segment.
+
+    Args:
+        scans: By rising `start_bit`, the first from bit 0.
+        compressed_size: Bytes of the member's compressed data, all of which the stream must use.
+
+    Raises:
+        DeflateError: The scans make no whole stream: corrupt data, or a false boundary. One
+            stream, inflated from its beginning, tells which.
+    """
+    window, offset, expected = b"", 0, 0
+    for scan in scans:
+        if scan.start_bit < expected:
+            continue
+        if scan.start_bit > expected:
+            raise _unlinked(f"no scan starts at bit {expected}")
+        arrival = scan.arrival
+        _check(scan, compressed_size)
+        yield LinkedSegment(
+            scan.start_bit,
+            scan.stop_bit,
+            segment_span(scan.start_bit, scan.stop_bit, compressed_size),
+            window,
+            offset,
+            arrival.length,
+        )
+        if scan.stop_bit is None:
+            return
+        expected = scan.stop_bit
+        offset += arrival.length
+        try:
+            window = scan.tail.resolve(window, offset)
+        except IndexError as error:
+            raise _unlinked(f"segment from bit {scan.start_bit}: {error}") from error
+    raise _unlinked(f"no scan starts at bit {expected}")
+
+
+def _check(scan: ScannedSegment, compressed_size: int) -> None:
+    """Raise unless `scan` arrived at its stop."""
+    arrival = scan.arrival
+    if arrival.fault is not None:
+        raise DeflateError(arrival.fault)
+    if arrival.ending is Ending.FINAL and arrival.used != compressed_size:
+        raise DeflateError(
+            Finding(
+                "compressed-trailing-bytes",
+                f"the stream ends after {arrival.used} of {compressed_size} compressed bytes",
+            )
+        )
+    if arrival.ending is not (Ending.FINAL if scan.stop_bit is None else Ending.BOUNDARY):
+        raise _unlinked(f"segment from bit {scan.start_bit} ended as {arrival.ending}")
+
+
+def _unlinked(fact: str) -> DeflateError:
+    return DeflateError(
+        Finding("corrupt-stream", f"segments do not join: {fact}; fall back to one stream")
+    )
+
+
+def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterator[bytes]:
+    """Yield the segment's output in pieces of at most `inflate.PIECE_SIZE` bytes.
+
+    Args:
+        segment: As `link` gave it.
+        chunks: The bytes of ``segment.span``, cut anywhere.
+
+    Raises:
+        DeflateError: The bytes are not those that were scanned, or corrupt. Pieces may have
+            been yielded before.
+    """
+    inflater = SegmentInflater(segment.start_bit, segment.stop_bit, segment.window)
+    for chunk in chunks:
+        for piece in inflater.feed(chunk):
+            if inflater.length > segment.length:
+                raise _unlike(segment, f"more than {segment.length} bytes")
+            yield piece
+    piece, arrival = inflater.finish()
+    wanted = Ending.FINAL if segment.stop_bit is None else Ending.BOUNDARY
+    if arrival.fault is not None:
+        raise DeflateError(arrival.fault)
+    if (arrival.ending, arrival.length) != (wanted, segment.length):
+        raise _unlike(segment, f"{arrival.length} bytes and ending {arrival.ending}")
+    if piece:
+        yield piece
+
+
+def _unlike(segment: LinkedSegment, found: str) -> DeflateError:
+    return DeflateError(
+        Finding(
+            "size-mismatch",
+            f"the segment from bit {segment.start_bit} of the member's data gave {found}, "
+            f"its scan {segment.length} bytes; fall back to one stream",
+        )
+    )

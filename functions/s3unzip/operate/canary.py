@@ -1,0 +1,268 @@
+"""The canary: sends a small archive through the whole pipeline and removes it.
+
+The canary uses the functions' real rights, the key and the secret, and the operator's right to
+read the destination. If its run does not end well, the run's records stay for diagnosis.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import secrets
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from s3unzip.errors import AccessDeniedError, S3UnzipError
+from s3unzip.model import Location, Outcome, Report, Request, Status, Verdict, run_stem
+from s3unzip.operate.doctor import Answer, CheckResult, CheckStatus, Deployment, ask, not_checked
+from s3unzip.operate.runs import find_end
+from s3unzip.planning.keys import parse_template
+
+RECENT = 100  # runs among which the canary's is looked for
+POLL_SECONDS = 0.5
+MAX_DELETED = 1_000  # limit of one DeleteObjects
+
+
+class CanaryMember(NamedTuple):
+    """One member: its path in the archive, and its content."""
+
+    path: str
+    content: bytes
+    method: int = zipfile.ZIP_DEFLATED
+
+
+def canary_members(token: str) -> tuple[CanaryMember, ...]:
+    """Return the five members; each path and file name contains `token`, so the keys are unique."""
+    line = b"A line of the canary of s3unzip doctor.\n"
+    return (
+        CanaryMember(f"{token}/{token}-empty.txt", b"", zipfile.ZIP_STORED),
+        CanaryMember(f"{token}/{token}-stored.bin", bytes(range(256)) * 8, zipfile.ZIP_STORED),
+        CanaryMember(f"{token}/{token}-deflated.txt", line * 500),
+        CanaryMember(f"{token}/{token}-\u00fcml\u00e4ut.txt", line),
+        CanaryMember(f"{token}/{token}-last.txt", line * 9),
+    )
+
+
+def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
+    """Extract, verify and remove the canary; yield one result for each step.
+
+    Args:
+        deployment: the environment.
+        seconds: how long to wait for the run's report.
+    """
+    try:
+        canary = Canary(deployment)
+        if canary.replaces_marker:
+            answer = Answer.warning(
+                "not tried: options.marker and the key template would replace a _SUCCESS object "
+                "that other archives share",
+                "put {archive_stem} into options.key_template, or pass --no-canary",
+            )
+            yield CheckResult("canary", *answer)
+            return
+        canary.put()
+    except S3UnzipError as error:
+        yield CheckResult("canary", *not_checked(error))
+        return
+    try:
+        answer = canary.check(seconds)
+    except S3UnzipError as error:
+        answer = not_checked(error)
+    yield CheckResult("canary", *answer)
+    try:
+        answer = canary.remove(keep_run=answer.status is CheckStatus.FAILURE)
+    except S3UnzipError as error:
+        answer = canary.left_behind(error)
+    yield CheckResult("canary removal", *answer)
+
+
+class Canary:
+    """One canary: its archive, its keys, its run.
+
+    Raises:
+        S3UnzipError: the environment cannot be read.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._runs = deployment.runs
+        self._deployment = deployment
+        self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
+        orders = self._runs.orders
+        self._name = self._token + orders.trigger.suffix
+        self._archive = Location("s3", orders.trigger.bucket, orders.trigger.prefix + self._name)
+        self._request = Request(self._archive, orders.destination, orders.options)
+        self._template = parse_template(self._request)
+        self._run: str | None = None  # known when its first record is there
+
+    @property
+    def replaces_marker(self) -> bool:
+        """Whether its run would replace a marker that other archives share."""
+        return self._request.options.marker and self._token not in self._template.prefix
+
+    def put(self) -> None:
+        """Put the archive.
+
+        Raises:
+            AccessDeniedError: s3:PutObject is missing.
+        """
+        out, where = io.BytesIO(), self._archive
+        with zipfile.ZipFile(out, "w") as archive:
+            for member in canary_members(self._token):
+                archive.writestr(member.path, member.content, member.method)
+        body = out.getvalue()
+        put = partial(self._s3.put_object, Bucket=where.bucket, Key=where.key, Body=body)
+        ask("s3:PutObject", put)
+
+    def check(self, seconds: float) -> Answer:
+        """Wait for the run's report, and compare its objects with the archive's members.
+
+        Raises:
+            S3UnzipError: something cannot be read.
+        """
+        began = time.monotonic()
+        report = self._await_report(began + seconds)
+        took = time.monotonic() - began
+        if report is None:
+            return self._late(seconds)
+        if report.verdict is not Verdict.COMPLETED:
+            first = report.failures[0] if report.failures else None
+            why = report.message or report.reason or (first and f"{first.reason}: {first.message}")
+            return Answer.failure(
+                f"its run is {report.verdict}: {why}",
+                f"s3unzip show {report.run}{self._runs.found_by}",
+            )
+        if not report.extracted:
+            return Answer.warning(
+                f"its run ended in {took:.1f} s, but options.include, exclude or others select "
+                "none of its members",
+                "put an archive with members that they select, and look at its run",
+            )
+        return self._compare(report, took)
+
+    def remove(self, *, keep_run: bool) -> Answer:
+        """Delete the archive, the members and the run's records, with all versions.
+
+        Args:
+            keep_run: keep the records, which say why the run did not end well.
+
+        Raises:
+            AccessDeniedError: a right to list or delete versions is missing.
+        """
+        s3, where, run = self._s3, self._archive, self._run
+        count = remove_versions(s3, where.bucket, where.key)
+        target = self._request.destination.bucket
+        key_of = self._template.key_of()
+        keys = [key_of(member.path) for member in canary_members(self._token)]
+        for key in [*keys, self._template.marker] if self._request.options.marker else keys:
+            count += remove_versions(s3, target, key, key.__eq__)
+        if keep_run or run is None:
+            kept = f"; runs/{run}/ is kept for diagnosis" if run is not None else ""
+            return Answer.ok(f"{count} objects deleted{kept}")
+        work = self._runs.work_location
+        count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
+        return Answer.ok(f"{count} objects deleted, nothing is left")
+
+    def left_behind(self, error: S3UnzipError) -> Answer:
+        """Return the warning of a removal that `error` ended."""
+        where = f"{self._archive} and {self._request.destination}"
+        return Answer.warning(
+            f"not everything could be deleted: {error}",
+            f"delete every object with {self._token} in its key from {where}",
+        )
+
+    @property
+    def _s3(self) -> Any:
+        return self._deployment.client("s3")
+
+    def _await_report(self, until: float) -> Report | None:
+        """Return the report after the run's execution has ended; None after the time limit."""
+        while time.monotonic() < until:
+            self._run = self._run or self._find_run()
+            report = None if self._run is None else find_end(self._runs, self._run)
+            if report is not None:
+                return report
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def _find_run(self) -> str | None:
+        """Return the run of the archive, whose name no other has; None until it has begun."""
+        stem = f"-{run_stem(self._archive)}-"
+        runs = (entry.id for entry in self._runs.recent(RECENT))
+        return next((run for run in runs if stem in run), None)
+
+    def _late(self, seconds: float) -> Answer:
+        run, state = self._run, None
+        if run is not None:
+            state = self._runs.state(run)
+        if state is None:
+            return Answer.failure(
+                f"no run began for the canary in {seconds:.0f} s",
+                "look at the checks above (events, rules, trigger), then at the plan "
+                "function's log",
+            )
+        return Answer.failure(
+            f"its run is {state} after {seconds:.0f} s and has no report",
+            f"s3unzip watch {run}{self._runs.found_by}; or wait longer with --wait",
+        )
+
+    def _compare(self, report: Report, took: float) -> Answer:
+        """Read every object that the run says it wrote."""
+        key_of = self._template.key_of()
+        contents = {key_of(one.path): one.content for one in canary_members(self._token)}
+        records = self._runs.records(report.run)
+        keys = [one.key for one in records.outcome_lines(Outcome) if one.status is Status.EXTRACTED]
+        wrong = [key for key in keys if self._read(key) != contents.get(key)]
+        if wrong:
+            return Answer.failure(
+                f"{len(wrong)} of {len(keys)} objects differ from their members: {wrong[0]}",
+                "report this as a bug: the run says that it verified them",
+            )
+        said = f"{len(keys)} of 5 members extracted and verified in {took:.1f} s"
+        return Answer.ok(said)
+
+    def _read(self, key: str) -> bytes:
+        """Return the plain content of a member's object."""
+        bucket = self._request.destination.bucket
+
+        def get() -> bytes:
+            body: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            return body
+
+        body = ask("s3:GetObject", get)
+        is_gzip = self._request.options.as_gzip is not None and body.startswith(b"\x1f\x8b")
+        return gzip.decompress(body) if is_gzip else body
+
+
+def remove_versions(
+    s3: Any, bucket: str, prefix: str, wanted: Callable[[str], bool] = lambda _: True
+) -> int:
+    """Delete all versions and delete markers of the `wanted` keys below a prefix; return how many.
+
+    Raises:
+        AccessDeniedError: s3:ListBucketVersions, s3:DeleteObject or s3:DeleteObjectVersion is
+            missing.
+        S3UnzipError: S3 returns any other error.
+    """
+    pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+    found = ask("s3:ListBucketVersions", lambda: list(pages))
+    unwanted = [
+        {"Key": one["Key"], "VersionId": one["VersionId"]}
+        for page in found
+        for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+        if wanted(one["Key"])
+    ]
+    action = "s3:DeleteObject, s3:DeleteObjectVersion"
+    for at in range(0, len(unwanted), MAX_DELETED):
+        given = {"Objects": unwanted[at : at + MAX_DELETED], "Quiet": True}
+        answer = ask(action, partial(s3.delete_objects, Bucket=bucket, Delete=given))
+        refused = answer.get("Errors", ())
+        if refused:  # DeleteObjects returns 200 even if it deleted no object
+            first = refused[0]
+            raise AccessDeniedError(
+                f"{action}: {len(refused)} objects of {bucket} stay: {first.get('Code')} for "
+                f"{first.get('Key')}"
+            )
+    return len(unwanted)

@@ -1,0 +1,234 @@
+"""Queues the events of archives that are already in the ingest bucket, as S3 would send them.
+
+An event starts no second run, because a run is known by its id: a submission can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Struct
+
+from s3unzip.api.several import GLOB, SUFFIX, names_several
+from s3unzip.aws.aws_faults import asking
+from s3unzip.aws.environment import Trigger
+from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.model import Location
+from s3unzip.planning.select import compile_glob
+
+if TYPE_CHECKING:
+    from s3unzip.operate.runs import DeployedRuns
+
+VISIBLE: Final = "ApproximateNumberOfMessages"
+IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
+MAX_BATCH = 10  # messages of one SendMessageBatch
+SENDERS = 8  # requests to the queue at once
+ATTEMPTS = 8
+LONGEST_WAIT = 10.0  # seconds
+
+
+class ArchiveEvent(NamedTuple):
+    """An archive that is there, and the time that its event tells (Unix seconds)."""
+
+    source: Location
+    put: float
+
+
+class Found(NamedTuple):
+    """The archives that a user named."""
+
+    keys: list[str]
+    size: int  # bytes
+    outside: int  # archives that the environment does not take
+
+
+class Submission(Struct):
+    """What ``s3unzip submit`` found and queued."""
+
+    environment: str
+    archives: int
+    size: int  # bytes
+    outside: int  # archives that the environment does not take; they are left out
+    dollars: float  # expected, estimated by the sizes
+    queued: int = 0
+
+
+def find_archives(words: Sequence[str], runs: DeployedRuns) -> Found:
+    """List the archives that `words` name: keys, prefixes, globs; each archive once.
+
+    Raises:
+        UsageError: a word names nothing that the environment takes.
+        NotFoundError: a word names no archive that is there.
+        AccessDeniedError: a right is missing.
+    """
+    trigger, client = runs.orders.trigger, runs.client("s3")
+    keys = [_parse(word, trigger, runs.environment) for word in words]
+    sizes: dict[str, int] = {}
+    outside: set[str] = set()
+    for word, key in zip(words, keys, strict=True):
+        is_empty = True
+        for found, size in _list(client, trigger.bucket, key, several=names_several(word)):
+            if trigger.covers(trigger.bucket, found):
+                sizes[found], is_empty = size, False
+            elif found.lower().endswith(SUFFIX):
+                outside.add(found)
+                is_empty = False
+        if is_empty:
+            raise NotFoundError(f"{word}: no archive is there that {runs.environment} takes")
+    return Found(list(sizes), sum(sizes.values()), len(outside))
+
+
+def queue_archives(
+    runs: DeployedRuns, keys: Sequence[str], told: Callable[[int], object] = lambda _: None
+) -> int:
+    """Queue the events of archives of the ingest bucket; return how many.
+
+    The events have the time of now: archives that were put long ago are not ahead of new ones.
+
+    Raises:
+        AccessDeniedError: sqs:SendMessage is missing.
+        ServiceFaultError: SQS did not take a message, also after several attempts.
+    """
+    bucket, now = runs.orders.trigger.bucket, time.time()
+    events = [ArchiveEvent(Location("s3", bucket, key), now) for key in keys]
+    return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "submit", told)
+
+
+def send_events(
+    client: Any,
+    queue: str,
+    events: Sequence[ArchiveEvent],
+    sender: str,
+    told: Callable[[int], object] = lambda _: None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Queue events, ten with one request and several requests at once; return how many.
+
+    Args:
+        client: of SQS.
+        queue: its URL.
+        events: of archives that are there.
+        sender: who sends them, as the events say: "reconcile", "submit".
+        told: is given the number of queued events after each request.
+        sleep: waits some seconds between two attempts.
+
+    Raises:
+        AccessDeniedError: sqs:SendMessage is missing.
+        ServiceFaultError: SQS did not take a message, also after several attempts.
+    """
+
+    def send(start: int) -> int:
+        entries = [
+            {"Id": str(number), "MessageBody": _body(event, sender)}
+            for number, event in enumerate(events[start : start + MAX_BATCH])
+        ]
+        _send(client, queue, entries, sleep)
+        return len(entries)
+
+    count = 0
+    with ThreadPoolExecutor(SENDERS, thread_name_prefix="send") as pool:
+        try:
+            for sent in pool.map(send, range(0, len(events), MAX_BATCH)):
+                count += sent
+                told(count)
+        finally:  # after a fault or Ctrl-C no further request begins
+            pool.shutdown(cancel_futures=True)
+    return count
+
+
+def read_depth(client: Any, queue: str) -> tuple[int, int]:
+    """Return how many messages of a queue wait, and how many are in flight."""
+    answer = client.get_queue_attributes(QueueUrl=queue, AttributeNames=[VISIBLE, IN_FLIGHT])
+    counts = answer["Attributes"]
+    return int(counts.get(VISIBLE, "0")), int(counts.get(IN_FLIGHT, "0"))
+
+
+def _parse(word: str, trigger: Trigger, environment: str) -> str:
+    """Return the key, prefix or glob of a word, if the environment may take what it names."""
+    scheme, separator, rest = word.partition("://")
+    bucket, _, key = rest.partition("/")
+    if not separator or scheme.lower() != "s3" or not bucket:
+        raise UsageError(f"{word}: archives of an environment are in S3: s3://bucket/prefix/")
+    start = _prefix(key)
+    if names_several(word):
+        inside = trigger.prefix.startswith(start) or start.startswith(trigger.prefix)
+    else:
+        inside = trigger.covers(bucket, key)
+    if bucket != trigger.bucket or not inside:
+        takes = f"s3://{trigger.bucket}/{trigger.prefix}*{trigger.suffix}"
+        raise UsageError(
+            f"{word}: the environment {environment} takes only {takes}; copy the "
+            "archives there, or extract them on this machine with s3unzip run"
+        )
+    return key
+
+
+def _prefix(key: str) -> str:
+    """Return what all keys that fit a glob begin with."""
+    return key[: min((key.find(one) for one in GLOB if one in key), default=len(key))]
+
+
+def _fits(key: str, word: str) -> Callable[[str], object]:
+    """Return what tells whether a key is one that a word names."""
+    if not names_several(word):
+        return key.__eq__
+    if GLOB & set(key):
+        return compile_glob(key).match
+    return lambda found: found.startswith(key) and not found.endswith("/")
+
+
+def _list(client: Any, bucket: str, key: str, *, several: bool) -> Iterator[tuple[str, int]]:
+    """Yield keys and sizes of the objects that a word names."""
+    fits = _fits(key, f"s3://{bucket}/{key}")
+    pages = client.get_paginator("list_objects_v2")
+    start = _prefix(key) if several else key
+    with asking(f"s3:ListBucket of {bucket}"):
+        for page in pages.paginate(Bucket=bucket, Prefix=start):
+            yield from ((o["Key"], o["Size"]) for o in page.get("Contents", ()) if fits(o["Key"]))
+
+
+def _body(event: ArchiveEvent, sender: str) -> str:
+    """Return the event in the form of EventBridge's "Object Created" of S3."""
+    return json.dumps(
+        {
+            "detail-type": "Object Created",
+            "source": f"s3unzip.{sender}",
+            "time": datetime.fromtimestamp(event.put, UTC).isoformat(),
+            "detail": {
+                "bucket": {"name": event.source.bucket},
+                "object": {"key": event.source.key},
+            },
+        }
+    )
+
+
+def _send(
+    client: Any, queue: str, entries: Sequence[dict[str, str]], sleep: Callable[[float], None]
+) -> None:
+    """Send one batch; messages that SQS refuses for now are sent again.
+
+    API_SendMessageBatch: "can result in a combination of successful and unsuccessful actions".
+    """
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311 - jitter
+        with asking("sqs:SendMessage"):
+            answer = client.send_message_batch(QueueUrl=queue, Entries=entries)
+        failed = answer.get("Failed", [])
+        if not failed:
+            return
+        refused = {one["Id"] for one in failed}
+        entries = [entry for entry in entries if entry["Id"] in refused]
+        last = failed[0]
+        if last["SenderFault"]:
+            break
+    raise ServiceFaultError(
+        f"the queue did not take {len(entries)} messages: {last['Code']}: {last.get('Message', '')}"
+    )

@@ -1,0 +1,243 @@
+"""Files of the operating system: its errors in words, archives in files, and their disposal."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    SourceChangedError,
+    StorageError,
+    StoreFullError,
+)
+from s3unzip.model import Location, Pin
+from s3unzip.stores.ports import Buffer, Tail
+from s3unzip.zip import ByteRange
+
+PIECE = 1024**2
+PRIVATE = 0o700
+FILE_IN_THE_WAY = "a file is where a folder is needed"
+MAX_NAMES = 10_000  # names of a folder that are looked through for near ones
+_KINDS: dict[int, tuple[type[S3UnzipError], str]] = {
+    errno.ENOENT: (NotFoundError, "no such file or folder"),
+    errno.EACCES: (AccessDeniedError, "permission denied: change its rights, or use another place"),
+    errno.EPERM: (AccessDeniedError, "not permitted: change its rights, or use another place"),
+    errno.EROFS: (AccessDeniedError, "the file system is read-only: use another place"),
+    errno.ENOSPC: (StoreFullError, "no space left: make room, or use another place"),
+    errno.EDQUOT: (StoreFullError, "the disk quota is reached: make room, or use another place"),
+    errno.EFBIG: (StoreFullError, "too large for this file system"),
+    errno.ENAMETOOLONG: (StorageError, "the name is too long for this file system"),
+    errno.EISDIR: (StorageError, "a folder is where a file is needed"),
+    errno.ENOTDIR: (StorageError, FILE_IN_THE_WAY),
+    errno.EEXIST: (StorageError, FILE_IN_THE_WAY),
+    errno.ENOTEMPTY: (StorageError, "a folder is where a file is needed"),
+    errno.EILSEQ: (StorageError, "the name is not allowed on this file system"),
+    errno.EINVAL: (StorageError, "the name is not allowed on this file system"),
+    errno.ELOOP: (StorageError, "a symbolic link is in the way"),
+    errno.EMFILE: (ServiceFaultError, "too many open files: raise `ulimit -n`"),
+    errno.ENFILE: (ServiceFaultError, "too many open files on this machine"),
+}
+
+
+def is_known(error: OSError) -> bool:
+    """Return whether there are words for what the system refused."""
+    return error.errno in _KINDS
+
+
+def translate_error(error: OSError, path: str) -> S3UnzipError:
+    """Return the error that says what `error` means for `path`."""
+    kind, text = _KINDS.get(error.errno or 0, (ServiceFaultError, error.strerror or str(error)))
+    if text == FILE_IN_THE_WAY:
+        path = _file_in_the_way(path)
+    return kind(f"{path}: {text}")
+
+
+def _file_in_the_way(path: str) -> str:
+    """Return the part of `path` that is a file; `path` if that cannot be seen."""
+    whole = Path(path)
+    for part in (*reversed(whole.parents), whole):
+        if os.path.lexists(part) and not part.is_dir():
+            return str(part)
+    return path
+
+
+def explain_archive(error: OSError, path: str) -> S3UnzipError:
+    """Return the error that says why the archive `path` cannot be opened."""
+    if error.errno == errno.EISDIR:
+        return StorageError(
+            f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
+        )
+    explained = translate_error(error, path)
+    if error.errno != errno.ENOENT:
+        return explained
+    near = _near_names(Path(path))
+    return NotFoundError(f"{explained}{f'; near: {near}' if near else ''}")
+
+
+def _near_names(path: Path) -> str:
+    """Return names in the folder of `path` that may be meant, quoted."""
+    try:
+        names = {
+            entry.name.lower(): entry.name
+            for entry in itertools.islice(os.scandir(path.parent), MAX_NAMES)
+        }
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name.lower(), names, 3, 0.77)
+    return ", ".join(repr(names[name]) for name in near)
+
+
+def make_folders(path: Path, mode: int) -> None:
+    """Make a folder and those above it that are missing, each with `mode`.
+
+    If the folder exists, is ours and is to be private (mode 0700), its mode is changed. Those above
+    it that exist are left as they are: `path` may be below ``/tmp`` or a folder that others use.
+    """
+    if not path.is_dir():
+        for missing in reversed(
+            list(itertools.takewhile(lambda one: not one.is_dir(), path.parents))
+        ):
+            with contextlib.suppress(FileExistsError):
+                missing.mkdir(mode)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode)
+    elif mode == PRIVATE:
+        found = path.stat()
+        if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+            path.chmod(PRIVATE)
+
+
+class FileSource:
+    """Reads archives by their absolute path."""
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the last `length` bytes and the pin."""
+        with _opened(location.key) as file:
+            pin = _pin_of(file)
+            return Tail(_read(file, max(0, pin.size - length), pin.size), pin)
+
+    def head(self, location: Location) -> Pin:
+        """Return what is there now."""
+        with _opened(location.key) as file:
+            return _pin_of(file)
+
+    def pinned(self, location: Location, pin: Pin) -> FileArchive:
+        """Return a reader of exactly that file as it was."""
+        return FileArchive(location.key, pin)
+
+
+class FileArchive:
+    """One file as it was when it was pinned: size, time of change and inode."""
+
+    def __init__(self, path: str, pin: Pin) -> None:
+        self._path = path
+        self._pin = pin
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return exactly the bytes of `want`."""
+        with self._opened() as file:
+            data = _read(file, want.start, want.stop)
+            self._check(file)
+        if len(data) != want.length:
+            raise StorageError(
+                f"{self._path}: wanted {want.length} bytes at {want.start}, "
+                f"the file is {self._pin.size}"
+            )
+        return data
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces of a MiB."""
+        with self._opened() as file:
+            for start in range(want.start, want.stop, PIECE):
+                piece = _read(file, start, min(start + PIECE, want.stop))
+                self._check(file)
+                yield piece
+
+    @contextmanager
+    def _opened(self) -> Iterator[BufferedReader]:
+        try:
+            with _opened(self._path) as file:
+                self._check(file)
+                yield file
+        except NotFoundError as error:
+            raise SourceChangedError(f"{self._path}: deleted since it was planned") from error
+
+    def _check(self, file: BufferedReader) -> None:
+        if _pin_of(file) != self._pin:
+            raise SourceChangedError(f"{self._path}: changed since it was planned")
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BufferedReader]:
+    try:
+        with Path(path).open("rb") as file:
+            yield file
+    except OSError as error:
+        raise explain_archive(error, path) from error
+
+
+def _pin_of(file: BufferedReader) -> Pin:
+    facts = os.fstat(file.fileno())
+    return Pin(facts.st_size, f'"{facts.st_size:x}-{facts.st_mtime_ns:x}-{facts.st_ino:x}"')
+
+
+def _read(file: BufferedReader, start: int, stop: int) -> bytes:
+    """Return bytes [start, stop), fewer only at the end of the file."""
+    file.seek(start)
+    return file.read(stop - start)
+
+
+class FileDisposal:
+    """Deletes files by their absolute path.
+
+    Between the check and the deletion another program can replace the file: a file system has no
+    condition on that.
+    """
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the file; nothing happens if it is gone.
+
+        Raises:
+            SourceChangedError: it is another file, or was written to; it is left.
+            AccessDeniedError: the folder cannot be written.
+        """
+        if not _is_there(location, pin):
+            return
+        try:
+            Path(location.key).unlink(missing_ok=True)
+        except OSError as error:
+            raise translate_error(error, location.key) from error
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
+        """Refuse: a file has no tags.
+
+        Raises:
+            StorageError: always.
+        """
+        raise StorageError(f"{location.key}: a file has no tags; delete it instead")
+
+
+def _is_there(location: Location, pin: Pin) -> bool:
+    """Return whether the file is as it was pinned; False if it is gone.
+
+    Raises:
+        SourceChangedError: it is another one.
+    """
+    try:
+        found = FileSource().head(location)
+    except NotFoundError:
+        return False
+    if found != pin:
+        raise SourceChangedError(f"{location.key}: a newer file is there")
+    return True

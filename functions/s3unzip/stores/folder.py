@@ -1,0 +1,587 @@
+"""Members and a run's records as files below a folder.
+
+What S3 keeps as metadata a folder keeps as the file's own time and mode; the CRC-32 is computed
+from the bytes. A file is written under a name of our own in its own folder, then renamed, so that
+it appears whole or not at all. A multipart upload is a file of our own at the top of the folder,
+its parts written in place at their offsets. Nothing is synced to disk: the next run writes again
+what a crash of the machine lost.
+
+Checking a path before using it is not safe: another user who can write below the folder can replace
+a folder by a symbolic link between the check and the use. So everything below the folder is opened
+name by name, relative to a descriptor and with O_NOFOLLOW (openat(2)). Files are created, renamed
+and deleted relative to descriptors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    ConflictError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+    StoreFullError,
+)
+from s3unzip.model import Part, decode, encode
+from s3unzip.stores.files import PRIVATE, make_folders, translate_error
+from s3unzip.stores.locations import HOME_ADVICE
+from s3unzip.stores.ports import (
+    Buffer,
+    ListedObject,
+    ObjectFacts,
+    PartLimits,
+    StoredObject,
+    Upload,
+)
+
+PIECE = 1024**2
+OWN = ".s3unzip-"  # how names of our own begin; members may not be called so
+NOTE = ".note"  # beside an upload's file: its key and facts
+NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+# O_PATH (Linux) needs no right to read the folder; elsewhere folders are opened for reading.
+_ROOT = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_CLOEXEC | os.O_NOFOLLOW
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
+
+
+class Place(NamedTuple):
+    """Where one file is: its folder relative to the root, and its name there."""
+
+    folder: str
+    name: str
+    path: str  # the whole path, for messages
+
+
+class Folder:
+    """One folder, and the whole paths below it that are keys; threads may share it.
+
+    Args:
+        root: absolute path; links in this path are followed.
+        private: whether what is made is for this user only: folders 0700, files 0600.
+    """
+
+    def __init__(self, root: str, *, private: bool = False) -> None:
+        self.root = root.rstrip("/") or "/"
+        self.start = root.rstrip("/") + "/"
+        self._mode = PRIVATE if private else 0o777
+        self._file_mode = 0o600 if private else 0o666
+
+    def place(self, key: str) -> Place:
+        """Return where `key` is; check that it lies below the folder.
+
+        Raises:
+            StorageError: the path would leave the folder, or is ours.
+        """
+        below = key[len(self.start) :]
+        parts = below.split("/")
+        inside = key.startswith(self.start) and not {"", ".", ".."}.intersection(parts)
+        if not inside or "\0" in key:
+            raise StorageError(f"{key!r}: not a path below {self.root}")
+        if OWN in below and any(part.startswith(OWN) for part in parts):
+            raise StorageError(f"{key!r}: names that begin with {OWN} are for s3unzip's own files")
+        return Place(below.rpartition("/")[0], parts[-1], key)
+
+    def own_place(self, name: str) -> Place:
+        """Return where our own file `name` is: at the top of the folder."""
+        return Place("", OWN + name, f"{self.start}{OWN}{name}")
+
+    @contextmanager
+    def directory(self, path: str, *, create: bool = False) -> Iterator[int]:
+        """Yield a descriptor of the directory `path`, relative to the root; "" is the root.
+
+        Args:
+            path: names joined by "/", none of them empty, "." or "..".
+            create: whether to make the directories that are missing.
+
+        Raises:
+            StorageError: a symbolic link or a file is in the way, or the system refuses.
+            ServiceFaultError: somebody deleted it while it was made.
+        """
+        whole = self.root
+        try:
+            if create:
+                make_folders(Path(self.root), self._mode)
+            found = os.open(self.root, _ROOT)
+        except OSError as error:
+            raise translate_error(error, whole) from error
+        try:
+            for name in path.split("/") if path else ():
+                whole = f"{whole.rstrip('/')}/{name}"
+                try:
+                    below = self._open_below(found, name, whole, create=create)
+                except OSError as error:
+                    raise _fault(error, whole, create=create) from error
+                os.close(found)
+                found = below
+            yield found
+        finally:
+            os.close(found)
+
+    def _open_below(self, parent: int, name: str, path: str, *, create: bool) -> int:
+        try:
+            return os.open(name, _ROOT | os.O_NOFOLLOW, dir_fd=parent)
+        except FileNotFoundError:
+            if not create:
+                raise
+        except NotADirectoryError:  # Linux's word for a link, too; others say ELOOP
+            if stat.S_ISLNK(os.lstat(name, dir_fd=parent).st_mode):
+                raise StorageError(
+                    f"{path}: a symbolic link ({name!r}) would lead out of the folder"
+                ) from None
+            raise
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, self._mode, dir_fd=parent)
+        return os.open(name, _ROOT | os.O_NOFOLLOW, dir_fd=parent)
+
+    def open_file(self, place: Place, flags: int) -> int:
+        """Return a descriptor of a regular file that exists; the caller closes it.
+
+        Raises:
+            NotFoundError: there is none, or something else.
+        """
+        try:
+            with self.directory(place.folder) as directory:
+                # A FIFO would let the caller wait for a writer.
+                file = os.open(place.name, flags | _FILE | os.O_NONBLOCK, dir_fd=directory)
+        except NotFoundError as error:
+            raise NotFoundError(f"{place.path}: no such file or folder") from error
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENXIO}:
+                raise NotFoundError(f"{place.path}: not a file") from error
+            raise translate_error(error, place.path) from error
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise NotFoundError(f"{place.path}: not a file")
+        return file
+
+    def unlink(self, place: Place) -> None:
+        """Delete a file or a link; nothing happens if it is gone."""
+        try:
+            with self.directory(place.folder) as directory:
+                os.unlink(place.name, dir_fd=directory)
+        except (FileNotFoundError, NotFoundError):
+            return
+        except OSError as error:
+            raise translate_error(error, place.path) from error
+
+    def write(
+        self,
+        place: Place,
+        pieces: Iterable[Buffer],
+        metadata: Mapping[str, str] | None = None,
+        *,
+        if_absent: bool = False,
+    ) -> int:
+        """Write a file whole or not at all; return its size.
+
+        Raises:
+            ConflictError: `if_absent`, and there is a file.
+            StoreFullError: no space is left.
+            ServiceFaultError: somebody deleted its folder meanwhile.
+        """
+        with self.directory(place.folder, create=True) as directory:
+            own = OWN + uuid.uuid4().hex[:16]
+            try:
+                file = os.open(own, _NEW, self._file_mode, dir_fd=directory)
+            except OSError as error:
+                raise _fault(error, place.path.rpartition("/")[0], create=True) from error
+            try:
+                size = 0
+                for piece in pieces:
+                    write_at(file, piece, size)
+                    size += len(piece)
+                if metadata:
+                    restore(file, metadata)
+                rename(own, directory, place.name, directory, if_absent=if_absent)
+            except OSError as error:
+                if if_absent and isinstance(error, FileExistsError):
+                    raise ConflictError(f"{place.path}: exists already") from error
+                raise _fault(error, place.path, create=True) from error
+            finally:
+                os.close(file)
+                with contextlib.suppress(OSError):
+                    os.unlink(own, dir_fd=directory)
+        return size
+
+    def files(self, prefix: str, first: str) -> Iterator[tuple[str, int]]:
+        """Yield (key, size) of the files whose keys begin with `prefix`, in UTF-8 order.
+
+        Folders whose keys are all below `first` are left out. ``a.txt`` is before
+        ``a/b``, as in S3. Symbolic links are not followed and not listed.
+        """
+        above = prefix[: prefix.rfind("/") + 1]
+        top = above if above.startswith(self.start) else self.start
+        stack = [self._entries(top[len(self.start) :])]
+        while stack:
+            entry = next(stack[-1], None)
+            if entry is None:
+                stack.pop()
+                continue
+            path, size = entry
+            key = self.start + path
+            if size is not None:
+                if key.startswith(prefix):
+                    yield key, size
+            elif key >= first or first.startswith(key):
+                stack.append(self._entries(path))
+
+    def _entries(self, path: str) -> Iterator[tuple[str, int | None]]:
+        """Return (path, size) of what is in a folder; a folder ends in "/" and has no size.
+
+        Args:
+            path: of the folder, relative, empty or ending in "/".
+        """
+        found: list[tuple[str, int | None]] = []
+        for entry in self.scan(path.rstrip("/")):
+            if entry.name.startswith(OWN):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                found.append((f"{path}{entry.name}/", None))
+            elif entry.is_file(follow_symlinks=False):
+                found.append((path + entry.name, entry.stat(follow_symlinks=False).st_size))
+        found.sort(key=lambda pair: pair[0])
+        return iter(found)
+
+    def scan(self, path: str) -> Iterator[os.DirEntry[str]]:
+        """Yield what is in a folder; nothing where there is none, or a link is in the way."""
+        try:
+            with self.directory(path) as directory:
+                file = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+                try:
+                    with os.scandir(file) as entries:
+                        yield from entries
+                finally:
+                    os.close(file)
+        except AccessDeniedError:
+            raise
+        except StorageError:
+            return
+        except OSError as error:
+            raise translate_error(error, f"{self.root}/{path}") from error
+
+
+def rename(old: str, source: int, name: str, target: int, *, if_absent: bool) -> None:
+    """Give the file `old` of the directory `source` the name `name` in `target`.
+
+    Raises:
+        FileExistsError: `if_absent`, and there is a file.
+        OSError: it cannot have the name.
+    """
+    if not if_absent:
+        os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
+        return
+    try:
+        os.link(old, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        # No hard links here: claim the name, then put the file in its place.
+        os.close(os.open(name, _NEW, 0o600, dir_fd=target))
+        os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
+        return
+    os.unlink(old, dir_fd=source)
+
+
+def restore(file: int, metadata: Mapping[str, str]) -> None:
+    """Give an open file the time and the permission bits of the archive.
+
+    A mode without any permission is not restored: many writers leave it zero,
+    and nobody but root could read the file.
+    """
+    mode, mtime = metadata.get("mode"), metadata.get("mtime")
+    bits = int(mode, 8) & 0o777 if mode is not None else 0  # never set-user-id
+    if bits:
+        os.fchmod(file, bits)
+    if mtime is not None:
+        os.utime(file, (int(mtime), int(mtime)))
+
+
+def write_at(file: int, body: Buffer, offset: int) -> None:
+    """Write all of `body` at `offset`."""
+    view = memoryview(body)
+    while view:
+        done = os.pwrite(file, view, offset)
+        view = view[done:]
+        offset += done
+
+
+def _fault(error: OSError, path: str, *, create: bool) -> S3UnzipError:
+    """Return the error for `path`; a write makes the folders that it needs, so ENOENT is a race."""
+    if create and error.errno == errno.ENOENT:
+        return ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
+    if not create and error.errno == errno.ENOTDIR:
+        return NotFoundError(f"{path}: a file is where a folder is needed")
+    return translate_error(error, path)
+
+
+class UploadNote(Struct, frozen=True):
+    """The first line of an upload's note."""
+
+    key: str
+    facts: ObjectFacts
+
+
+class FolderDestination:
+    """One folder that members are written below; threads and processes may share it.
+
+    A key is a whole path, as a key of S3 is a whole key of its bucket.
+    """
+
+    def __init__(self, root: str, *, private: bool = False) -> None:
+        self._folder = Folder(root, private=private)
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """Any size of part, and as many as S3 takes."""
+        return PartLimits(min_bytes=1)
+
+    def check_room(self, wanted: int) -> None:
+        """Check that a folder that is missing or empty has room for `wanted` bytes.
+
+        Raises:
+            StoreFullError: it has not.
+        """
+        if next(self._folder.scan(""), None) is not None:
+            return
+        root = Path(self._folder.root)
+        there = next(one for one in (root, *root.parents) if one.is_dir())
+        free = shutil.disk_usage(there).free
+        if wanted > free:
+            raise StoreFullError(
+                f"{root}: {wanted:,} bytes are to be written, {free:,} are free: make room, or use "
+                f"another place"
+            )
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+        """Write one file whole, with its time and mode."""
+        self._folder.write(self._folder.place(key), (body,), facts.metadata, if_absent=if_absent)
+
+    def make_folder(self, key: str) -> None:
+        """Create a folder, and those above it, if they are missing.
+
+        Raises:
+            StorageError: a file or a symbolic link has the name, or the system refuses.
+        """
+        place = self._folder.place(key)
+        with self._folder.directory(f"{place.folder}/{place.name}".lstrip("/"), create=True):
+            pass
+
+    def head(self, key: str) -> StoredObject | None:
+        """Return size and CRC-32 of a file, None if there is none; reads all of it."""
+        try:
+            size, crc = 0, 0
+            for piece in self.read(key):
+                size += len(piece)
+                crc = zlib.crc32(piece, crc)
+        except NotFoundError:
+            return None
+        return StoredObject(key, size, crc)
+
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield the files below `prefix` with keys from `first` to `last`, in UTF-8 order."""
+        for key, size in self._folder.files(prefix, first):
+            if key > last:
+                return
+            if key >= first:
+                yield ListedObject(key, size)
+
+    def read(self, key: str) -> Iterator[Buffer]:
+        """Yield a file's bytes in pieces."""
+        place = self._folder.place(key)
+        try:
+            with FileIO(self._folder.open_file(place, os.O_RDONLY), "rb") as file:
+                yield from iter(partial(file.read, PIECE), b"")
+        except OSError as error:
+            raise translate_error(error, place.path) from error
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete the files; nothing happens if they are gone."""
+        for key in keys:
+            self._folder.unlink(self._folder.place(key))
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Begin a file that is written in parts; return its id."""
+        upload_id = uuid.uuid4().hex[:16]
+        with self._folder.directory(self._folder.place(key).folder, create=True):
+            pass
+        # The note first: with it the upload is found and dropped.
+        note = self._folder.own_place(upload_id + NOTE)
+        self._folder.write(note, (encode(UploadNote(key, facts)),))
+        self._folder.write(self._folder.own_place(upload_id), (), if_absent=True)
+        return upload_id
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        """Write the part in place."""
+        place, _ = self._upload_places(upload)
+        try:
+            with self._opened(place, os.O_WRONLY) as file:
+                write_at(file.fileno(), body, offset)
+        except OSError as error:
+            raise translate_error(error, place.path) from error
+        return Part(number, f'"{crc32:08x}"', len(body), crc32)
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+        """Give the file its name.
+
+        Raises:
+            ConflictError: `if_absent`, and there is a file.
+            NotFoundError: there is no such upload.
+        """
+        place, note = self._upload_places(upload)
+        target = self._folder.place(upload.key)
+        try:
+            with self._opened(place, os.O_WRONLY) as file:
+                wanted, size = sum(part.size for part in parts), os.fstat(file.fileno()).st_size
+                if size != wanted:
+                    raise StorageError(
+                        f"{target.path}: its parts make {wanted} bytes, {size} are there"
+                    )
+                restore(file.fileno(), self._note(note).facts.metadata)
+                self._place_upload(file, place, target, if_absent=if_absent)
+            self._folder.unlink(note)
+        except ConflictError:
+            self.abort_upload(upload)
+            raise
+        except OSError as error:
+            raise translate_error(error, target.path) from error
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Drop the file; nothing happens if it is gone."""
+        for place in self._upload_places(upload):
+            self._folder.unlink(place)
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield the incomplete uploads below `prefix`."""
+        names = sorted(entry.name for entry in self._folder.scan(""))
+        for name in names:
+            if not (name.startswith(OWN) and name.endswith(NOTE)):
+                continue
+            upload_id = name.removeprefix(OWN).removesuffix(NOTE)
+            try:
+                key = self._note(self._folder.own_place(upload_id + NOTE)).key
+            except NotFoundError:  # it is complete meanwhile
+                continue
+            if key.startswith(prefix):
+                yield Upload(key, upload_id)
+
+    def _upload_places(self, upload: Upload) -> tuple[Place, Place]:
+        """Return where an upload's file is, and where its note is."""
+        if not upload.upload_id.isalnum():
+            raise StorageError(f"{upload.upload_id!r}: not an upload of {self._folder.root}")
+        folder = self._folder
+        return folder.own_place(upload.upload_id), folder.own_place(upload.upload_id + NOTE)
+
+    def _opened(self, place: Place, flags: int) -> FileIO:
+        """Open a file of our own, neither truncated nor buffered.
+
+        Raises:
+            StorageError: somebody laid a link to another file in its place.
+        """
+        mode = "rb" if flags == os.O_RDONLY else "wb"
+        file = FileIO(self._folder.open_file(place, flags), mode)
+        if os.fstat(file.fileno()).st_nlink != 1:
+            file.close()
+            raise StorageError(f"{place.path}: this file has another name, too; it is not ours")
+        return file
+
+    def _place_upload(self, file: FileIO, place: Place, target: Place, *, if_absent: bool) -> None:
+        """Give an upload's file its name, and make sure that it is this file that has it."""
+        opened = self._folder.directory
+        with opened("") as source, opened(target.folder, create=True) as directory:
+            try:
+                rename(place.name, source, target.name, directory, if_absent=if_absent)
+            except FileExistsError as error:
+                if not if_absent:
+                    raise
+                raise ConflictError(f"{target.path}: exists already") from error
+            placed = os.lstat(target.name, dir_fd=directory)
+        if not os.path.samestat(placed, os.fstat(file.fileno())):
+            raise ServiceFaultError(f"{target.path}: another process wrote it at the same time")
+
+    def _note(self, place: Place) -> UploadNote:
+        with self._opened(place, os.O_RDONLY) as file:
+            return decode(file.readall(), UploadNote)
+
+
+class FolderRunStore:
+    """The work store of one run; threads and processes may share it.
+
+    It may hold secrets (a presigned URL), so only this user may read it: folders
+    have mode 0700, files 0600.
+    """
+
+    def __init__(self, root: str, run: str) -> None:
+        self._folder = Folder(f"{root.rstrip('/')}/runs/{run}", private=True)
+        self._store = FolderDestination(self._folder.root, private=True)
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write a file whole or not at all; return its size in bytes.
+
+        Raises:
+            AccessDeniedError: the folder of runs may not be written.
+            StorageError: the file cannot be written.
+        """
+        try:
+            return self._folder.write(self._folder.place(self._key(name)), pieces)
+        except AccessDeniedError as denied:
+            raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from denied
+
+    def create(self, name: str, body: bytes) -> None:
+        """Write a small file, unless it exists; `ConflictError` where it does."""
+        self._store.put(self._key(name), body, ObjectFacts("application/json", {}), if_absent=True)
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the file, or bytes [start, stop) of it.
+
+        Raises:
+            NotFoundError: there is no such file.
+        """
+        place = self._folder.place(self._key(name))
+        try:
+            with open(self._folder.open_file(place, os.O_RDONLY), "rb") as file:  # noqa: PTH123 - a descriptor
+                if span is None:
+                    return file.read()
+                file.seek(span[0])
+                data = file.read(max(0, span[1] - span[0]))
+        except OSError as error:
+            raise translate_error(error, place.path) from error
+        if len(data) != max(0, span[1] - span[0]):
+            raise ServiceFaultError(f"{place.path}: {len(data)} bytes of {span} came")
+        return data
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the file in pieces."""
+        for piece in self._store.read(self._key(name)):
+            yield bytes(piece)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the run's files that begin with `prefix`, in order."""
+        start = f"{self._folder.root}/"
+        for found in self._store.list_objects(start + prefix, "", start + prefix + "\U0010ffff"):
+            yield found.key.removeprefix(start)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the files; nothing happens if they are gone."""
+        self._store.delete([self._key(name) for name in names])
+
+    def _key(self, name: str) -> str:
+        return f"{self._folder.root}/{name}"

@@ -1,0 +1,273 @@
+"""Translate S3 answers: exceptions of botocore and obstore to the tree of `errors`.
+
+Only this module reads status and error codes. A message names the action, the bucket and key, what
+the service said, and what to do. It never repeats the XML of the service, which may contain the
+access key id and the string to sign.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from html import unescape
+from typing import NamedTuple
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSLError,
+    SSOError,
+)
+from msgspec import Struct
+from obstore.exceptions import BaseError
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    ConflictError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    SourceChangedError,
+    StorageError,
+    StoreFullError,
+    ThrottledError,
+    UsageError,
+)
+
+
+class Answer(NamedTuple):
+    """What came back, as far as it is known."""
+
+    status: int | None  # of HTTP; None: no answer
+    code: str
+    message: str
+    request: str = ""
+
+
+# What `translate_error` takes. obstore raises FileNotFoundError for 404, ValueError for a setting
+# it cannot use. A server that breaks the protocol makes the clients raise these, OverflowError (the
+# size of a chunk), and RecursionError (no answer of botocore's search for the region says it).
+S3_ERRORS = (
+    BaseError,
+    BotoCoreError,
+    ClientError,
+    FileNotFoundError,
+    OverflowError,
+    RecursionError,
+    ValueError,
+)
+
+# https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+THROTTLED = frozenset(
+    {
+        "EC2ThrottledException",
+        "KMS.ThrottlingException",  # a 400 of KMS, passed on by S3
+        "PriorRequestNotComplete",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+        "TooManyRequestsException",
+    }
+)
+FOR_NOW = frozenset(
+    {
+        "BadDigest",  # what arrived is not what was sent
+        "ConditionalRequestConflict",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "RequestExpired",
+        "RequestTimeout",  # a 400
+        "TokenRefreshRequired",
+        "XAmzContentChecksumMismatch",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+FULL = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull", "XAdminBucketQuotaExceeded"})
+MISPLACED = frozenset(
+    {
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+        "PermanentRedirect",
+        "TemporaryRedirect",
+    }
+)
+MISSING = frozenset({"NoSuchBucket", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "NotFound"})
+DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccountProblem",
+        "AllAccessDisabled",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "KMS.DisabledException",
+        "KMS.KMSInvalidStateException",
+        "KMS.NotFoundException",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "XAdminUserNotFound",  # VersityGW: an unknown access key is a 404
+    }
+)
+UNTRUSTED = "UntrustedCertificate"  # not from S3: there was no answer
+IN_THE_WAY = (
+    "an object has the name of a folder of this key, and this server keeps objects as files: "
+    "choose another --prefix"
+)
+ADVICE = {
+    UNTRUSTED: "name the file of a certificate to trust in AWS_CA_BUNDLE",
+    "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
+    "InvalidObjectState": "the object is archived: restore it, then start again",
+    "InvalidToken": "check the credentials (AWS_SESSION_TOKEN)",
+    "KMS.DisabledException": "enable the KMS key",
+    "KMS.KMSInvalidStateException": "the KMS key is not usable: see its state",
+    "KMS.NotFoundException": "the KMS key does not exist in this region",
+    "NoSuchBucket": "check the bucket's name, the region and the endpoint",
+    "NoSuchKey": "check the key",
+    "ObjectParentIsFile": IN_THE_WAY,  # VersityGW
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "SignatureDoesNotMatch": "check the credentials (AWS_SECRET_ACCESS_KEY)",
+    "XAdminUserNotFound": "check the credentials (AWS_ACCESS_KEY_ID)",
+    "XMinioParentIsObject": IN_THE_WAY,
+}
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
+_REQUEST = re.compile(r"<RequestId>([\w-]{1,100})</RequestId>")
+_CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
+_REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')  # the system's, in object_store's
+_NO_LOCATION = "redirect without LOCATION"  # object_store, of a bucket in another region
+
+
+class Call(Struct, frozen=True):
+    """One call: the right it needs, and what it is about."""
+
+    action: str  # GetObject, as in "s3:GetObject"
+    bucket: str
+    key: str = ""
+    pinned: bool = False  # 412 and 404 mean that the archive has changed
+    conditional: bool = False  # 412 means that the object exists
+
+    def __str__(self) -> str:
+        return f"s3:{self.action} s3://{self.bucket}/{self.key}"
+
+
+class MisplacedError(ServiceFaultError):
+    """The bucket is in another region than expected; the next attempt goes there."""
+
+
+def translate_error(error: Exception, call: Call) -> S3UnzipError:
+    """Return the error that says what `error` means to `call`."""
+    if isinstance(error, ProfileNotFound):
+        return UsageError(f"{error}; see aws configure list-profiles")
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
+    if isinstance(error, CredentialRetrievalError | SSOError):
+        return AccessDeniedError(f"{call}: {error}; log in again")
+    answer = read_answer(error)
+    return _kind(answer, call)(_describe(answer, call))
+
+
+def read_answer(error: Exception) -> Answer:
+    """Return the status, code and message in an exception of botocore or obstore."""
+    if isinstance(error, ClientError):
+        told = error.response.get("Error", {})
+        about = error.response.get("ResponseMetadata", {})
+        code = told.get("Code", "")
+        return Answer(
+            about.get("HTTPStatusCode"),
+            "" if code.isdigit() else code,  # a HEAD has no body: boto3 repeats the status
+            told.get("Message", ""),
+            about.get("RequestId", ""),
+        )
+    if isinstance(error, SSLError) and "certificate" in str(error):
+        return Answer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
+    text, _, details = str(error).partition("\n\nDebug source:")
+    if _NO_LOCATION in text:
+        return Answer(301, "PermanentRedirect", "the bucket is in another region")
+    status = _STATUS.search(text)
+    if status is None:
+        return _unanswered(text, details)
+    return Answer(
+        int(status[1]), _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text)
+    )
+
+
+def _unanswered(text: str, details: str) -> Answer:
+    certificate = _CERTIFICATE.search(details)
+    if certificate is not None:
+        return Answer(None, UNTRUSTED, certificate[2] or certificate[1])
+    cause = _CAUSE.search(text)
+    if cause is None:
+        return Answer(None, "", text.splitlines()[0][:300] if text else "")
+    reason = _REASON.search(details)
+    return Answer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    """Return what `pattern` finds in an XML document, without its entities."""
+    found = pattern.search(text)
+    return unescape(found[1]) if found else ""
+
+
+def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
+    if answer.code in MISPLACED or answer.status in {301, 307}:
+        return MisplacedError
+    kinds: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
+        (StorageError, {UNTRUSTED}, ()),
+        (ThrottledError, THROTTLED, {429, 503}),
+        (ServiceFaultError, FOR_NOW, () if answer.code else {409}),
+        (StoreFullError, FULL, {507}),
+        (AccessDeniedError, DENIED, {401}),
+        (SourceChangedError if call.pinned else NotFoundError, MISSING, {404}),
+    )
+    for kind, codes, statuses in kinds:
+        if answer.code in codes or answer.status in statuses:
+            return kind
+    return _kind_of_status(answer, call)
+
+
+def _kind_of_status(answer: Answer, call: Call) -> type[S3UnzipError]:
+    status = answer.status
+    if status == 412:
+        return _unmet(call)
+    if status == 405 and call.pinned:  # a delete marker is the version now
+        return SourceChangedError
+    if status == 403 and answer.code != "InvalidObjectState":
+        return AccessDeniedError
+    if status is None or status >= 500:
+        return ServiceFaultError
+    return StorageError
+
+
+def _unmet(call: Call) -> type[S3UnzipError]:
+    if call.pinned:
+        return SourceChangedError
+    return ConflictError if call.conditional else StorageError
+
+
+def _describe(answer: Answer, call: Call) -> str:
+    said = ": ".join(part for part in (answer.code, answer.message.rstrip(".")) if part)
+    if answer.status is not None and not answer.code:
+        said = f"HTTP {answer.status}" + (f": {said}" if said else "")
+    advice = ADVICE.get(answer.code, "")
+    if not advice and answer.status == 403:
+        right = "the key's kms: rights" if "kms" in answer.message.lower() else f"s3:{call.action}"
+        advice = f"{right} may be missing in the role, the bucket policy or the key policy"
+    if not advice and answer.status == 412 and call.pinned:
+        advice = "the archive was overwritten since it was planned"
+    if not advice and answer.status == 404 and not answer.code:
+        advice = "check the bucket's name, the key and the endpoint"
+    request = f" (request {answer.request})" if answer.request else ""
+    return f"{call}: {said or 'no answer'}{'; ' + advice if advice else ''}{request}"

@@ -1,0 +1,419 @@
+"""Archives on the web: ranges of one URL, each range held to the same validator.
+
+Servers differ: some take no suffix range, some no If-Match, some no ranges at all. What a server
+ignores is checked here in its answer: size and ETag (or date) are compared each time, nothing of a
+body is read beyond what was asked for, and numbers are parsed with bounds. A redirect is followed
+within its host; to another host only where that was asked for. Credentials of the URL go to its
+own host and nowhere else. URLs are named without user and query: both may be secrets.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+from urllib.parse import unquote, urljoin
+from urllib.request import getproxies, proxy_bypass
+
+from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Timeout
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    LocationValueError,
+    NameResolutionError,
+    NewConnectionError,
+    ProxyError,
+    ReadTimeoutError,
+    SSLError,
+)
+from urllib3.util import make_headers, parse_url
+
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    RangesUnsupportedError,
+    S3UnzipError,
+    ServiceFaultError,
+    SourceChangedError,
+    StorageError,
+    ThrottledError,
+)
+from s3unzip.model import Location, Pin
+from s3unzip.stores.calls import count_request
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.ports import Buffer, Tail
+from s3unzip.zip import ByteRange
+
+PIECE = 1024**2
+MAX_REDIRECTS = 5
+CONNECTIONS = 64  # kept open to one host
+BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
+WRONG_RANGES = 3  # answers with other bytes, after which the server is believed to know no ranges
+DOWNLOAD = "download the archive first: curl -o archive.zip URL"
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+PORTS = {"http": 80, "https": 443}
+# A compressed body would have other ranges.
+HEADERS = {"User-Agent": "s3unzip", "Accept-Encoding": "identity"}
+MAX_VALIDATOR = 1024  # characters of an ETag or a date; it goes with each request
+# [0-9], for \d takes the digits of all scripts; 19 of them are more than any size.
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
+_LENGTH = re.compile(r"[0-9]{1,19}")
+_ERRNO = re.compile(r"\[Errno -?\d+\] ")
+
+
+class WebSource:
+    """Reads archives from ``http`` and ``https`` URLs; threads may share it."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._requests = _Requests(config)
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the last `length` bytes and the pin, with one request where the server can.
+
+        Raises:
+            RangesUnsupportedError: the server sends the whole file whatever is asked.
+        """
+        with self._requests.send("GET", location, {"Range": f"bytes=-{length}"}) as answer:
+            if answer.status == 206:
+                span, size = _answered(answer, location)
+                if span == ByteRange(max(0, size - length), size):
+                    data = b"".join(_body(answer, span.length, location))
+                    return Tail(data, Pin(size, _validator(answer)))
+            elif answer.status not in {200, 416, 501}:
+                raise _refusal(answer.status, location)
+        count_request("head")
+        pin = self.head(location)
+        count_request("get")
+        want = ByteRange(max(0, pin.size - length), pin.size)
+        return Tail(self.pinned(location, pin).read(want), pin)
+
+    def head(self, location: Location) -> Pin:
+        """Return what is there now."""
+        with self._requests.send("HEAD", location, {}) as answer:
+            if answer.status != 200:
+                raise _refusal(answer.status, location)
+            size = answer.headers.get("Content-Length", "")
+            if not _LENGTH.fullmatch(size):
+                raise RangesUnsupportedError(
+                    f"{show(location)}: the server does not tell the size; {DOWNLOAD}"
+                )
+            return Pin(int(size), _validator(answer))
+
+    def pinned(self, location: Location, pin: Pin) -> WebArchive:
+        """Return a reader of exactly that version."""
+        return WebArchive(self, self._requests, location, pin)
+
+
+class WebArchive:
+    """One version of one archive; threads may share it."""
+
+    def __init__(
+        self, source: WebSource, requests: _Requests, location: Location, pin: Pin
+    ) -> None:
+        self._source = source
+        self._requests = requests
+        self._location = location
+        self._pin = pin
+        self._wrong_ranges = 0
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return exactly the bytes of `want`, with one request."""
+        return b"".join(self.stream(want))
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces, with one request."""
+        if not want.length:
+            return
+        headers = {"Range": f"bytes={want.start}-{want.stop - 1}"}
+        if self._pin.etag is not None and self._pin.etag.startswith('"'):
+            headers["If-Match"] = self._pin.etag
+        with self._requests.send("GET", self._location, headers) as answer:
+            self._check(answer, want)
+            yield from _body(answer, want.length, self._location)
+
+    def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
+        name = show(self._location)
+        if answer.status == 200:
+            raise RangesUnsupportedError(
+                f"{name}: the server does not answer range requests; {DOWNLOAD}"
+            )
+        if answer.status in {404, 410, 416}:
+            raise SourceChangedError(
+                f"{name}: HTTP {answer.status}; the archive changed since it was planned"
+            )
+        if answer.status == 412:
+            raise self._changed("HTTP 412; ")
+        if answer.status != 206:
+            raise _refusal(answer.status, self._location)
+        span, size = _answered(answer, self._location)
+        found = _validator(answer)
+        if size != self._pin.size:
+            raise SourceChangedError(f"{name}: the archive changed since it was planned")
+        if self._pin.etag and found and found != self._pin.etag:
+            raise self._changed("")
+        if span == want:
+            self._wrong_ranges = 0
+            return
+        text = (
+            f"{name}: asked for bytes {want.start:,} to {want.stop:,}, "
+            f"got {span.start:,} to {span.stop:,}"
+        )
+        self._wrong_ranges += 1
+        if self._wrong_ranges >= WRONG_RANGES:
+            raise RangesUnsupportedError(f"{text}, {WRONG_RANGES} times; {DOWNLOAD}")
+        raise ServiceFaultError(text)
+
+    def _changed(self, status: str) -> S3UnzipError:
+        """Return the error for another ETag: the server is asked whether it is a steady one."""
+        name = show(self._location)
+        etags = []
+        for _ in range(2):
+            count_request("head")
+            etags.append(self._source.head(self._location).etag)
+        if etags[0] != etags[1] or self._pin.etag in etags:
+            return StorageError(
+                f"{name}: {status}the server's ETag differs from answer to answer, so it is not "
+                f"known whether the archive is still the same; {DOWNLOAD}"
+            )
+        return SourceChangedError(f"{name}: {status}the archive changed since it was planned")
+
+
+class _Target(NamedTuple):
+    """Where one request goes."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str  # with query
+    user: str | None = None  # "name:password", as written
+
+    @property
+    def url(self) -> str:
+        """The URL without its user."""
+        return f"{self.scheme}://{self.host}:{self.port}{self.path}"
+
+    def reaches(self, other: _Target) -> bool:
+        """Return whether `other` is the same host: same port, or HTTPS instead of HTTP."""
+        if self.host.lower() != other.host.lower():
+            return False
+        upgraded = (self.scheme, self.port, other.scheme, other.port) == ("http", 80, "https", 443)
+        return upgraded or (self.scheme, self.port) == (other.scheme, other.port)
+
+
+class _Requests:
+    """Sends requests, through the proxies of the environment; threads may share it."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._config = config
+        self._began = time.monotonic()
+        self._pools: dict[str | None, PoolManager] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def send(
+        self, method: str, location: Location, headers: Mapping[str, str]
+    ) -> Iterator[BaseHTTPResponse]:
+        """Yield the answer to one request, its body not yet read.
+
+        Raises:
+            StorageError: the URL or a redirect may not be followed, TLS failed.
+            ServiceFaultError: no answer, or one that is too slow.
+        """
+        try:
+            answer = self._follow(method, location, {**HEADERS, **headers})
+            try:
+                yield answer
+            finally:
+                if getattr(answer, "length_remaining", None) == 0:
+                    answer.drain_conn()
+                else:  # a body that was not read is not needed
+                    answer.close()
+                answer.release_conn()
+        except (HTTPError, UnicodeError) as error:
+            raise self._fault(error, location) from None
+
+    def _follow(
+        self, method: str, location: Location, headers: Mapping[str, str]
+    ) -> BaseHTTPResponse:
+        first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = self._ask(method, target, first, headers)
+            where = answer.headers.get("Location")
+            if answer.status not in REDIRECTS or not where:
+                return answer
+            answer.close()
+            target = self._redirected(location, first, target, where)
+        raise StorageError(f"{show(location)}: more than {MAX_REDIRECTS} redirects")
+
+    def _ask(
+        self, method: str, target: _Target, first: _Target, headers: Mapping[str, str]
+    ) -> BaseHTTPResponse:
+        if first.reaches(target) and first.user is not None:
+            headers = {**headers, **make_headers(basic_auth=unquote(first.user))}
+        return self._pool(target).request(
+            method,
+            target.url,
+            headers=headers,
+            preload_content=False,
+            redirect=False,
+            retries=False,
+            timeout=Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds),
+        )
+
+    def _redirected(
+        self, location: Location, first: _Target, target: _Target, where: str
+    ) -> _Target:
+        try:
+            found = _parse(urljoin(target.url, where))
+        except (HTTPError, ValueError):
+            raise StorageError(f"{show(location)}: redirects to what is not a URL") from None
+        if target.scheme == "https" and found.scheme != "https":
+            raise StorageError(f"{show(location)}: redirects from https to http; not followed")
+        if not (first.reaches(found) or self._config.other_hosts):
+            raise StorageError(
+                f"{show(location)}: redirects to another host, {found.host[:253]}: give the URL "
+                f"there, or add --allow other-hosts"
+            )
+        return found
+
+    def _pool(self, target: _Target) -> PoolManager:
+        proxy = _proxy_of(target.scheme, target.host)
+        with self._lock:
+            if proxy not in self._pools:
+                self._pools[proxy] = (
+                    PoolManager(maxsize=CONNECTIONS)
+                    if proxy is None
+                    else ProxyManager(proxy, maxsize=CONNECTIONS)
+                )
+            return self._pools[proxy]
+
+    def _fault(self, error: Exception, location: Location) -> S3UnzipError:
+        name = show(location)
+        proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
+        through = "" if proxy is None else f" through the proxy {_without_user(proxy)}"
+        cause = error.original_error if isinstance(error, ProxyError) else error
+        unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
+        words = _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
+        refused = _why_never(cause, via_proxy=proxy is not None)
+        if refused is not None:
+            return StorageError(f"{name}: {refused}")
+        if unreachable and not isinstance(cause, NewConnectionError):
+            words = f"no answer within {self._config.connect_seconds:g} s"
+        beginning = self._config.check_reachable and time.monotonic() - self._began < BEGINNING
+        if unreachable and beginning:
+            return StorageError(
+                f"{name}: cannot connect{through}: {words}; check the URL, the port and the network"
+            )
+        if isinstance(error, ReadTimeoutError):
+            words = f"the server sent nothing for {self._config.stall_seconds:g} s"
+            found = ServiceFaultError(f"{name}: {words}")
+        elif unreachable or isinstance(error, ProxyError):
+            found = ServiceFaultError(f"{name}: cannot connect{through}: {words}")
+        else:
+            found = ServiceFaultError(f"{name}: {type(error).__name__}: {words}")
+        found.unanswered = f"{name}{through} ({words.lower()})"
+        return found
+
+
+def _proxy_of(scheme: str, host: str) -> str | None:
+    """Return the proxy that the environment names: ``HTTPS_PROXY``, ``NO_PROXY`` and the like."""
+    found = getproxies().get(scheme)
+    if not found or proxy_bypass(host):
+        return None
+    return found if "://" in found else f"http://{found}"
+
+
+def _without_user(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def _parse(url: str) -> _Target:
+    """Return where a URL leads.
+
+    Raises:
+        LocationValueError: it is not a URL of HTTP.
+    """
+    found = parse_url(url)
+    if found.scheme not in PORTS or not found.host:
+        raise LocationValueError("not a URL of HTTP")
+    port = PORTS[found.scheme] if found.port is None else found.port
+    return _Target(found.scheme, found.host, port, found.request_uri, found.auth)
+
+
+def show(location: Location) -> str:
+    """Return a URL as it may be shown."""
+    host = location.bucket.rpartition("@")[2]
+    return f"{location.scheme}://{host}/{location.key.partition('?')[0]}"
+
+
+def _why_never(error: BaseException, *, via_proxy: bool) -> str | None:
+    """Say why the same request would fail again; None: it may not."""
+    if isinstance(error, NameResolutionError) and "Temporary" not in str(error):
+        host = str(error).partition("resolve '")[2].partition("'")[0]
+        whose = "proxy: check HTTPS_PROXY and HTTP_PROXY" if via_proxy else "URL"
+        return f"there is no host named {host}; check the {whose}"
+    if isinstance(error, SSLError):
+        return tls_cause(error.args[0] if error.args else error)
+    if isinstance(error, LocationValueError | UnicodeError):
+        return "not a URL"
+    return None
+
+
+def tls_cause(error: object) -> str:
+    """Say in plain words why TLS failed, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the server's certificate is not trusted: {error.verify_message}; "
+            f"name the file of a certificate to trust in SSL_CERT_FILE"
+        )
+    reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
+    return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"
+
+
+def _validator(answer: BaseHTTPResponse) -> str | None:
+    """Return the ETag, else the date of the last change, else nothing."""
+    found = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+    return found if found and len(found) <= MAX_VALIDATOR else None
+
+
+def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:
+    """Return the range that was answered, and the size of the whole."""
+    found = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    if found is None:
+        raise RangesUnsupportedError(
+            f"{show(location)}: the server's Content-Range makes no sense; {DOWNLOAD}"
+        )
+    return ByteRange(int(found[1]), int(found[2]) + 1), int(found[3])
+
+
+def _body(answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
+    """Yield `length` bytes of a body in pieces; what follows them is not read."""
+    left = length
+    while left and (piece := answer.read(min(PIECE, left), decode_content=False)):
+        left -= len(piece)
+        yield piece
+    if left:
+        raise ServiceFaultError(f"{show(location)}: {length - left:,} of {length:,} bytes came")
+
+
+def _refusal(status: int, location: Location) -> S3UnzipError:
+    text = f"{show(location)}: HTTP {status}"
+    if status == 401:
+        return AccessDeniedError(
+            f"{text}: the server wants a login: give https://USER:PASSWORD@HOST/..., or, with a "
+            f"token, {DOWNLOAD} -H 'Authorization: Bearer ...'"
+        )
+    if status == 403:
+        return AccessDeniedError(f"{text}; the link may have expired")
+    if status in {404, 410}:
+        return NotFoundError(f"{text}; check the URL")
+    if status in {429, 503}:
+        return ThrottledError(text)
+    if status >= 500 or status == 408:
+        return ServiceFaultError(text)
+    return StorageError(text)

@@ -1,0 +1,445 @@
+"""Compares the objects of a destination with the archive's directory. Writes nothing.
+
+LIST returns keys, sizes and ETags. An object whose ETag is on record needs no further request. For
+the others, HEAD returns a CRC-32. An object that was replaced after a run wrote it is read.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from functools import partial
+from operator import attrgetter, eq, itemgetter
+from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from s3unzip.context import Context, Progress
+from s3unzip.errors import S3UnzipError
+from s3unzip.extraction.conflicts import BEYOND, list_pages
+from s3unzip.extraction.objects import read_stored, stored_as
+from s3unzip.model import Location, Pin, Request, Requests
+from s3unzip.planning.keys import parse_template
+from s3unzip.planning.read import Reading, read_archive
+from s3unzip.runs.written import WrittenObjects
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import ListedObject, StoredObject
+
+LISTS = 16  # ranges of keys that are listed concurrently
+HANDFUL = 16  # objects that a thread takes at a time
+_KEY = attrgetter("key")
+T = TypeVar("T")
+
+
+class Comparison(StrEnum):
+    """Whether the objects are what the archive's directory declares."""
+
+    EQUAL = "EQUAL"
+    DIFFERENT = "DIFFERENT"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of ``s3unzip verify``."""
+        return 0 if self is Comparison.EQUAL else 1
+
+
+class Kind(StrEnum):
+    """How an object differs from its member."""
+
+    MISSING = "missing"
+    SIZE = "size"
+    CRC = "crc"
+    NO_CRC = "no-crc"  # without zip-crc32: somebody else wrote it
+    EXTRA = "extra"  # below the run's prefix, but not the key of a member
+
+
+class Proof(StrEnum):
+    """The evidence for an object's bytes; docs/howto/verify.md says what each proves."""
+
+    RECORD = "record"  # the store: the ETag equals the one that the store returned for a run's PUT
+    CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the directory's
+    READ = "read"  # this verify, which read the bytes
+    METADATA = "metadata"  # the writer of the object: its zip-crc32 is the directory's
+    SIZE = "size"  # nothing: the archive does not declare the CRC-32 of an AES member (AE-2)
+
+
+class ComparedObject(Struct, frozen=True, omit_defaults=True):
+    """One object and its result: a line of ``verify --objects``."""
+
+    key: str
+    proof: Proof | None = None  # set for an equal object
+    difference: Kind | None = None  # set for a different object
+
+
+class Difference(Struct, frozen=True, omit_defaults=True):
+    """One object that differs from the directory."""
+
+    key: str
+    kind: Kind
+    expected: str | None = None
+    found: str | None = None
+
+
+class Verification(Struct, frozen=True):
+    """The result of a verify."""
+
+    verdict: Comparison
+    source: Location
+    pin: Pin
+    destination: Location
+    prefix: str  # prefix of the listed keys
+    deep: bool  # whether the objects were read
+    members: int  # objects that should exist
+    refused: int  # members that no run extracts, because the directory refuses them
+    equal: int
+    proofs: dict[str, int]  # equal objects, by proof
+    records: tuple[str, ...]  # runs whose records were used
+    counts: dict[str, int]  # of differences, by kind
+    differences: tuple[Difference, ...]  # the first of each kind, up to the requested number
+    bytes_read: int
+    requests: Requests
+    started: float  # Unix seconds
+    seconds: float
+
+
+class Effort(NamedTuple):
+    """How many requests a verify may send, and what it trusts."""
+
+    at_once: int = 64  # HEADs, or GETs of a deep verify, in flight
+    listed: int = 20  # differences of each kind to keep; all are counted
+    deep: bool = False  # read every object; trust no record and no stored CRC-32
+    range_keys: int = 4_990  # members of one range of keys: five pages of LIST, and not a sixth
+
+
+class _Expected(NamedTuple):
+    """One object that should exist."""
+
+    key: str
+    size: int
+    crc32: int | None  # None: the archive does not declare it
+    wanted: bool  # False: a member that is not selected; its object does not count as extra
+
+
+class _Unproved(NamedTuple):
+    """Objects of the right size whose bytes the listing alone does not prove."""
+
+    unrecorded: list[_Expected]  # without a record of a run
+    replaced: list[_Expected]  # written by a run and replaced later
+
+
+def verify_objects(
+    request: Request,
+    context: Context,
+    effort: Effort,
+    written: WrittenObjects | None = None,
+    each: Callable[[ComparedObject], object] | None = None,
+    check: Callable[[Reading], None] | None = None,
+) -> Verification:
+    """Compare every object with its member.
+
+    Args:
+        request: archive, destination and options, as the run had them.
+        context: stores and rules; progress goes to ``extracted`` (equal) and ``failed``.
+        effort: concurrency, and what to trust.
+        written: the ETags that the store returned to runs.
+        each: called with every object and its result.
+        check: called with what was read of the archive; may raise to stop here.
+
+    Raises:
+        RejectedError: the archive is refused; there is nothing to compare with.
+        StorageError, ServiceFaultError: a store refuses, or still fails after all retries.
+    """
+    started = context.clock.now()
+    known = WrittenObjects() if effort.deep or written is None else written
+    calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
+    reading = read_archive(request, context, calls)
+    if check is not None:
+        check(reading)
+    expected = _expect(request, reading)
+    results = _Results(context.progress, effort.listed, each)
+    _Objects(request, context, effort, calls, results).compare(expected, known)
+    return Verification(
+        verdict=Comparison.DIFFERENT if results.counts else Comparison.EQUAL,
+        source=request.source.public,
+        pin=reading.pin,
+        destination=request.destination,
+        prefix=parse_template(request).prefix,
+        deep=effort.deep,
+        members=sum(member.wanted for member in expected),
+        refused=len(reading.failures),
+        equal=results.proofs.total(),
+        proofs={one.value: results.proofs[one] for one in Proof if results.proofs[one]},
+        records=tuple(known.runs),
+        counts={kind.value: results.counts[kind] for kind in Kind if results.counts[kind]},
+        differences=results.differences,
+        bytes_read=results.bytes_read,
+        requests=calls.requests,
+        started=started,
+        seconds=round(context.clock.now() - started, 3),
+    )
+
+
+def _expect(request: Request, reading: Reading) -> list[_Expected]:
+    """Return the objects that the directory declares, by key in UTF-8 order."""
+    key_of = parse_template(request).key_of()
+    members = reading.index.members
+    chosen = None
+    if len(reading.selected) < len(members):
+        chosen = {member.index for member in reading.selected}
+    expected = [
+        _Expected(
+            key_of(m.path), *stored_as(m, request.options), chosen is None or m.index in chosen
+        )
+        for m in members
+    ]
+    expected.sort(key=itemgetter(0))  # code points are in the order of their UTF-8
+    return expected
+
+
+class _Results:
+    """Counts of the results, and the first differences of each kind; threads add to them.
+
+    Args:
+        progress: gets ``extracted`` (equal), ``failed`` and ``bytes_read``.
+        listed: how many differences of each kind to keep; all are counted.
+        each: called with every object and its result, by one thread at a time; may be None.
+    """
+
+    def __init__(
+        self,
+        progress: Progress | None,
+        listed: int,
+        each: Callable[[ComparedObject], object] | None,
+    ) -> None:
+        self._progress = progress
+        self._listed = listed
+        self._each = each
+        self._lock = threading.Lock()
+        self._kept: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
+        self.counts: Counter[Kind] = Counter()
+        self.proofs: Counter[Proof] = Counter()
+        self.bytes_read = 0
+
+    def add_equal(self, keys: Sequence[str], proof: Proof) -> None:
+        """Add objects that are as they should be, all by the same proof."""
+        with self._lock:
+            self.proofs[proof] += len(keys)
+            if self._each is not None:
+                for key in keys:
+                    self._each(ComparedObject(key, proof=proof))
+        if self._progress is not None:
+            self._progress.finished({"extracted": len(keys)})
+
+    def add_different(self, differences: Sequence[Difference]) -> None:
+        """Add objects that are not as they should be."""
+        with self._lock:
+            for one in differences:
+                self.counts[one.kind] += 1
+                if len(self._kept[one.kind]) < self._listed:
+                    self._kept[one.kind].append(one)
+                if self._each is not None:
+                    self._each(ComparedObject(one.key, difference=one.kind))
+        if self._progress is not None:
+            self._progress.finished({"failed": len(differences)})
+
+    def add_bytes(self, size: int) -> None:
+        """Add bytes that were read."""
+        with self._lock:
+            self.bytes_read += size
+        if self._progress is not None:
+            self._progress.finished({"bytes_read": size})
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The kept differences, by kind and key."""
+        return tuple(one for kind in Kind for one in sorted(self._kept[kind], key=_KEY))
+
+
+class _Objects:
+    """The objects of a destination, compared by the listing, by HEAD and by their bytes."""
+
+    def __init__(
+        self,
+        request: Request,
+        context: Context,
+        effort: Effort,
+        calls: Calls,
+        results: _Results,
+    ) -> None:
+        self._destination = context.stores.destination(request.destination)
+        self._prefix = parse_template(request).prefix
+        self._is_gzip = request.options.as_gzip is not None
+        # A folder stores no checksum: its HEAD reads the file.
+        self._head = Proof.READ if request.destination.scheme == "file" else Proof.METADATA
+        self._effort = effort
+        self._calls = calls
+        self._results = results
+
+    def compare(self, expected: list[_Expected], known: WrittenObjects) -> None:
+        """Compare all; `expected` is in the order of the keys.
+
+        Ranges of keys are listed concurrently, each from one member's key to another's.
+        """
+        size = self._effort.range_keys
+        starts = range(0, max(1, len(expected)), size)
+        keys = ["", *(expected[at].key for at in starts[1:]), self._prefix + BEYOND]
+
+        def compare_range(place: int) -> _Unproved:
+            members = expected[starts[place] : starts[place] + size]
+            return self._compare_range(members, keys[place], keys[place + 1], known)
+
+        parts = self._share(compare_range, range(len(starts)), LISTS)
+        unrecorded = [member for part in parts for member in part.unrecorded]
+        replaced = [member for part in parts for member in part.replaced]
+        self._compare_contents(unrecorded, self._read if self._effort.deep else self._ask)
+        self._compare_contents(replaced, self._read)
+
+    def _share(self, work: Callable[[int], T], places: Sequence[int], threads: int) -> list[T]:
+        """Return what `work` returns for the places; so many threads call it."""
+        coming = iter(places)  # shared: `next` on it is atomic
+
+        def work_on() -> list[T]:
+            return [work(place) for place in coming]
+
+        with ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool:
+            working = [pool.submit(work_on) for _ in range(min(threads, len(places)))]
+            try:
+                return [result for one in working for result in one.result()]
+            except S3UnzipError:
+                self._calls.end()
+                for _ in coming:  # no thread begins another
+                    pass
+                raise
+
+    def _compare_range(
+        self, members: Sequence[_Expected], first: str, stop: str, known: WrittenObjects
+    ) -> _Unproved:
+        """Compare the members before the key `stop` with the listing from `first`."""
+        unproved = _Unproved([], [])
+        start = 0
+        for page in list_pages(self._destination, self._prefix, first, stop, self._calls):
+            if page[-1].key == stop:  # the first of the next range
+                del page[-1]
+            if not page:
+                break
+            end = bisect_right(members, page[-1].key, start, key=_KEY)
+            self._compare_page(members[start:end], page, known, unproved)
+            start = end
+        self._compare_page(members[start:], [], known, unproved)
+        return unproved
+
+    def _compare_page(
+        self,
+        members: Sequence[_Expected],
+        page: Sequence[ListedObject],
+        known: WrittenObjects,
+        unproved: _Unproved,
+    ) -> None:
+        """Compare the objects of one page with the members up to the page's last key."""
+        pairs: Iterable[tuple[_Expected | None, ListedObject | None]]
+        pairs = zip(members, page, strict=False)
+        if len(members) != len(page) or not all(map(eq, map(_KEY, members), map(_KEY, page))):
+            pairs = _pair(members, iter(page))
+        differences: list[Difference] = []
+        proved: list[str] = []
+        for member, listed in pairs:
+            if member is None or listed is None or listed.size != member.size or not member.wanted:
+                differences += _compare_sizes(member, listed)
+            elif match := known.match(member.key, member.size, member.crc32, listed.etag):
+                proved.append(member.key)
+            else:
+                (unproved.unrecorded if match is None else unproved.replaced).append(member)
+        if differences:
+            self._results.add_different(differences)
+        if proved:
+            self._results.add_equal(proved, Proof.RECORD)
+
+    def _compare_contents(
+        self,
+        members: Sequence[_Expected],
+        look_up: Callable[[str], tuple[Proof, StoredObject] | None],
+    ) -> None:
+        """Compare the CRC-32 of objects with the directory, many at once."""
+
+        def compare(start: int) -> None:
+            for member in members[start : start + HANDFUL]:
+                found = _compare_crc(member, look_up(member.key))
+                if isinstance(found, Difference):
+                    self._results.add_different([found])
+                else:
+                    self._results.add_equal([member.key], found)
+
+        self._share(compare, range(0, len(members), HANDFUL), self._effort.at_once)
+
+    def _ask(self, key: str) -> tuple[Proof, StoredObject] | None:
+        """Return an object by HEAD, None if it does not exist.
+
+        The store's own checksum covers the bytes of the object. These are the member's content only
+        if the object is not a gzip file; else its writer's metadata count.
+        """
+        stored = self._calls.paced("head", partial(self._destination.head, key))
+        if stored is None or stored.checksum is None or self._is_gzip:
+            return None if stored is None else (self._head, stored)
+        return Proof.CHECKSUM, stored._replace(crc32=stored.checksum)
+
+    def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
+        """Return an object by its bytes alone, None if it does not exist."""
+        read = partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
+        stored = self._calls.paced("get", read)
+        if stored is None:
+            return None
+        self._results.add_bytes(stored.size)
+        return Proof.READ, stored
+
+
+def _pair(
+    members: Sequence[_Expected], objects: Iterator[ListedObject]
+) -> Iterator[tuple[_Expected | None, ListedObject | None]]:
+    """Merge members and objects by key; an entry of one side only comes with None."""
+    entry = next(objects, None)
+    for member in members:
+        while entry is not None and entry.key < member.key:
+            yield None, entry
+            entry = next(objects, None)
+        if entry is not None and entry.key == member.key:
+            yield member, entry
+            entry = next(objects, None)
+        else:
+            yield member, None
+    while entry is not None:
+        yield None, entry
+        entry = next(objects, None)
+
+
+def _compare_sizes(member: _Expected | None, listed: ListedObject | None) -> list[Difference]:
+    """Return the difference that the listing shows; none for a member that is not selected."""
+    if member is None:
+        assert listed is not None  # noqa: S101 - one of them is there
+        return [Difference(listed.key, Kind.EXTRA, found=f"{listed.size} bytes")]
+    return [_size_difference(member, listed)] if member.wanted else []
+
+
+def _size_difference(member: _Expected, found: ListedObject | StoredObject | None) -> Difference:
+    """Return the difference of an object of another size, or of a missing object."""
+    if found is None:
+        return Difference(member.key, Kind.MISSING, f"{member.size} bytes")
+    return Difference(member.key, Kind.SIZE, f"{member.size} bytes", f"{found.size} bytes")
+
+
+def _compare_crc(member: _Expected, found: tuple[Proof, StoredObject] | None) -> Difference | Proof:
+    """Return what proves the content of an object, or how it differs."""
+    if found is None or found[1].size != member.size:  # changed after the listing
+        return _size_difference(member, found and found[1])
+    proof, stored = found
+    if member.crc32 is None:
+        return Proof.SIZE
+    expected = f"{member.crc32:08x}"
+    if stored.crc32 is None:
+        return Difference(member.key, Kind.NO_CRC, expected)
+    if stored.crc32 != member.crc32:
+        return Difference(member.key, Kind.CRC, expected, f"{stored.crc32:08x}")
+    return proof

@@ -1,0 +1,600 @@
+"""Find the central directory from an archive's last bytes, or refuse the archive.
+
+The end record (APPNOTE 4.3.16) is joined with its ZIP64 records (4.3.14, 4.3.15). Then the few
+bytes are read that decide between two meanings. `inspect_prefix` checks the bytes before the first
+member: self-extractors put a program there, scripts their first line. If a whole archive is there,
+other readers may read it instead of this one. `index` reads the directory's headers.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from s3unzip.finding import Finding
+from s3unzip.zip import records
+from s3unzip.zip.checks import MIB, Policy
+from s3unzip.zip.disks import ONE_DISK, Disks
+from s3unzip.zip.values import ByteRange, Reads, RejectedError, reject
+
+# The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
+TAIL_LENGTH = (
+    records.MAX_COMMENT
+    + records.EOCD_LENGTH
+    + records.ZIP64_LOCATOR_LENGTH
+    + records.ZIP64_EOCD_LENGTH
+)
+
+# Bytes to search at each end of a prefix: an archive begins with a local header near the first
+# byte, or ends with its end record and a comment near the last byte.
+LOOKED = records.MAX_COMMENT + records.EOCD_LENGTH
+# Of a prefix that the offsets do not count, bytes that are searched for a whole archive.
+MAX_SEARCHED = 64 * MIB
+_SEARCH_PIECE = 4 * MIB
+
+# 8.5.3, 8.5.4: what a split archive begins with, and one that needed no second part after all.
+SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
+
+_LOCAL = struct.Struct("<4sHHHHHIIIHH")  # 4.3.7
+_MAX_METHOD = 99
+_MAX_NAME = 4096
+
+FOREIGN_HEAD = 264  # bytes that tell the formats below; tar's mark is at 257
+_TAR_MARK = 257
+
+# First bytes of what people take for a ZIP archive:
+# https://www.garykessler.net/library/file_sigs.html and each format's specification.
+_SIGNATURES = (
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip"),
+    (b"Rar!\x1a\x07", "RAR"),
+    (b"%PDF-", "PDF"),
+    (b"\x7fELF", "a program (ELF)"),
+    (b"MZ", "a Windows program"),
+    (b"\x89PNG", "PNG"),
+    (b"PAR1", "Parquet"),
+)
+# In lower case, and after spaces.
+_TEXT_SIGNATURES = (
+    (b"<!doctype html", "a web page (HTML)"),
+    (b"<html", "a web page (HTML)"),
+    (b"<?xml", "XML"),
+    (b"{", "JSON"),
+    (b"[", "JSON"),
+)
+
+
+class DirectoryLocation(Struct, frozen=True):
+    """Where the central directory is, in absolute offsets of an archive of `size` bytes.
+
+    Add `prefix` to every offset in the archive. `entries` is the declared count: compare it, never
+    allocate by it. `held` is the end of the directory that the tail already contains: read only
+    from `start` to ``stop - len(held)``, then feed `held`. `entries_here` is how many headers begin
+    on the last of the `disks` that has some of the directory.
+    """
+
+    start: int
+    stop: int
+    entries: int
+    prefix: int
+    size: int
+    is_zip64: bool
+    held: bytes
+    warnings: tuple[Finding, ...] = ()
+    disks: Disks = ONE_DISK
+    entries_here: int = 0
+
+    @property
+    def missing(self) -> ByteRange:
+        """The part of the directory that is still to be read; may be empty."""
+        return ByteRange(self.start, self.stop - len(self.held))
+
+
+def locate_directory(
+    tail: bytes, size: int, policy: Policy, disks: Disks = ONE_DISK
+) -> Reads[DirectoryLocation]:
+    """Read where the central directory is; `tail` is the last bytes of `size`.
+
+    A tail of at least `TAIL_LENGTH` bytes contains all that is needed but for a few bytes
+    elsewhere. `disks` are the files that `size` is the sum of, if there are several. An end record
+    on disk 0 says that they are pieces of one disk.
+
+    Raises:
+        RejectedError: the archive has no index, a broken one, or two.
+    """
+    if len(tail) > size:
+        raise ValueError(f"a tail of {len(tail)} bytes for an archive of {size}")
+    view = _ArchiveEnd(tail, size)
+    window_start = max(0, size - records.EOCD_LENGTH - records.MAX_COMMENT)
+    window = yield from view.read(window_start, size)
+    if records.EOCD_SIGNATURE not in window:
+        head = yield from view.read(0, min(size, FOREIGN_HEAD))
+        reject("no-eocd", describe_foreign(head, size, len(window)))
+    warnings: list[Finding] = []
+    at = find_eocd(window, window_start, policy, warnings)
+    eocd = records.Eocd._make(records.EOCD.unpack_from(window, at - window_start))
+    if eocd.disk:
+        view.disks = disks
+    end = yield from read_zip64(view, eocd, at, policy, warnings)
+    _check_limits(end, policy)
+    if not end.entries and not end.directory_size:
+        yield from _check_empty(view, end.bound)
+    start, prefix = yield from _place_directory(view, end, warnings)
+    if prefix and (yield from view.read(0, 4)) == records.LOCAL_SIGNATURE:
+        reject("stacked-archive", f"the {prefix} bytes before it start a ZIP of their own", 0)
+    return DirectoryLocation(
+        start=start,
+        stop=end.bound,
+        entries=end.entries,
+        prefix=prefix,
+        size=size,
+        is_zip64=end.zip64_shift is not None,
+        held=view.data[max(0, start - view.start) : max(0, end.bound - view.start)],
+        warnings=tuple(warnings),
+        disks=view.disks,
+        entries_here=end.entries_here,
+    )
+
+
+def _check_empty(view: _ArchiveEnd, bound: int) -> Reads[None]:
+    """Refuse an empty directory after what looks like another: readers that search would use it."""
+    start = max(0, bound - LOOKED)
+    before = yield from view.read(start, bound)
+    at = before.find(records.CENTRAL_SIGNATURE)
+    while at >= 0:
+        if _is_central(before, at):
+            message = f"no members declared, and a directory header at {start + at}"
+            reject("cd-ambiguous", message, start + at)
+        at = before.find(records.CENTRAL_SIGNATURE, at + 1)
+    at = before.find(records.ZIP64_EOCD_SIGNATURE)
+    while at >= 0:
+        size = int.from_bytes(before[at + 4 : at + 12], "little")
+        if records.ZIP64_EOCD_LENGTH - 12 <= size <= len(before) - at - 12:
+            message = f"an end record without members, and a ZIP64 end record at {start + at}"
+            reject("zip64-ambiguous", message, start + at)
+        at = before.find(records.ZIP64_EOCD_SIGNATURE, at + 1)
+
+
+def _check_limits(end: EndRecords, policy: Policy) -> None:
+    limits = policy.limits
+    if end.directory_offset + end.directory_size > end.bound:
+        message = (
+            f"the directory ends at {end.directory_offset + end.directory_size},"
+            f" the end record begins at {end.bound}"
+        )
+        reject("cd-out-of-bounds", message, end.bound)
+    if end.directory_size > limits.directory_size:
+        message = f"{end.directory_size} bytes, the limit is {limits.directory_size}"
+        reject("cd-too-large", message, end.directory_offset)
+    if end.entries > limits.members:
+        reject("too-many-entries", f"{end.entries} declared, the limit is {limits.members}")
+    if end.entries * records.CENTRAL_LENGTH > end.directory_size:
+        message = f"{end.entries} members declared in {end.directory_size} bytes"
+        reject("cd-size", message, end.directory_offset)
+
+
+def _place_directory(
+    view: _ArchiveEnd, end: EndRecords, warnings: list[Finding]
+) -> Reads[tuple[int, int]]:
+    """Return the directory's start and the prefix, if exactly one interpretation is valid.
+
+    Either offsets are absolute, or all of them lack the bytes before the archive (the stub of a
+    self-extractor), or the archive has two meanings.
+    """
+    declared = end.directory_offset
+    prefix = end.bound - end.directory_size - declared
+    shift = end.zip64_shift
+    if shift is not None and shift != prefix:
+        message = f"the locator is off by {shift}, the directory by {prefix}"
+        reject("zip64-locator-mismatch", message, end.bound)
+    if prefix == 0:
+        return declared, 0
+    if view.disks.is_split:
+        message = f"{prefix} bytes between the directory and its end record"
+        reject("gap-before-eocd", message, declared + end.directory_size)
+    adjusted = declared + prefix
+    at_declared = yield from view.read(declared, min(declared + 4, end.bound))
+    if end.directory_size < records.CENTRAL_LENGTH:
+        if end.directory_size == 0 and at_declared != records.CENTRAL_SIGNATURE:
+            warnings.append(_warn_prefix(prefix))
+            return adjusted, prefix
+        reject("gap-before-eocd", f"{prefix} bytes between directory and end record", declared)
+    at_adjusted = yield from view.read(adjusted, adjusted + 4)
+    if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
+        reject("cd-ambiguous", f"directories at {declared} and {adjusted}", declared)
+    if at_adjusted != records.CENTRAL_SIGNATURE:
+        message = f"{prefix} bytes between the directory and its end record"
+        reject("gap-before-eocd", message, declared + end.directory_size)
+    warnings.append(_warn_prefix(prefix))
+    return adjusted, prefix
+
+
+def _warn_prefix(prefix: int) -> Finding:
+    message = f"{prefix} bytes before the archive that its offsets do not count"
+    return Finding("prefix-unadjusted", message, 0)
+
+
+class EndRecords(NamedTuple):
+    """The values of the end records together; `bound` is where the first record begins.
+
+    `directory_offset` is absolute. `entries_here` is how many headers begin on the disk that has
+    the record.
+    """
+
+    bound: int
+    entries: int
+    entries_here: int
+    directory_size: int
+    directory_offset: int
+    zip64_shift: int | None
+
+
+class _ArchiveEnd:
+    """The archive's last bytes by absolute offset; reads of earlier bytes are requested."""
+
+    def __init__(self, data: bytes, size: int, disks: Disks = ONE_DISK) -> None:
+        self.data = data
+        self.size = size
+        self.start = size - len(data)
+        self.disks = disks
+
+    def read(self, start: int, stop: int) -> Reads[bytes]:
+        """Return bytes [start, stop) of the archive.
+
+        Raises:
+            RejectedError: the archive gives fewer.
+        """
+        if start >= self.start:
+            return self.data[start - self.start : stop - self.start]
+        outside = ByteRange(start, min(stop, self.start))
+        answer = yield outside
+        if len(answer) != outside.length:
+            message = f"wanted {outside.length} bytes at {start}, got {len(answer)}"
+            reject("no-eocd", message, start)
+        return answer + self.data[: max(0, stop - self.start)]
+
+
+def find_eocd(window: bytes, base: int, policy: Policy, warnings: list[Finding]) -> int:
+    """Return the absolute offset of the one end record (4.3.16) in `window`."""
+    exact: list[int] = []
+    last_short = last = None
+    at = window.find(records.EOCD_SIGNATURE)
+    while at >= 0:
+        if at + records.EOCD_LENGTH <= len(window):
+            stop = at + records.EOCD_LENGTH + int.from_bytes(window[at + 20 : at + 22], "little")
+            last = at
+            if stop == len(window):
+                exact.append(at)
+            elif stop < len(window):
+                last_short = at
+        at = window.find(records.EOCD_SIGNATURE, at + 1)
+    if len(exact) > 1:
+        message = f"end records at {base + exact[0]} and {base + exact[-1]} both end the archive"
+        reject("multiple-eocd", message, base + exact[0])
+    if exact:
+        inner = window.find(records.EOCD_SIGNATURE, exact[0] + 1)
+        if inner >= 0:
+            message = f"an end record inside the comment of the one at {base + exact[0]}"
+            reject("eocd-signature-in-comment", message, base + inner)
+        return base + exact[0]
+    return base + _resolve_inexact(window, base, (last_short, last), policy, warnings)
+
+
+def _resolve_inexact(
+    window: bytes,
+    base: int,
+    found: tuple[int | None, int | None],
+    policy: Policy,
+    warnings: list[Finding],
+) -> int:
+    """Choose among end records of which none ends with the archive."""
+    last_short, last = found
+    if last is None:
+        reject("no-eocd", f"no end record in the last {len(window)} bytes")
+    if last_short is None or (last != last_short and not policy.lenient):
+        reject("eocd-comment-truncated", "the comment runs past the end", base + last)
+    length = int.from_bytes(window[last_short + 20 : last_short + 22], "little")
+    stop = last_short + records.EOCD_LENGTH + length
+    message = f"{len(window) - stop} bytes after the end of the archive"
+    finding = Finding("trailing-data", message, base + stop)
+    if not policy.tolerates("trailing-data"):
+        raise RejectedError(finding)
+    warnings.append(finding)
+    return last_short
+
+
+def read_zip64(
+    view: _ArchiveEnd, eocd: records.Eocd, at: int, policy: Policy, warnings: list[Finding]
+) -> Reads[EndRecords]:
+    """Join the end record with its ZIP64 records, if there are any (4.3.14, 4.3.15)."""
+    needs = (
+        records.SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
+        or records.SENTINEL_16 in (eocd.disk, eocd.directory_disk)
+        or records.SENTINEL_16 in (eocd.entries, eocd.disk_entries)
+    )
+    locator_at = at - records.ZIP64_LOCATOR_LENGTH
+    raw = b""
+    if locator_at >= 0:
+        raw = yield from view.read(locator_at, at)
+    if not raw.startswith(records.ZIP64_LOCATOR_SIGNATURE):
+        if needs:
+            yield from _explain_no_locator(view, eocd, at)
+        return _join_values(view.disks, eocd, at, None)
+    locator = records.Zip64Locator._make(records.ZIP64_LOCATOR.unpack(raw))
+    declared = view.disks.place(locator.record_disk, locator.record_offset)
+    directory = view.disks.place(eocd.directory_disk, eocd.directory_offset)
+    if not needs and directory + eocd.directory_size > locator_at:
+        yield from _refuse_ambiguous(view, declared, locator_at)
+        return _join_values(view.disks, eocd, at, None)
+    record_at = yield from _find_zip64_record(view, declared, locator_at, policy, warnings)
+    fixed = yield from view.read(record_at, record_at + records.ZIP64_EOCD_LENGTH)
+    record = records.Zip64Eocd._make(records.ZIP64_EOCD.unpack(fixed))
+    _compare_zip64(view.disks, eocd, record, at)
+    if locator.record_disk > view.disks.last or max(1, locator.disks) != len(view.disks.starts):
+        reject("multi-disk", f"the locator speaks of {locator.disks} disks", locator_at)
+    return _join_values(view.disks, record, record_at, record_at - declared)
+
+
+def _join_values(
+    disks: Disks, record: records.Eocd | records.Zip64Eocd, at: int, zip64_shift: int | None
+) -> EndRecords:
+    """Return the values of the record at `at`, once its disk numbers are checked."""
+    _check_disks(disks, record, at)
+    disk, offset = record.directory_disk, record.directory_offset
+    if lack := disks.find_lack(disk, offset):
+        reject("multi-disk", f"the directory begins on {lack}", at)
+    start = disks.place(disk, offset)
+    return EndRecords(
+        at, record.entries, record.disk_entries, record.directory_size, start, zip64_shift
+    )
+
+
+def _refuse_ambiguous(view: _ArchiveEnd, declared: int, locator_at: int) -> Reads[None]:
+    """Refuse a locator inside a directory that needs none, if it leads to a record.
+
+    Otherwise it is the end of a name or comment that looks like a locator.
+    """
+    for place in (declared, locator_at - records.ZIP64_EOCD_LENGTH):
+        if 0 <= place <= locator_at - records.ZIP64_EOCD_LENGTH:
+            raw = yield from view.read(place, place + 4)
+            if raw == records.ZIP64_EOCD_SIGNATURE:
+                message = f"a directory before {locator_at}, and a ZIP64 record at {place}"
+                reject("zip64-ambiguous", message, place)
+
+
+def _explain_no_locator(view: _ArchiveEnd, eocd: records.Eocd, at: int) -> Reads[None]:
+    """Refuse sentinels without a locator; report a locator that is near but misplaced.
+
+    A count of exactly 65,535 alone is a count and no sentinel, because writers use ZIP64 only above
+    it. Reading the headers will check it.
+    """
+    near = yield from view.read(max(0, at - 4096), at)
+    if records.ZIP64_LOCATOR_SIGNATURE in near:
+        reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
+    plain = records.SENTINEL_32 not in (eocd.directory_size, eocd.directory_offset)
+    numbered = max(eocd.disk, eocd.directory_disk) <= view.disks.last
+    if not (plain and numbered and eocd.entries == records.SENTINEL_16):
+        reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
+
+
+def _check_disks(disks: Disks, record: records.Eocd | records.Zip64Eocd, at: int) -> None:
+    """Check that the record at `at` names its own disk, and one for the directory before it."""
+    disk, directory_disk = record.disk, record.directory_disk
+    if disk != disks.disk_of(at) or directory_disk > disk:
+        reject("multi-disk", f"disk {disk}, directory on disk {directory_disk}", at)
+    here, entries = record.disk_entries, record.entries
+    if here > entries or (directory_disk == disk and here != entries):
+        reject("multi-disk", f"{here} of {entries} members on this disk", at)
+
+
+def _find_zip64_record(
+    view: _ArchiveEnd, declared: int, locator_at: int, policy: Policy, warnings: list[Finding]
+) -> Reads[int]:
+    """Return where the ZIP64 end record is: it must end at the locator.
+
+    The locator may be short by exactly the prefix, so the record is first
+    looked for right before the locator, then where the locator says.
+    """
+    plain_at = locator_at - records.ZIP64_EOCD_LENGTH
+    if plain_at >= 0:
+        raw = yield from view.read(plain_at, plain_at + 12)
+        if raw.startswith(records.ZIP64_EOCD_SIGNATURE):
+            _check_record_size(raw, plain_at, locator_at)
+            if declared < plain_at:
+                yield from _refuse_second_record(view, declared, plain_at)
+            elif declared > plain_at:
+                message = f"points at {declared}, the record is at {plain_at}"
+                reject("zip64-locator-mismatch", message, locator_at)
+            return plain_at
+    if declared + records.ZIP64_EOCD_LENGTH > locator_at:
+        reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
+    raw = yield from view.read(declared, declared + 12)
+    if not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
+        reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
+    _check_record_size(raw, declared, locator_at)
+    length = locator_at - declared - records.ZIP64_EOCD_LENGTH
+    finding = Finding("zip64-extensible-data", f"{length} bytes of extensible data", declared)
+    if not policy.tolerates("zip64-extensible-data"):
+        raise RejectedError(finding)
+    warnings.append(finding)
+    return declared
+
+
+def _check_record_size(raw: bytes, record_at: int, locator_at: int) -> None:
+    stop = record_at + 12 + int.from_bytes(raw[4:12], "little")
+    if stop != locator_at:
+        message = f"the record ends at {stop}, its locator begins at {locator_at}"
+        reject("zip64-record-size", message, record_at)
+
+
+def _refuse_second_record(view: _ArchiveEnd, declared: int, record_at: int) -> Reads[None]:
+    raw = yield from view.read(declared, declared + 4)
+    if raw == records.ZIP64_EOCD_SIGNATURE:
+        reject("multiple-zip64-eocd", f"records at {declared} and {record_at}", declared)
+
+
+def _compare_zip64(disks: Disks, eocd: records.Eocd, record: records.Zip64Eocd, at: int) -> None:
+    """Refuse an end record whose fields are neither sentinels nor the ZIP64 record's.
+
+    The ZIP64 record may be on another disk: then it has another number and another count.
+    """
+    is_apart = disks.is_split and disks.disk_of(at) != record.disk
+    disk, entries_here = (disks.last, 0) if is_apart else (record.disk, record.disk_entries)
+    for name, value, sentinel, wide in (
+        ("disk", eocd.disk, records.SENTINEL_16, disk),
+        ("directory disk", eocd.directory_disk, records.SENTINEL_16, record.directory_disk),
+        ("members on this disk", eocd.disk_entries, records.SENTINEL_16, entries_here),
+        ("members", eocd.entries, records.SENTINEL_16, record.entries),
+        ("directory size", eocd.directory_size, records.SENTINEL_32, record.directory_size),
+        ("directory offset", eocd.directory_offset, records.SENTINEL_32, record.directory_offset),
+    ):
+        if value not in (sentinel, wide):
+            message = f"{name} is {value}, in the ZIP64 record {wide}"
+            reject("zip64-eocd-mismatch", message, at)
+
+
+def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[Finding]]:
+    """Return the warnings about the bytes before offset `first`, where the first listed item is.
+
+    `tail` is the archive's last bytes. If there are such bytes, two ranges of `LOOKED` bytes are
+    searched. Bytes between them are searched, up to `MAX_SEARCHED`, where the archive's offsets do
+    not count the prefix or it has no members; otherwise they are only counted.
+
+    Raises:
+        RejectedError: `stacked-archive`: there is another archive, and this one's
+            offsets do not count it, or this one has no members of its own.
+    """
+    if first == 0:
+        return []
+    view = _ArchiveEnd(tail, location.size)
+    head = yield from view.read(0, min(first, LOOKED))
+    if head in SPANNING_SIGNATURES and not location.prefix:
+        return []
+    found = find_archive(head, 0, first)
+    if found is None and first > LOOKED:
+        start = max(LOOKED, first - LOOKED)
+        foot = yield from view.read(start, first)
+        found = find_archive(foot, start, first)
+    is_refused = location.prefix or not location.entries
+    if found is None and is_refused:
+        found = yield from _find_inside(view, min(first, MAX_SEARCHED))
+    if found is not None and is_refused:
+        message = f"of the {first} bytes before it, those from {found} on are a ZIP of their own"
+        raise RejectedError(Finding("stacked-archive", message, found))
+    if location.prefix:
+        return []  # said when the directory was found
+    warnings = [Finding("prefix-adjusted", f"{first} bytes before the first member", 0)]
+    if found is not None:
+        message = f"an archive at {found} that the directory does not list"
+        warnings.append(Finding("hidden-local-header", message, found))
+    return warnings
+
+
+def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:
+    """Return where an end record is whose directory lies right before it, None without one."""
+    held, start = b"", 0
+    while start < stop:
+        piece = yield from view.read(start, min(stop, start + _SEARCH_PIECE))
+        data, base = held + piece, start - len(held)
+        at = data.find(records.EOCD_SIGNATURE)
+        while at >= 0:
+            if _is_end(data, at, len(data)):
+                end = records.Eocd._make(records.EOCD.unpack_from(data, at))
+                directory = at - end.directory_size
+                if end.entries and directory >= 0 and _is_central(data, directory):
+                    return base + at
+            at = data.find(records.EOCD_SIGNATURE, at + 1)
+        held, start = data[-_SEARCH_PIECE:], start + len(piece)
+    return None
+
+
+def find_archive(data: bytes, base: int, stop: int) -> int | None:
+    """Return the offset of the first local header or end record in `data`, None without one.
+
+    `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
+    programs that read ZIPs contain it as a constant.
+    """
+    for signature, is_record in (
+        (records.LOCAL_SIGNATURE, _is_local),
+        (records.EOCD_SIGNATURE, _is_end),
+    ):
+        at = data.find(signature)
+        while at >= 0:
+            if is_record(data, at, stop - base):
+                return base + at
+            at = data.find(signature, at + 1)
+    return None
+
+
+def _is_local(data: bytes, at: int, stop: int) -> bool:
+    if at + records.LOCAL_LENGTH > len(data):
+        return False
+    _, needed, _, method, _, _, _, _, _, name_length, extra_length = _LOCAL.unpack_from(data, at)
+    name_at = at + records.LOCAL_LENGTH
+    return (
+        needed & 0xFF <= records.MAX_VERSION
+        and method <= _MAX_METHOD
+        and 0 < name_length <= _MAX_NAME
+        and name_at + name_length + extra_length <= stop
+        and b"\0" not in data[name_at : name_at + name_length]
+    )
+
+
+def _is_central(data: bytes, at: int) -> bool:
+    """Return whether a whole directory header lies at `at`."""
+    lengths = (int.from_bytes(data[at + n : at + n + 2], "little") for n in (28, 30, 32))
+    stop = at + records.CENTRAL_LENGTH + sum(lengths)
+    return data.startswith(records.CENTRAL_SIGNATURE, at) and stop <= len(data)
+
+
+def _is_end(data: bytes, at: int, stop: int) -> bool:
+    if at + records.EOCD_LENGTH > len(data):
+        return False
+    end = records.Eocd._make(records.EOCD.unpack_from(data, at))
+    return (
+        end.disk == end.directory_disk
+        and end.disk_entries == end.entries
+        and at + records.EOCD_LENGTH + end.comment_length <= stop
+        and end.directory_size >= end.entries * records.CENTRAL_LENGTH
+        and (end.entries > 0 or end.directory_size == 0)
+    )
+
+
+def describe_foreign(head: bytes, size: int, searched: int) -> str:
+    """Return in words why a file is no whole ZIP archive.
+
+    Args:
+        head: its first `FOREIGN_HEAD` bytes, or all of a smaller file.
+        size: of the file, bytes.
+        searched: bytes at its end that hold no end record.
+    """
+    if size == 0:
+        return "the file is empty"
+    place = "it holds" if searched == size else f"its last {searched:,} bytes hold"
+    kind = _guess(head)
+    return f"{place} no end record; the first bytes look like {kind}"
+
+
+def _guess(head: bytes) -> str:
+    if head.startswith(records.LOCAL_SIGNATURE):
+        return "a ZIP archive, so its end is missing"
+    if head[_TAR_MARK:].startswith(b"ustar"):
+        return "tar"
+    text = head.lstrip()[:15].lower()
+    for signature, name in (*_SIGNATURES, *_TEXT_SIGNATURES):
+        if head.startswith(signature) or text.startswith(signature):
+            return name
+    return "text" if _is_text(head) else "no format that s3unzip knows"
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        text = head[:-4].decode() if len(head) == FOREIGN_HEAD else head.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(character.isprintable() or character in "\t\r\n" for character in text)

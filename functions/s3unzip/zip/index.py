@@ -1,0 +1,541 @@
+"""Read the headers of the central directory (APPNOTE 4.3.12), and check the index they make.
+
+A directory has few different heads (signature, versions, flags, method) and traits (disk,
+attributes), so what each says is read once and then recognised by its bytes: reading a million
+headers decides how long a plan takes. `local` and `decode` check what needs the archive's data.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import chain
+from struct import Struct
+from typing import NamedTuple, NoReturn
+
+from s3unzip.finding import Finding
+from s3unzip.zip import records
+from s3unzip.zip.checks import Policy
+from s3unzip.zip.directory import DirectoryLocation
+from s3unzip.zip.members import (
+    FAILED,
+    FOLDER,
+    LONG_FOLDER,
+    MEMBER,
+    NAMELESS,
+    HeaderTable,
+    Index,
+    Members,
+    RefusedMembers,
+    Warnings,
+)
+from s3unzip.zip.names import (
+    HASH_COST,
+    FoldedKeys,
+    check_name,
+    cut_name,
+    decode_name,
+    fold_form,
+    fold_key,
+    is_plain_name,
+    show_name,
+    utf8_length,
+)
+from s3unzip.zip.values import Cipher, RejectedError, reject
+
+# 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
+# offset.
+_HEADER = Struct("<12sIIIIHHH8sI")
+_HEAD = Struct("<4sHHHH")
+_TRAITS = Struct("<HHI")
+_MAX_FORMS = 4096
+
+# The file types of Unix in the upper four bits of a mode (stat.S_IFMT).
+_FIFO, _CHARACTER, _DIRECTORY, _BLOCK, _LINK, _SOCKET = 0x1, 0x2, 0x4, 0x6, 0xA, 0xC
+
+# Maximum size of compressed empty content, which some writers store for directories. Other methods
+# have headers of up to 32 bytes (xz).
+_EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
+_EMPTY_OTHER = 32
+_MAX_OVERHEAD = 28  # of encryption, see `Cipher`
+
+_S3_SPECIAL = ("soap",)
+
+
+class _HeaderForm(NamedTuple):
+    """What the head and the traits of a header say."""
+
+    method: int
+    flags: int
+    disk: int
+    mode: int  # of Unix; 0: unknown
+    is_encrypted: bool
+    is_folder: bool  # by the attributes
+    findings: tuple[tuple[str, str], ...]  # code and message, if it is a file
+
+
+class _HeaderReader:
+    """Reads headers one by one into a table, and makes the checks of single headers."""
+
+    def __init__(
+        self, location: DirectoryLocation, policy: Policy, table: HeaderTable, warnings: Warnings
+    ) -> None:
+        self._location, self._policy, self._table = location, policy, table
+        self._warnings = warnings
+        self.failures = RefusedMembers(table, [])
+        self._forms: dict[bytes, _HeaderForm] = {}
+        # Of the header that is being read: its name, its offset, the finding that fails it.
+        self._raw, self._offset = b"", 0
+        self._failure: tuple[str, str] | None = None
+
+    def read(
+        self, fixed: tuple[bytes, int, int, int, int, int, int, int, bytes, int],
+        raw: bytes, block: bytes,
+    ) -> None:  # fmt: skip
+        """Read one header: its fixed fields, its name and its extra block.
+
+        Raises:
+            RejectedError: the header cannot belong to this archive.
+        """
+        head, stamp, crc32, compressed, size, _, _, _, traits, offset = fixed
+        form = self._forms.get(head + traits) or self._learn(head, traits)
+        extras = records.walk_extras(block) if block else records.NO_EXTRAS
+        disk, lacks = form.disk, False
+        if records.SENTINEL_32 in (size, compressed, offset) or disk == records.SENTINEL_16:
+            size, compressed, offset, disk, lacks = records.resolve_zip64(
+                extras, size, compressed, offset, disk
+            )
+        end = self._begin(raw, disk, offset) + records.LOCAL_LENGTH + len(raw) + compressed
+        if end > self._location.start:
+            self._refuse_end(end, lacks=lacks)
+        if block or lacks:
+            is_literal = not extras.of(records.ZIP64) and self._is_literal(form, size, compressed)
+            self._check_extras(extras, lacks=lacks and not is_literal)
+        path, raw_name, is_folder, is_named = self._read_name(form, extras)
+        method, cipher = form.method, None
+        if is_folder:
+            if size or crc32 or compressed:
+                self._check_folder(form, size, compressed, crc32)
+        elif form.is_folder and is_named and self._is_folder(form, size, compressed, crc32):
+            is_folder = True
+        else:
+            for code, message in form.findings:
+                self._find(code, message)
+            if form.is_encrypted:
+                method, cipher = self._read_cipher(form, extras, compressed)
+            if method or cipher or size != compressed or size > self._policy.limits.member_size:
+                self._check_sizes(form, method, cipher, (size, compressed))
+        kind = FOLDER if is_folder else MEMBER
+        if self._failure:
+            kind = FAILED if is_named and not is_folder else NAMELESS
+            self.failures.add(len(self._table.kinds), *self._failure)
+        mtime = records.read_extended_time(extras) if block else None
+        mtime = records.read_dos_time(stamp) if mtime is None else mtime
+        facts = mtime, crc32, method, form.flags, form.mode, cipher
+        self._table.add(kind, path, raw_name, (self._offset, end, compressed, size), facts)
+
+    def _find(self, code: str, message: str) -> None:
+        """Record a finding: it fails the member, or is a warning."""
+        if self._policy.tolerates(code):
+            self._warnings.add(self._finding(code, message))
+        elif self._failure is None:
+            self._failure = code, message
+
+    def _reject(self, code: str, message: str) -> None:
+        """Record a finding: it rejects the archive, or is a warning."""
+        if not self._policy.tolerates(code):
+            raise RejectedError(self._finding(code, message))
+        self._warnings.add(self._finding(code, message))
+
+    def _finding(self, code: str, message: str) -> Finding:
+        return Finding(code, message, self._offset, show_name(self._raw))
+
+    def _learn(self, head: bytes, traits: bytes) -> _HeaderForm:
+        """Return what head and traits say, and remember it."""
+        _, made_by, needed, flags, method = _HEAD.unpack(head)
+        disk, _, attributes = _TRAITS.unpack(traits)
+        host, kind = made_by >> 8, attributes >> 28
+        is_unix = host in records.UNIX_HOSTS
+        findings: list[tuple[str, str]] = []
+        if kind == _LINK:  # other hosts write Unix modes, too
+            findings.append(("symlink", "a symbolic link"))
+        elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
+            flags |= records.FLAG_REPARSE
+            findings.append(("reparse-point", "a reparse point of Windows, taken as a file"))
+        elif kind in (_CHARACTER, _BLOCK, _SOCKET):
+            findings.append(("device", "a device or socket"))
+        elif kind == _FIFO:
+            findings.append(("fifo-mode", "FIFO mode bits, taken as an ordinary file"))
+        if needed & 0xFF > records.MAX_VERSION:
+            message = f"it needs version {needed}, the last one is {records.MAX_VERSION}"
+            findings.append(("version-needed", message))
+        if flags & records.FLAG_PATCH:
+            findings.append(("patch-data", "compressed patch data"))
+        is_encrypted = bool(flags & records.ENCRYPTION_FLAGS) or method == records.METHOD_AES
+        if not is_encrypted and (unsupported := records.name_unsupported(method)):
+            findings.append(("unsupported-method", f"compression method {method} ({unsupported})"))
+        says_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
+        form = _HeaderForm(
+            method, flags, disk, attributes >> 16 if is_unix else 0, is_encrypted,
+            bool(kind == _DIRECTORY or says_folder), tuple(findings),
+        )  # fmt: skip
+        if len(self._forms) < _MAX_FORMS:
+            self._forms[head + traits] = form
+        return form
+
+    def _begin(self, raw: bytes, disk: int, offset: int) -> int:
+        """Begin another header; return the absolute offset of its member."""
+        self._raw, self._failure = raw, None
+        disks, prefix = self._location.disks, self._location.prefix
+        self._offset = offset + prefix
+        if disk or disks.is_split:
+            self._offset = disks.place(disk, offset) + prefix
+            if lack := disks.find_lack(disk, offset):
+                self._reject("multi-disk", f"the member begins on {lack}")
+        return self._offset
+
+    def _refuse_end(self, end: int, *, lacks: bool) -> None:
+        message = f"it would end at {end}, the directory begins at {self._location.start}"
+        if lacks:
+            message += "; a ZIP64 value is missing"
+        self._reject("member-out-of-bounds", message)
+
+    def _check_extras(self, extras: records.Extras, *, lacks: bool) -> None:
+        if extras.overrun:
+            self._find("cd-extra-malformed", "an extra field is longer than its block")
+        if extras.stray:
+            message = f"{extras.stray} stray bytes after the extra fields"
+            self._find("extra-trailing-bytes", message)
+        zip64_fields = len(extras.of(records.ZIP64))
+        if zip64_fields > 1:
+            self._find("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
+        if lacks:
+            code = "zip64-extra-malformed" if zip64_fields else "zip64-extra-missing"
+            self._find(code, "a field is at its ZIP64 sentinel without a value")
+
+    def _is_literal(self, form: _HeaderForm, size: int, compressed: int) -> bool:
+        """Return whether sentinels without a ZIP64 field can be the sizes themselves.
+
+        4.4.8, 4.4.9: they have another meaning only if that field exists. Writers store a file of
+        exactly 4 GiB - 1 this way; its end and CRC-32 are still checked.
+        """
+        if form.method == records.METHOD_STORED and not form.is_encrypted:
+            return size == compressed
+        return size <= compressed * self._policy.limits.ratio
+
+    def _read_name(
+        self, form: _HeaderForm, extras: records.Extras
+    ) -> tuple[str, bytes | None, bool, bool]:
+        """Return path, raw name, whether it is a directory's, and whether it can be a key."""
+        raw = self._raw
+        if is_plain_name(raw) and records.UNICODE_PATH not in extras.fields:
+            path = raw.decode("ascii")
+            is_folder = raw[-1] == 0x2F
+            return (path[:-1], raw, True, True) if is_folder else (path, None, False, True)
+        chosen, is_utf8 = self._choose_name(form, extras)
+        text, odd = decode_name(chosen, is_utf8=is_utf8, policy=self._policy)
+        if odd:
+            self._find(odd, f"the name's bytes are {chosen[:40].hex()}")
+            if not self._policy.tolerates(odd):
+                return text, raw, text.endswith("/"), False
+        name = check_name(text, self._policy)
+        for code in name.warnings:
+            self._find(code, f"written as {cut_name(name.path)!r}")
+        if name.failure:
+            self._find(name.failure, "the name cannot be a key")
+        is_own = name.path.isascii() and name.path.encode("ascii") == raw
+        return name.path, None if is_own else raw, name.is_directory, name.failure is None
+
+    def _choose_name(self, form: _HeaderForm, extras: records.Extras) -> tuple[bytes, bool]:
+        """Return the bytes to take the name from, and whether they are UTF-8."""
+        unicode_path = records.read_unicode_path(extras, self._raw)
+        if unicode_path.duplicate:
+            self._reject("unicode-path-duplicate", "more than one Unicode path field")
+        if unicode_path.stale:
+            self._find("unicode-path-stale", "the Unicode path field is for another name")
+        is_utf8 = bool(form.flags & records.FLAG_UTF8)
+        if unicode_path.name is None:
+            return self._raw, is_utf8
+        if not is_utf8:
+            self._find("unicode-path-used", "the name is taken from the Unicode path field")
+            return unicode_path.name, True
+        if unicode_path.name != self._raw:
+            message = f"the Unicode path is {show_name(unicode_path.name)!r}"
+            self._reject("unicode-path-mismatch", message)
+        return self._raw, True
+
+    def _is_folder(self, form: _HeaderForm, size: int, compressed: int, crc32: int) -> bool:
+        """Return whether a header without a slash, a directory by its attributes, is one.
+
+        An entry with content counts as a file, so that no content is lost.
+        """
+        is_empty = not size and not crc32 and not _holds_data(form, compressed)
+        taken = "directory" if is_empty else "file"
+        message = f"a directory by its attributes, without a slash: taken as a {taken}"
+        self._find("dir-attr-without-slash", message)
+        return is_empty
+
+    def _check_folder(self, form: _HeaderForm, size: int, compressed: int, crc32: int) -> None:
+        if size or crc32 or _holds_data(form, compressed):
+            message = f"a directory of {size} bytes, {compressed} compressed"
+            self._find("dir-with-data", message)
+
+    def _read_cipher(
+        self, form: _HeaderForm, extras: records.Extras, compressed: int
+    ) -> tuple[int, Cipher | None]:
+        """Return the method of compression below the encryption, and the encryption."""
+        method, cipher = form.method, Cipher()
+        if form.flags & records.ENCRYPTION_FLAGS & ~records.FLAG_ENCRYPTED:
+            message = "strong encryption (APPNOTE 7) is not read, with or without a password"
+            self._find("encrypted", message)
+            return method, None
+        if self._policy.password is None:
+            self._find("encrypted", "no password is given")
+            return method, None
+        if method == records.METHOD_AES:
+            found = records.read_aes(extras)
+            if found is None or not form.flags & records.FLAG_ENCRYPTED:
+                self._find("encryption-malformed", "method 99 (AES) without its field or its flag")
+                return method, None
+            method, cipher = found
+        if (unsupported := records.name_unsupported(method)) is not None:
+            self._find("unsupported-method", f"compression method {method} ({unsupported})")
+        if compressed < cipher.overhead:
+            message = f"{compressed} bytes, the encryption alone has {cipher.overhead}"
+            self._find("encryption-malformed", message)
+        return method, cipher
+
+    def _check_sizes(
+        self, form: _HeaderForm, method: int, cipher: Cipher | None, sizes: tuple[int, int]
+    ) -> None:
+        limits, (size, compressed) = self._policy.limits, sizes
+        length = compressed - (cipher.overhead if cipher else 0)
+        if method == records.METHOD_STORED and size != length and (cipher or not form.is_encrypted):
+            self._find("stored-size-mismatch", f"stored, {length} bytes for {size}")
+        if size > limits.member_size:
+            message = f"declares {size} bytes, the limit is {limits.member_size}"
+            self._find("bomb-member-size", message)
+        if method != records.METHOD_STORED and size > compressed * limits.ratio:
+            code = "bomb-ratio" if method == records.METHOD_DEFLATE else "high-ratio"
+            self._find(code, f"declares {size} bytes in {compressed}")
+
+
+def _holds_data(form: _HeaderForm, compressed: int) -> bool:
+    """Return whether the compressed bytes are more than those of empty content."""
+    max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
+    return compressed > max_empty + (_MAX_OVERHEAD if form.is_encrypted else 0)
+
+
+class DirectoryReader:
+    """Reads a directory's bytes in pieces of any size, and checks the index that they make.
+
+    Its memory is bounded by one piece and about 300 bytes a header; see `Limits`.
+
+    Args:
+        location: of the directory.
+        policy: the limits, and what is only a warning.
+        key_of: returns the destination key of a member's path. Keys must be unique and short
+            enough.
+        reserved: a key that the run writes itself.
+    """
+
+    def __init__(
+        self,
+        location: DirectoryLocation,
+        policy: Policy,
+        key_of: Callable[[str], str] = str,
+        reserved: str | None = None,
+    ) -> None:
+        self._location, self._policy, self._key_of = location, policy, key_of
+        self._reserved = None if reserved is None else fold_key(reserved)
+        self._table = HeaderTable()
+        self._warnings = Warnings(policy.limits.kept_warnings)
+        for finding in location.warnings:
+            self._warnings.add(finding)
+        self._headers = _HeaderReader(location, policy, self._table, self._warnings)
+        self._failures = self._headers.failures
+        self._rest = b""
+        self._position = location.start  # of `_rest`
+        self._here = location.disks.starts[location.disks.disk_of(location.stop)]
+        self._read_here = 0  # headers that begin there or later
+        self._declared = self._names_size = 0
+        self._directories: set[int] = set()
+        self._folded = FoldedKeys()
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the headers that `chunk` completes.
+
+        Raises:
+            RejectedError: a bad signature, more members than the limit, a member that cannot lie
+                before the directory, or the declared sizes or the names exceed their limit.
+        """
+        data = self._rest + chunk if self._rest else bytes(chunk)
+        at, base, end = 0, len(self._table.kinds), len(data)
+        limit, unpack, read = self._policy.limits.members, _HEADER.unpack_from, self._headers.read
+        while end - at >= records.CENTRAL_LENGTH:
+            fixed = unpack(data, at)
+            if len(self._table.kinds) >= limit:
+                reject("too-many-entries", f"the limit is {limit}")
+            if fixed[0][:4] != records.CENTRAL_SIGNATURE:
+                self._refuse_signature()
+            extra_at = at + records.CENTRAL_LENGTH + fixed[5]
+            extra_stop = extra_at + fixed[6]
+            stop = extra_stop + fixed[7]
+            if stop > end:
+                break
+            read(fixed, data[at + records.CENTRAL_LENGTH : extra_at], data[extra_at:extra_stop])
+            self._read_here += self._position + at >= self._here
+            at = stop
+        self._rest = data[at:]
+        self._position += at
+        self._check_budgets(base)
+        self._check_names(base)
+
+    def _refuse_signature(self) -> NoReturn:
+        declared, read = self._location.entries, len(self._table.kinds)
+        if read == declared:
+            reject("cd-trailing-bytes", f"no header after the last of {declared}")
+        reject("cd-bad-signature", f"header {read} of {declared} has no signature")
+
+    def _check_budgets(self, base: int) -> None:
+        limits = self._policy.limits
+        self._declared += sum(self._table.sizes[base:])
+        if self._declared > limits.total_size:
+            message = f"{self._declared} bytes declared so far, the limit is {limits.total_size}"
+            reject("bomb-total", message)
+
+    def _check_names(self, base: int) -> None:
+        """Check the names of the headers from `base` on, and the keys that members would have."""
+        table, max_bytes, keys = self._table, self._policy.limits.key_bytes, list[str]()
+        for place in range(base, len(table.kinds)):
+            kind = table.kinds[place]
+            if kind > FAILED:
+                if kind == FOLDER:
+                    self._take_directory(place)
+                else:
+                    table.cut_path(place)
+                continue
+            key = self._key_of(table.path(place))
+            if 4 * len(key) > max_bytes and (length := utf8_length(key)) > max_bytes:
+                message = f"the key would have {length} bytes, the limit is {max_bytes}"
+                self._fail(place, "key-too-long", message, NAMELESS)
+                table.cut_path(place)
+                continue
+            if self._reserved is not None:
+                folded = fold_key(key)
+                if folded == self._reserved or folded.startswith(f"{self._reserved}/"):
+                    message = "the run writes this key itself, when all went well: its marker"
+                    self._fail(place, "name-reserved", message)
+            keys.append(key)
+        self._folded.take(keys)
+        self._names_size += table.names_size(base)
+        if self._names_size > self._policy.limits.names_size:
+            limit = self._policy.limits.names_size
+            message = f"{self._names_size} bytes of names so far, the limit is {limit}"
+            reject("names-too-large", message)
+
+    def _take_directory(self, place: int) -> None:
+        table, path = self._table, self._table.path(place)
+        mark = hash(path)
+        if mark in self._directories:
+            offset = table.offsets[place]
+            self._warnings.add(Finding("dup-directory", "listed before", offset, cut_name(path)))
+        elif len(self._directories) < self._policy.limits.folder_memory // HASH_COST:
+            self._directories.add(mark)
+        if utf8_length(path) > self._policy.limits.key_bytes:
+            table.kinds[place] = LONG_FOLDER  # no key lies below it
+            table.cut_path(place)
+
+    def _fail(self, place: int, code: str, message: str, kind: int = FAILED) -> None:
+        """Fail a member, unless it has failed already."""
+        if self._table.kinds[place] == MEMBER:
+            self._failures.add(place, code, message)
+        self._table.kinds[place] = kind
+
+    def finish(self) -> Index:
+        """Check that the directory ended after a header, and what needs every header.
+
+        Raises:
+            RejectedError: the count is wrong, members overlap, or two have one key.
+        """
+        self._check_end()
+        self._resolve_repeated()
+        self._warn_clashes()
+        table, location = self._table, self._location
+        order = table.settle(location.start)
+        self._failures.sort()
+        places = array("I", (place for place in order if table.kinds[place] == MEMBER))
+        return Index(
+            table=table,
+            members=Members(table, places),
+            failures=self._failures,
+            first=table.offsets[order[0]] if order else location.start,
+            warnings=self._warnings,
+        )
+
+    def _check_end(self) -> None:
+        location, read, rest = self._location, len(self._table.kinds), len(self._rest)
+        declared, at = location.entries, location.stop - rest
+        if rest and read < declared:
+            reject("cd-truncated", f"{read} of {declared} headers, then {rest} bytes", at)
+        if rest:
+            message = f"{rest} bytes after the last of {declared} headers"
+            reject("cd-trailing-bytes", message, at)
+        if read != declared:
+            message = f"{declared} declared, {read} found"
+            if read % 65536 == declared:
+                message += " (the same modulo 65,536: a writer without ZIP64)"
+            reject("count-mismatch", message, at)
+        if location.disks.is_split and self._read_here != location.entries_here:
+            message = f"{location.entries_here} headers declared on the last disk, "
+            reject("multi-disk", f"{message}{self._read_here} found", at)
+
+    def _keys(self, *kinds: int) -> Iterator[str]:
+        """Yield the keys of the headers that are of one of `kinds`."""
+        found = (place for place, kind in enumerate(self._table.kinds) if kind in kinds)
+        return map(self._key_of, map(self._table.path, found))
+
+    def _resolve_repeated(self) -> None:
+        """Separate duplicates from collisions among the keys whose folded hash is not unique."""
+        kinds, path, key_of = self._table.kinds, self._table.path, self._key_of
+        keyed = ((place, key_of(path(place))) for place, kind in enumerate(kinds) if kind <= FAILED)
+        for places in self._folded.repeated(keyed):
+            last: dict[str, int] = {}  # place of each key
+            for place in places:
+                key = key_of(path(place))
+                if key in last:
+                    self._resolve_duplicate(last[key], place, cut_name(key))
+                last[key] = place
+            first = key_of(path(places[0]))
+            folded = fold_key(first)
+            for key, place in last.items():
+                if key != first and fold_key(key) == folded:
+                    self._warn_collision(first, key, place)
+                    break
+
+    def _resolve_duplicate(self, earlier: int, place: int, key: str) -> None:
+        message = f"members {earlier} and {place} are {key!r}"
+        if not self._policy.lenient:
+            offset = self._table.offsets[place]
+            raise RejectedError(Finding("duplicate-name", message, offset, key))
+        self._fail(earlier, "duplicate-name", f"{message}: the last one is written")
+
+    def _warn_collision(self, first: str, second: str, place: int) -> None:
+        is_form = fold_form(first) == fold_form(second)
+        code = "unicode-collision" if is_form else "case-collision"
+        message = f"{cut_name(first)!r} and {cut_name(second)!r} are one name to some file systems"
+        self._warnings.add(Finding(code, message, self._table.offsets[place], cut_name(second)))
+
+    def _warn_clashes(self) -> None:
+        """Warn of keys that are also another key's folder, and of keys that S3 treats specially."""
+        memory = self._policy.limits.folder_memory
+        above = self._folded.above(self._keys(MEMBER, FAILED), memory)
+        for clash in chain(above, self._folded.folders(self._keys(FOLDER), memory)):
+            message = "both a file and a folder: a download to a file system breaks"
+            finding = Finding("file-dir-prefix-conflict", message, None, cut_name(clash))
+            self._warnings.add(finding)
+        for key in _S3_SPECIAL:
+            if key in self._folded:
+                message = "some S3 clients cannot address this key"
+                self._warnings.add(Finding("name-s3-special", message, None, key))
+        self._folded, self._directories = FoldedKeys(), set()

@@ -1,0 +1,219 @@
+"""Member names: bytes to text, text to a safe path, and which keys are one to a file system.
+
+Names become S3 keys. The S3 client refuses no key, so only these checks protect a user who later
+downloads the bucket. Keys are compared by hashes, so the memory for a key does not depend on its
+length.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from typing import NamedTuple
+
+from s3unzip.zip.checks import Policy
+from s3unzip.zip.values import SHOWN_NAME
+
+# A name that needs no further check: ASCII, no backslash or control character, no empty, "." or
+# ".." segment, no drive letter, no space or dot at a segment's edge. A directory has a slash at its
+# end.
+# Possessive quantifiers: an archive full of near misses costs one pass for each name.
+_SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
+is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
+
+# What XML 1.0 cannot hold (section 2.2), and DEL.
+_CONTROL = re.compile("[\x01-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
+_DRIVE = re.compile(r"[A-Za-z]:")
+# UAX #15, "Stream-Safe Text Format": no text of any language has more non-starters in a
+# row. Normalisation sorts each such run, at a cost of the square of its length.
+MAX_MARKS = 30
+_CHUNK = 8192
+HASH_COST = 100  # bytes of a hash in a set, with room for growing
+# Characters below U+0300 are starters; only longer stretches of others are worth counting.
+_MAYBE_MARKS = re.compile(f"[^\x00-\u02ff]{{{MAX_MARKS + 1}}}")
+
+
+class Name(NamedTuple):
+    """A decoded name: `path` is normalised, `failure` the code that forbids it, if any."""
+
+    path: str
+    is_directory: bool
+    failure: str | None
+    warnings: tuple[str, ...]
+
+
+def show_name(raw: bytes) -> str:
+    """Return a name for messages: it never fails and fits on a line."""
+    shown = raw[:SHOWN_NAME].decode("utf-8", "backslashreplace")
+    return shown if len(raw) <= SHOWN_NAME else f"{shown}..."
+
+
+def cut_name(text: str) -> str:
+    """Return a name's beginning for messages, records and reports: never longer than a line."""
+    return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}..."
+
+
+def has_long_marks(text: str) -> bool:
+    """Return whether `text` has more than `MAX_MARKS` combining marks in a row."""
+    if text.isascii() or not _MAYBE_MARKS.search(text):
+        return False
+    run = 0
+    for is_mark in map(unicodedata.combining, text):
+        run = run + 1 if is_mark else 0
+        if run > MAX_MARKS:
+            return True
+    return False
+
+
+def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
+    """Return the text of a raw name, and the code of a finding about it.
+
+    Flag bit 11 means UTF-8 (APPNOTE appendix D); ASCII is itself. Else the
+    policy's encoding; without one, UTF-8 if valid (macOS and many others write
+    it without the bit), else cp437. A failure's text is for messages only.
+    """
+    if raw.isascii():
+        return raw.decode("ascii"), None
+    try:
+        if is_utf8 or not policy.encoding:
+            return raw.decode("utf-8"), None if is_utf8 else "name-encoding-guess"
+        return raw.decode(policy.encoding), None
+    except UnicodeDecodeError:
+        if is_utf8:
+            return show_name(raw), "name-bad-utf8"
+        if policy.encoding:
+            return show_name(raw), "name-undecodable"
+        return raw.decode("cp437"), "name-encoding-guess"
+
+
+def check_name(text: str, policy: Policy) -> Name:
+    """Check and normalise a decoded name: drop `.` and empty segments."""
+    warnings: list[str] = []
+    if "\0" in text:
+        return Name(text, text.endswith("/"), "name-nul", ())
+    for code, is_found in (
+        ("name-backslash", "\\" in text),
+        ("name-control-char", _CONTROL.search(text)),
+        ("name-combining-run", has_long_marks(text)),
+    ):
+        if is_found:
+            if not policy.tolerates(code):
+                return Name(text, text.endswith("/"), code, ())
+            warnings.append(code)
+    return _check_segments(text.replace("\\", "/"), policy, warnings)
+
+
+def _check_segments(text: str, policy: Policy, warnings: list[str]) -> Name:
+    is_directory = text.endswith("/")
+    if text.startswith("/"):
+        if not policy.tolerates("name-absolute"):
+            return Name(text, is_directory, "name-absolute", tuple(warnings))
+        warnings.append("name-absolute")
+        text = text.lstrip("/")
+    if _DRIVE.match(text):
+        return Name(text, is_directory, "name-drive-letter", tuple(warnings))
+    segments = text.removesuffix("/").split("/") if text else []
+    if ".." in segments:
+        return Name(text, is_directory, "name-dotdot", tuple(warnings))
+    kept = [segment for segment in segments if segment not in ("", ".")]
+    if "." in segments:
+        warnings.append("name-dot-normalised")
+    if "" in segments:
+        warnings.append("name-empty-component-normalised")
+    if any(segment[0] == " " or segment[-1] in " ." for segment in kept):
+        warnings.append("name-trailing-space-dot")
+    if not kept and not is_directory:
+        return Name(text, is_directory, "name-empty", tuple(warnings))
+    return Name("/".join(kept), is_directory, None, tuple(warnings))
+
+
+def utf8_length(text: str) -> int:
+    """Return the bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def fold_key(key: str) -> str:
+    """Return the form of a key for file systems that ignore case or Unicode form.
+
+    Keys with more combining marks in a row than any language has are not normalised, because that
+    takes quadratic time.
+    """
+    if key.isascii():
+        return key.lower()
+    if has_long_marks(key):
+        return key.casefold()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
+
+
+def fold_form(key: str) -> str:
+    """Return the form of a key for file systems that ignore only Unicode form."""
+    return key if has_long_marks(key) else unicodedata.normalize("NFC", key)
+
+
+class FoldedKeys:
+    """The hashes of all folded keys, and which of them are not unique."""
+
+    def __init__(self) -> None:
+        self._hashes: set[int] = set()
+        self._repeated: set[int] = set()
+
+    def take(self, keys: Sequence[str]) -> None:
+        """Record keys; a collision marks all of them, so that `repeated` compares them."""
+        folds = str.lower if all(map(str.isascii, keys)) else fold_key
+        hashes = list(map(hash, map(folds, keys)))
+        before = len(self._hashes)
+        self._hashes.update(hashes)
+        if len(self._hashes) - before != len(hashes):
+            self._repeated.update(hashes)
+
+    def __contains__(self, key: str) -> bool:
+        return hash(fold_key(key)) in self._hashes
+
+    def repeated(self, keys: Iterable[tuple[int, str]]) -> Iterator[array[int]]:
+        """Yield the places, ascending, of each group of keys that may be one key when folded.
+
+        `keys` are places and keys, as they were taken.
+        """
+        if not self._repeated:
+            return
+        hashes, places = array("q"), array("I")
+        for place, key in keys:
+            mark = hash(fold_key(key))
+            if mark in self._repeated:
+                hashes.append(mark)
+                places.append(place)
+        order = array("I", sorted(range(len(hashes)), key=hashes.__getitem__))
+        for _, group in groupby(order, hashes.__getitem__):
+            found = array("I", map(places.__getitem__, group))
+            if len(found) > 1:
+                yield found
+
+    def above(self, keys: Iterator[str], memory: int) -> Iterator[str]:
+        """Yield the folders that `keys` are in, and that are also keys; see `folders`."""
+        seen = set[int]()
+        while chunk := list(islice(keys, _CHUNK)):
+            yield from self._walk({key.rpartition("/")[0] for key in chunk}, seen, memory)
+
+    def folders(self, folders: Iterator[str], memory: int) -> Iterator[str]:
+        """Yield the folders, and those above them, that are also keys: folded, usually once.
+
+        Checked folders are remembered in up to `memory` bytes; then all are forgotten.
+        """
+        seen = set[int]()
+        while chunk := set(islice(folders, _CHUNK)):
+            yield from self._walk(chunk, seen, memory)
+
+    def _walk(self, folders: Iterable[str], seen: set[int], memory: int) -> Iterator[str]:
+        max_hashes = max(1, memory // HASH_COST)
+        for folder in folders:
+            walked = fold_key(folder)
+            while walked and (mark := hash(walked)) not in seen:
+                if len(seen) >= max_hashes:
+                    seen.clear()
+                seen.add(mark)
+                if mark in self._hashes:
+                    yield walked
+                walked = walked[: max(0, walked.rfind("/"))]

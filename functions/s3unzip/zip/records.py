@@ -1,0 +1,260 @@
+"""The records of a ZIP file (APPNOTE 4.3), extra fields (4.5) and MS-DOS times (4.4.6).
+
+All numbers are little-endian. Other modules interpret the fields.
+"""
+
+from __future__ import annotations
+
+import zlib
+from datetime import date
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+
+from s3unzip.zip.values import Cipher
+
+LOCAL_SIGNATURE = b"PK\x03\x04"
+CENTRAL_SIGNATURE = b"PK\x01\x02"
+EOCD_SIGNATURE = b"PK\x05\x06"
+ZIP64_EOCD_SIGNATURE = b"PK\x06\x06"
+ZIP64_LOCATOR_SIGNATURE = b"PK\x06\x07"
+DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
+
+SENTINEL_16 = 0xFFFF
+SENTINEL_32 = 0xFFFF_FFFF
+
+FLAG_ENCRYPTED = 1 << 0
+FLAG_LZMA_EOS = 1 << 1
+FLAG_DESCRIPTOR = 1 << 3
+FLAG_PATCH = 1 << 5
+FLAG_STRONG_ENCRYPTION = 1 << 6
+FLAG_UTF8 = 1 << 11
+FLAG_MASKED_HEADER = 1 << 13
+ENCRYPTION_FLAGS = FLAG_ENCRYPTED | FLAG_STRONG_ENCRYPTION | FLAG_MASKED_HEADER
+# Not a flag of APPNOTE, which has 16: the external attributes have the bit of a reparse point.
+FLAG_REPARSE = 1 << 16
+
+METHOD_STORED = 0
+METHOD_DEFLATE = 8
+METHOD_DEFLATE64 = 9
+METHOD_BZIP2 = 12
+METHOD_LZMA = 14
+METHOD_ZSTD = 93
+METHOD_XZ = 95
+METHOD_AES = 99
+# The methods that are read, and the short names of their compression.
+METHODS = {0: "Stored", 8: "Defl", 9: "Defl64", 12: "BZip2", 14: "LZMA", 93: "Zstd", 95: "Xz"}
+_UNSUPPORTED_METHODS = {
+    1: "shrink", 2: "reduce", 3: "reduce", 4: "reduce", 5: "reduce", 6: "implode",
+    10: "IBM TERSE (old)", 16: "IBM CMPSC", 18: "IBM TERSE", 19: "IBM LZ77",
+    94: "MP3", 96: "JPEG", 97: "WavPack", 98: "PPMd",
+}  # fmt: skip
+
+UNIX_HOSTS = (3, 19)  # Unix and Darwin: their external attributes hold a mode (4.4.2)
+DOS_HOSTS = (0, 6, 10, 14)  # MS-DOS, OS/2, Windows NTFS, VFAT: they hold DOS attributes
+
+# 4.4.3: the lower byte of "version needed to extract", ten times the version of APPNOTE.
+MAX_VERSION = 63
+# FILE_ATTRIBUTE_* of Windows, in the lower half of the external attributes (4.4.15):
+# https://learn.microsoft.com/windows/win32/fileio/file-attribute-constants
+ATTRIBUTE_DIRECTORY = 0x10
+ATTRIBUTE_REPARSE_POINT = 0x400
+
+# 4.3.7. Modification time and date are skipped.
+LOCAL = Struct("<4sxxHHxxxxIIIHH")
+# 4.3.16
+EOCD = Struct("<4sHHHHIIH")
+# 4.3.14
+ZIP64_EOCD = Struct("<4sQHHIIQQQQ")
+# 4.3.15
+ZIP64_LOCATOR = Struct("<4sIQI")
+
+CENTRAL_LENGTH = 46
+LOCAL_LENGTH = 30
+EOCD_LENGTH = 22
+ZIP64_EOCD_LENGTH = 56
+ZIP64_LOCATOR_LENGTH = 20
+MAX_COMMENT = 0xFFFF
+
+ZIP64 = 0x0001
+EXTENDED_TIMESTAMP = 0x5455
+UNICODE_PATH = 0x7075
+AES = 0x9901
+_AES_PAYLOAD = 7  # version, "AE", strength, method
+
+
+class Eocd(NamedTuple):
+    """End of central directory record, APPNOTE 4.3.16."""
+
+    signature: bytes
+    disk: int
+    directory_disk: int
+    disk_entries: int
+    entries: int
+    directory_size: int
+    directory_offset: int
+    comment_length: int
+
+
+class Zip64Eocd(NamedTuple):
+    """ZIP64 end of central directory record, APPNOTE 4.3.14."""
+
+    signature: bytes
+    record_size: int
+    made_by: int
+    needed: int
+    disk: int
+    directory_disk: int
+    disk_entries: int
+    entries: int
+    directory_size: int
+    directory_offset: int
+
+
+class Zip64Locator(NamedTuple):
+    """ZIP64 end of central directory locator, APPNOTE 4.3.15."""
+
+    signature: bytes
+    record_disk: int
+    record_offset: int
+    disks: int
+
+
+def name_unsupported(method: int) -> str | None:
+    """Return the name of a method of compression that is not read, None of one that is."""
+    return None if method in METHODS else _UNSUPPORTED_METHODS.get(method, "unknown")
+
+
+class Extras(NamedTuple):
+    """The payloads of one extra block by field id, in order.
+
+    `overrun` says that a field is longer than the rest of the block. `stray` is the number of bytes
+    (1 to 3) that are left over and no field.
+    """
+
+    fields: dict[int, list[bytes]]
+    overrun: bool = False
+    stray: int = 0
+
+    def of(self, field_id: int) -> list[bytes]:
+        """Return the payloads of every field with this id."""
+        return self.fields.get(field_id, [])
+
+
+NO_EXTRAS = Extras({})
+
+
+def walk_extras(block: bytes) -> Extras:
+    """Split an extra block into fields; never raises."""
+    fields: dict[int, list[bytes]] = {}
+    at, end = 0, len(block)
+    while end - at >= 4:
+        field_id = int.from_bytes(block[at : at + 2], "little")
+        start = at + 4
+        at = start + int.from_bytes(block[at + 2 : at + 4], "little")
+        if at > end:
+            return Extras(fields, overrun=True)
+        fields.setdefault(field_id, []).append(block[start:at])
+    return Extras(fields, stray=end - at)
+
+
+class Zip64Values(NamedTuple):
+    """Sizes, offset and disk with sentinels replaced; `missing` if a sentinel had no value."""
+
+    size: int
+    compressed_size: int
+    offset: int
+    disk: int
+    missing: bool
+
+
+def resolve_zip64(  # the four fields of 4.5.3, in the order that the field holds them
+    extras: Extras, size: int, compressed_size: int, offset: int = 0, disk: int = 0
+) -> Zip64Values:
+    """Replace each sentinel by its value from the ZIP64 extra field (4.5.3).
+
+    Only fields that are sentinels have a value, in this fixed order. Some writers always write all
+    three values, so bytes that are left over are ignored.
+    """
+    payload = next(iter(extras.of(ZIP64)), b"")
+    at, missing = 0, False
+    resolved: list[int] = []
+    for value, sentinel, length in (
+        (size, SENTINEL_32, 8),
+        (compressed_size, SENTINEL_32, 8),
+        (offset, SENTINEL_32, 8),
+        (disk, SENTINEL_16, 4),
+    ):
+        if value != sentinel:
+            resolved.append(value)
+            continue
+        found = payload[at : at + length]
+        at += length
+        missing |= len(found) < length
+        resolved.append(int.from_bytes(found, "little") if len(found) == length else value)
+    return Zip64Values(resolved[0], resolved[1], resolved[2], resolved[3], missing)
+
+
+def read_extended_time(extras: Extras) -> int | None:
+    """Return the modification time in Unix seconds of the extended timestamp (0x5455)."""
+    for payload in extras.of(EXTENDED_TIMESTAMP):
+        if len(payload) >= 5 and payload[0] & 1:
+            return int.from_bytes(payload[1:5], "little", signed=True)
+    return None
+
+
+def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
+    """Return the method of compression and the encryption that the one valid AES field declares.
+
+    WinZip AES declares method 99, and puts the method of the compression there.
+    """
+    found = extras.of(AES)
+    if len(found) != 1 or len(found[0]) < _AES_PAYLOAD or found[0][2:4] != b"AE":
+        return None
+    version, strength = int.from_bytes(found[0][:2], "little"), found[0][4]
+    if version not in (1, 2) or strength not in (1, 2, 3):
+        return None
+    return int.from_bytes(found[0][5:7], "little"), Cipher(version, strength)
+
+
+class UnicodePath(NamedTuple):
+    """The Unicode path fields (0x7075, 4.6.9) of one block.
+
+    `name` is the UTF-8 name of the one field that fits the raw name, if any.
+    """
+
+    name: bytes | None
+    duplicate: bool
+    stale: bool
+
+
+def read_unicode_path(extras: Extras, raw_name: bytes) -> UnicodePath:
+    """Read the Unicode path fields: version 1, and the CRC-32 of the raw name must fit."""
+    found = extras.of(UNICODE_PATH)
+    if len(found) != 1:
+        return UnicodePath(None, duplicate=len(found) > 1, stale=False)
+    payload = found[0]
+    fits = (
+        len(payload) >= 5
+        and payload[0] == 1
+        and int.from_bytes(payload[1:5], "little") == zlib.crc32(raw_name)
+    )
+    return UnicodePath(payload[5:] if fits else None, duplicate=False, stale=not fits)
+
+
+@lru_cache(maxsize=1 << 16)
+def read_dos_time(stamp: int) -> int | None:
+    """Return Unix seconds of a DOS date (high 16 bits) and time (low 16), taken as UTC.
+
+    DOS times have no zone; taking them as UTC gives the same answer on every
+    machine. Return None for an invalid date: many writers leave zeros.
+    """
+    day, time = stamp >> 16, stamp & 0xFFFF
+    hour, minute, second = time >> 11, time >> 5 & 0x3F, (time & 0x1F) * 2
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    try:
+        days = date(1980 + (day >> 9), day >> 5 & 0xF, day & 0x1F) - date(1970, 1, 1)
+    except ValueError:
+        return None
+    return days.days * 86_400 + hour * 3600 + minute * 60 + second

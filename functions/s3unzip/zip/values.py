@@ -1,0 +1,142 @@
+"""What all modules of the ZIP core share: its errors, ranges of bytes, and members.
+
+A function that needs bytes returns `Reads`, a generator that yields the `ByteRange` it needs, is
+sent exactly those bytes, and returns a value. `drive` runs it with any function that reads a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import NamedTuple, NoReturn, TypeVar
+
+from s3unzip.finding import ArchiveError, Finding
+
+T = TypeVar("T")
+Buffer = bytes | memoryview
+
+SHOWN_NAME = 200  # characters of a name in messages
+
+
+class ZipFormatError(ArchiveError):
+    """The archive, or one member of it, breaks a rule of the ZIP format or of the policy."""
+
+
+class RejectedError(ZipFormatError):
+    """The central directory is broken or has two meanings: write nothing of this archive."""
+
+    exit_code = 3
+
+
+class MemberError(ZipFormatError):
+    """One member is bad; the other members can still be extracted."""
+
+
+def reject(code: str, message: str, offset: int | None = None) -> NoReturn:
+    """Refuse the archive.
+
+    Raises:
+        RejectedError: always.
+    """
+    raise RejectedError(Finding(code, message, offset))
+
+
+class ByteRange(NamedTuple):
+    """Bytes of the archive from `start` up to, not including, `stop`."""
+
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        """Number of bytes."""
+        return self.stop - self.start
+
+
+Reads = Generator[ByteRange, bytes, T]
+
+
+def drive(steps: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
+    """Run `steps` to its end; answer each range with `read`."""
+    try:
+        want = next(steps)
+        while True:
+            want = steps.send(read(want))
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+class Cipher(NamedTuple):
+    """How a member is encrypted: ZipCrypto (APPNOTE 6.1) by default, or WinZip AES.
+
+    AES: https://www.winzip.com/en/support/aes-encryption/. Version 1 (AE-1) declares the CRC-32,
+    in version 2 (AE-2) it is 0. Strength 1, 2, 3 stands for keys of 128, 192, 256 bits.
+    """
+
+    version: int = 0
+    strength: int = 0
+
+    @property
+    def key_length(self) -> int:
+        """Bytes of each of the two keys of AES."""
+        return 8 + 8 * self.strength
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that the encryption adds: 12 of ZipCrypto; salt, verifier and code of AES."""
+        return self.key_length // 2 + 12 if self.version else 12
+
+
+class Member(NamedTuple):
+    """One member to extract, as the central directory describes it.
+
+    `index` is its place in the central directory. `path` is the normalised
+    name; `raw_name` the name's bytes as declared, or None where they are
+    `path` in ASCII. `offset` is the absolute offset of the local header and
+    `stop` the bound that nothing of the member may pass: the next listed local
+    header, or the directory. `method` is that of the compression (APPNOTE 4.4.5), also below a
+    `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4, and `records.FLAG_REPARSE`. `mtime` is Unix
+    seconds (the extended timestamp, else the DOS time taken as UTC) and `mode` Unix mode bits,
+    None if unknown.
+    """
+
+    index: int  # type: ignore[assignment]  # a field of this name hides tuple.index, as meant
+    path: str
+    raw_name: bytes | None
+    offset: int
+    stop: int
+    compressed_size: int
+    size: int
+    crc32: int
+    method: int
+    flags: int
+    mtime: int | None
+    mode: int | None
+    cipher: Cipher | None = None
+
+    @property
+    def name_bytes(self) -> bytes:
+        """The name as the archive holds it."""
+        return self.path.encode("ascii") if self.raw_name is None else self.raw_name
+
+    @property
+    def declares_crc(self) -> bool:
+        """Whether the directory declares the CRC-32."""
+        return self.cipher is None or self.cipher.version != 2
+
+    def with_crc(self, crc32: int) -> Member:
+        """Return the member as one that declares this CRC-32."""
+        cipher = self.cipher and self.cipher._replace(version=min(self.cipher.version, 1))
+        return self._replace(crc32=crc32, cipher=cipher)
+
+    def finding(self, code: str, message: str, at: int | None = None) -> Finding:
+        """Return a finding about the member, by default at its local header."""
+        return Finding(code, message, self.offset if at is None else at, self.path[:SHOWN_NAME])
+
+    def fail(self, code: str, message: str, at: int | None = None) -> NoReturn:
+        """Refuse the member.
+
+        Raises:
+            MemberError: always.
+        """
+        raise MemberError(self.finding(code, message, at))

@@ -1,1 +1,0 @@
-"""The forecast: simulation, cost and rendering, on plans reckoned by hand."""

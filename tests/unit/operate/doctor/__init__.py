@@ -1,1 +1,0 @@
-"""The checks of `s3unzip doctor`, one by one."""

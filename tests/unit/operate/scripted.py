@@ -1,0 +1,80 @@
+"""A server that answers like AWS where moto has no answer, and what a check says."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+from s3unzip.operate.doctor import ALARM, FUNCTION, RULE, CheckStatus, Resource, run_check
+from tests.account import REGION
+from tests.servers import Asked, HttpServer, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from s3unzip.operate.doctor import Deployment
+
+OK, WARNING, FAILURE = CheckStatus
+SERVICES = (
+    *("cloudformation", "cloudwatch", "events", "kms"),
+    *("iam", "lambda", "s3", "secretsmanager", "sns", "sqs"),
+)
+RESOURCES = (
+    Resource("FunctionsExtract1", FUNCTION, "extract"),
+    Resource("FunctionsPlan1", FUNCTION, "plan"),
+    Resource("AlarmsDeadLetters1", ALARM, "DeadLetters"),
+    Resource("IntakeArchivePut1", RULE, "ArchivePut"),
+)
+
+
+def deny(asked: Asked) -> Reply:
+    """Refuse a request in the words of its protocol."""
+    return refuse(asked, "AccessDenied", 403)
+
+
+def refuse(asked: Asked, code: str, status: int) -> Reply:
+    """Answer a request with an error, in the words of its protocol."""
+    if b"Action=" in asked.body:  # query
+        body = f"<ErrorResponse><Error><Code>{code}</Code></Error></ErrorResponse>"
+        return Reply(status, body.encode(), {"Content-Type": "text/xml"})
+    if "x-amz-target" in asked.headers:  # JSON
+        return Reply(status, json.dumps({"__type": f"{code}Exception"}).encode())
+    if asked.path.startswith(("/2015-03-31/", "/2016-08-19/", "/2019-09-30/")):  # Lambda
+        return Reply(status, b"{}", {"x-amzn-ErrorType": f"{code}Exception"})
+    return Reply(status, f"<Error><Code>{code}</Code></Error>".encode())  # S3
+
+
+@contextmanager
+def answering(
+    deployment: Deployment, answer: Callable[[Asked], Reply], *services: str
+) -> Iterator[None]:
+    """Let these services of a deployment be answered by a function."""
+    with HttpServer(answer) as server:
+        for service in services:
+            deployment._clients[service] = make_client(service, server.url)
+        yield
+    for service in services:
+        del deployment._clients[service]  # the account's own is made when it is next asked for
+
+
+def make_client(service: str, url: str) -> Any:
+    """Return a client that asks once."""
+    return boto3.client(
+        service,  # type: ignore[call-overload]  # the stubs want each name spelt out
+        endpoint_url=url,
+        region_name=REGION,
+        config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
+    )
+
+
+def check(deployment: Deployment, name: str, status: CheckStatus, *words: str) -> None:
+    """Assert what a check says: its status, words of its message and advice."""
+    found = run_check(name, deployment)
+    assert (found.name, found.status) == (name, status), found
+    text = f"{found.message} -> {found.advice}"
+    assert all(word in text for word in words), text
+    assert bool(found.advice) is (status is not OK)

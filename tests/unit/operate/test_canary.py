@@ -1,0 +1,242 @@
+"""The canary, step by step, with the functions called in this process; moto runs no Maps."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.handlers.pipeline import Functions, object_created
+
+from s3unzip.errors import AccessDeniedError
+from s3unzip.operate.canary import Canary, remove_versions, try_canary
+from s3unzip.operate.doctor import CheckStatus, Deployment
+from s3unzip.operate.runs import DeployedRuns
+from s3unzip.settings import Variable
+from s3unzip.stores.factory import StoreConfig
+from tests.servers import Asked, HttpServer, Reply
+from tests.unit.aws.contexts import Invocation
+from tests.unit.operate.scripted import answering, deny, make_client
+from tests.unit.operate.test_runs import end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.account import Account
+
+OK, WARNING, FAILURE = CheckStatus
+PATIENCE = 60.0  # seconds; the report is there before it is waited for
+
+
+@pytest.fixture
+def deploy(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Deployment, Functions]]:
+    """A function that deploys the environment with variables of its own."""
+
+    def make(**variables: str) -> tuple[Deployment, Functions]:
+        account.deploy(**variables)
+        for bucket in ("arrivals", "members"):
+            account.client("s3").put_bucket_versioning(
+                Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
+            )
+        for name, value in account.variables.items():
+            monkeypatch.setenv(name, value)
+        deployment = Deployment(DeployedRuns("dev", StoreConfig(endpoint_url=account.url)))
+        return deployment, Functions(account, Invocation())
+
+    return make
+
+
+def plan(functions: Functions) -> str | None:
+    """Plan the archive that lies there; return its run, None where it was refused."""
+    (key,) = functions.account.objects("arrivals")
+    functions.plan(object_created(key))
+    return next(iter(functions.account.executions()), None)
+
+
+def run(functions: Functions) -> str:
+    """Do the whole run of the archive that lies there."""
+    run = plan(functions)
+    assert run is not None
+    functions.extract(run)
+    functions.report(run)
+    end(functions, run)
+    return run
+
+
+def left(account: Account) -> list[str]:
+    """Return the keys of all versions and delete markers in all buckets."""
+    found = []
+    for bucket in ("arrivals", "members", "work"):
+        answer = account.client("s3").list_object_versions(Bucket=bucket)
+        found += [one["Key"] for one in answer.get("Versions", [])]
+        found += [one["Key"] for one in answer.get("DeleteMarkers", [])]
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"marker": True},
+        {"as_gzip": "suffix"},
+        {"key_template": "all/{name}"},
+        {"on_conflict": "never"},
+    ],
+)
+def test_it_is_extracted_and_nothing_is_left(
+    deploy: Callable[..., tuple[Deployment, Functions]],
+    account: Account,
+    options: dict[str, object],
+) -> None:
+    """This holds for all options of the environment."""
+    deployment, functions = deploy(**{Variable.OPTIONS: json.dumps(options)})
+    canary = Canary(deployment)
+    canary.put()
+    run(functions)
+    found = canary.check(PATIENCE)
+    assert (found.status, found.message[:14]) == (OK, "5 of 5 members"), found
+    removed = canary.remove(keep_run=False)
+    assert removed.status is OK
+    assert left(account) == []
+
+
+def test_a_run_that_is_refused(
+    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+) -> None:
+    """The result has the report's message, and the run's records are kept."""
+    deployment, functions = deploy(**{Variable.MAX_COST: "0.0000001"})
+    canary = Canary(deployment)
+    canary.put()
+    assert plan(functions) is None
+    found = canary.check(PATIENCE)
+    assert found.status is FAILURE
+    assert "REJECTED" in found.message
+    assert "runs.max_cost" in found.message
+    assert "is kept for diagnosis" in canary.remove(keep_run=True).message
+    assert all(key.startswith("runs/") for key in left(account))
+    assert any(key.endswith("report.json") for key in left(account))
+
+
+def test_an_object_that_is_not_what_was_put(
+    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+) -> None:
+    """The objects are read, not only listed."""
+    deployment, functions = deploy()
+    canary = Canary(deployment)
+    canary.put()
+    run(functions)
+    key = next(key for key in account.objects("members") if key.endswith("stored.bin"))
+    account.put(key, b"something else", bucket="members")
+    found = canary.check(PATIENCE)
+    assert found.status is FAILURE
+    assert key in found.message
+
+
+def test_filters_that_select_nothing(
+    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+) -> None:
+    """The run completes but proves little, which is a warning."""
+    deployment, functions = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
+    canary = Canary(deployment)
+    canary.put()
+    run(functions)
+    assert canary.check(PATIENCE).status is WARNING
+    canary.remove(keep_run=False)
+    assert left(account) == []
+
+
+def test_a_run_that_does_not_end(deploy: Callable[..., tuple[Deployment, Functions]]) -> None:
+    """The result has its state, and the command to watch it."""
+    deployment, functions = deploy()
+    canary = Canary(deployment)
+    canary.put()
+    plan(functions)
+    found = canary.check(0.0)
+    assert found.status is FAILURE
+    assert "its run is RUNNING" in found.message
+    assert found.advice.startswith("s3unzip watch ")
+
+
+def test_a_marker_that_archives_share(
+    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+) -> None:
+    """The canary would replace it, so it is not tried."""
+    options = json.dumps({"marker": True, "key_template": "{member}"})
+    deployment, _ = deploy(**{Variable.OPTIONS: options})
+    (found,) = try_canary(deployment, 1.0)
+    assert found.status is WARNING
+    assert "_SUCCESS" in found.message
+    assert left(account) == []
+
+
+def test_an_archive_that_may_not_be_put(
+    deploy: Callable[..., tuple[Deployment, Functions]],
+) -> None:
+    """The missing action is named, and nothing is to be removed."""
+    deployment, _ = deploy()
+    with answering(deployment, deny, "s3"):
+        (found,) = try_canary(deployment, 1.0)
+    assert (found.status, found.message[:31]) == (WARNING, "not checked: s3:PutObject: Acce"), found
+
+
+def test_objects_that_may_not_be_deleted(
+    deploy: Callable[..., tuple[Deployment, Functions]],
+) -> None:
+    """The result names what is left, with the token to search for."""
+    deployment, _ = deploy()
+    results = try_canary(deployment, 0.1)
+    assert next(results).status is FAILURE
+    with answering(deployment, deny, "s3"):
+        found = next(results)
+    assert found.status is WARNING
+    assert "s3unzip-doctor-" in found.advice
+    assert "s3:ListBucketVersions" in found.message
+
+
+def test_a_run_that_cannot_be_judged(
+    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+) -> None:
+    """Members that the operator may not read leave the run unjudged, and are removed."""
+    deployment, functions = deploy()
+    canary = Canary(deployment)
+    canary.put()
+    run(functions)
+    with answering(deployment, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:GetObject"):
+        canary.check(PATIENCE)
+    canary.remove(keep_run=False)
+    assert left(account) == []
+
+
+def test_no_run_begins(
+    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+) -> None:
+    """Where no event arrives the checks before the canary say why; the archive is removed."""
+    deployment, _ = deploy()
+    canary, removal = try_canary(deployment, 0.1)
+    assert (canary.status, removal.status) == (FAILURE, OK)
+    assert "no run began for the canary" in canary.message
+    assert left(account) == []
+
+
+def test_a_refused_delete_is_not_silent(account: Account) -> None:
+    """DeleteObjects answers 200 with errors inside."""
+    listing = (
+        "<ListVersionsResult><Version><Key>a</Key><VersionId>1</VersionId></Version>"
+        "<Version><Key>ab</Key><VersionId>2</VersionId></Version></ListVersionsResult>"
+    )
+    refusal = "<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code></Error></DeleteResult>"
+
+    def answer(asked: Asked) -> Reply:
+        if asked.method == "POST":
+            assert b"<Key>ab</Key>" not in asked.body
+            return Reply(200, refusal.encode())
+        return Reply(200, listing.encode())
+
+    del account  # its credentials
+    with (
+        HttpServer(answer) as server,
+        pytest.raises(AccessDeniedError, match="1 objects of bucket stay: AccessDenied for a"),
+    ):
+        remove_versions(make_client("s3", server.url), "bucket", "a", "a".__eq__)

@@ -1,0 +1,230 @@
+"""Archives that are there are listed, estimated, and queued as S3 would queue them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from s3unzip.cli.main import main
+from s3unzip.errors import ServiceFaultError
+from s3unzip.model import Location
+from s3unzip.operate import submit
+from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, ArchiveEvent, send_events
+from tests.docs.test_json import check_lines
+from tests.zips import Entry, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.unit.handlers.pipeline import Functions
+
+BUCKET = "s3://arrivals/"
+ARCHIVE = build(Entry("a", b"a" * 500))
+Refusals = list[tuple[str, bool]]  # the key of a message, and whether the sender is to blame
+
+
+class Terminal(io.StringIO):
+    """Somebody who answers."""
+
+    def isatty(self) -> bool:
+        """Return that it is a terminal."""
+        return True
+
+
+@dataclass
+class Shell:
+    """Somebody who types ``s3unzip submit`` in an environment."""
+
+    functions: Functions
+    capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch
+    out: str = ""
+    err: str = ""
+
+    def __call__(self, *words: str, answer: str | None = None) -> int:
+        """Call the command; return the exit code."""
+        self.capsys.readouterr()  # what the functions logged
+        with self.monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.StringIO() if answer is None else Terminal(answer))
+            with pytest.raises(SystemExit) as ended:
+                main(["submit", *words, "--env", "dev"])
+        self.out, self.err = self.capsys.readouterr()
+        return int(ended.value.code or 0)
+
+    def put(self, *keys: str, body: bytes = ARCHIVE) -> None:
+        """Put archives, whose events do not come."""
+        for key in keys:
+            self.functions.account.put(key, body)
+
+    def queued(self) -> list[str]:
+        """Take the messages out of the queue; return the keys that they are about."""
+        account = self.functions.account
+        messages = account.receive(account.variables["S3UNZIP_QUEUE_URL"])
+        assert {one["source"] for one in messages} <= {"s3unzip.submit"}
+        return sorted(one["detail"]["object"]["key"] for one in messages)
+
+
+@pytest.fixture
+def shell(
+    functions: Functions, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    """A shell."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", functions.account.url)
+    return Shell(functions, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (["in/"], ["in/00.zip", "in/01.zip", "in/sub/02.zip"]),
+        (["in/*.zip"], ["in/00.zip", "in/01.zip"]),
+        (["in/01.zip"], ["in/01.zip"]),
+        (["in/", "in/01.zip", "x.zip"], ["in/00.zip", "in/01.zip", "in/sub/02.zip", "x.zip"]),
+        ([""], ["in/00.zip", "in/01.zip", "in/sub/02.zip", "x.zip"]),
+    ],
+)
+def test_what_words_name(shell: Shell, words: list[str], keys: list[str]) -> None:
+    """Prefixes, globs and keys; each archive is queued once, and nothing else."""
+    shell.put("in/00.zip", "in/01.zip", "in/sub/02.zip", "in/text.txt", "in/folder.zip/", "x.zip")
+    assert shell(*(BUCKET + word for word in words), "--yes", "--json") == 0
+    (made,) = check_lines("submit", shell.out)
+    assert (made["archives"], made["queued"]) == (len(keys), len(keys))
+    assert made["size"] == len(keys) * len(ARCHIVE)
+    assert made["dollars"] > 0
+    count = "1 archive" if len(keys) == 1 else f"{len(keys)} archives"
+    assert shell.err == f"queued {count}: s3unzip runs --env dev\n"
+    assert shell.queued() == keys
+
+
+def test_submitted_twice(shell: Shell) -> None:
+    """The same command again starts no second run."""
+    shell.put("a.zip")
+    for _ in range(2):
+        assert shell(BUCKET, "--yes") == 0
+        assert shell.functions.plan() == []
+    assert len(shell.functions.account.executions()) == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "says"),
+    [
+        ("s3://arrivals/none/", 6, "s3://arrivals/none/: no archive is there that dev takes"),
+        ("s3://arrivals/none.zip", 6, "s3://arrivals/none.zip: no archive is there"),
+        ("s3://arrivals/no*.zip", 6, "s3://arrivals/no*.zip: no archive is there"),
+        ("s3://arrivals/text.txt", 2, "the environment dev takes only s3://arrivals/*.zip; copy"),
+        ("s3://other/a.zip", 2, "takes only s3://arrivals/*.zip"),
+        ("a.zip", 2, "archives of an environment are in S3: s3://bucket/prefix/"),
+    ],
+)
+def test_words_that_name_nothing(shell: Shell, word: str, code: int, says: str) -> None:
+    """Nothing is queued of any word then, and one line says why."""
+    shell.put("a.zip", "text.txt")
+    assert shell(BUCKET, word, "--yes") == code
+    assert says in shell.err
+    assert shell.queued() == []
+
+
+def test_a_budget_of_the_whole(shell: Shell) -> None:
+    """Above it nothing is queued, whether or not it is a dry run."""
+    shell.put("a.zip")
+    for more in ("--yes", "--dry-run"):
+        assert shell(BUCKET, more, "--max-cost", "0.0000001") == 2
+        assert "Nothing is queued: raise --max-cost" in shell.err
+    assert shell.queued() == []
+
+
+def test_a_dry_run(shell: Shell) -> None:
+    """It says what was found, and queues nothing."""
+    shell.put("a.zip", "b.zip")
+    assert shell(BUCKET, "--dry-run") == 0
+    assert shell.out.startswith("2 archives to extract, 1.2 KiB, about $0.0000")
+    assert shell.err == "nothing is queued\n"
+    assert shell.queued() == []
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("", 1)])
+def test_somebody_is_asked(shell: Shell, answer: str, code: int) -> None:
+    """Only a yes queues anything."""
+    shell.put("a.zip")
+    assert shell(BUCKET, answer=answer) == code
+    assert shell.err.startswith("Queue 1 archive? [y/N] ")
+    assert shell.queued() == ([] if code else ["a.zip"])
+
+
+def test_an_interruption(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that was stopped can be given again."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    shell.put("a.zip")
+    monkeypatch.setattr(submit, "send_events", stop)
+    assert shell(BUCKET, "--yes") == 130
+    assert "stopped after 0 of 1 archives; the same command queues all" in shell.err
+
+
+@dataclass
+class Queue:
+    """SendMessageBatch of a queue that refuses some messages.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
+    """
+
+    refuse: Callable[[int, Sequence[str]], Refusals]  # by attempt and keys
+    batches: list[list[str]] = field(default_factory=list)
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> Any:  # noqa: N803 - boto3's names
+        """Take a batch; answer which messages were refused."""
+        assert QueueUrl == "queue"
+        ids = {
+            json.loads(entry["MessageBody"])["detail"]["object"]["key"]: entry["Id"]
+            for entry in Entries
+        }
+        self.batches.append(list(ids))
+        failed = [
+            {"Id": ids[key], "SenderFault": blamed, "Code": "Busy", "Message": key}
+            for key, blamed in self.refuse(len(self.batches), list(ids))
+        ]
+        return {"Successful": [], "Failed": failed} if failed else {"Successful": []}
+
+
+def send(queue: Queue, count: int) -> list[float]:
+    """Send so many events; return the seconds of each pause."""
+    slept: list[float] = []
+    events = [ArchiveEvent(Location("s3", "b", f"{n}.zip"), float(n)) for n in range(count)]
+    assert send_events(queue, "queue", events, "submit", sleep=slept.append) == count
+    return slept
+
+
+def test_ten_messages_are_one_request() -> None:
+    """Twenty-one messages are three requests, without a pause."""
+    queue = Queue(lambda _, __: [])
+    assert send(queue, 21) == []
+    assert sorted(len(batch) for batch in queue.batches) == [1, 10, 10]
+
+
+def test_only_refused_messages_are_sent_again() -> None:
+    """After a pause, until all are taken."""
+    queue = Queue(lambda attempt, keys: [(key, False) for key in keys[attempt:]])
+    slept = send(queue, 4)
+    assert queue.batches == [
+        ["0.zip", "1.zip", "2.zip", "3.zip"],
+        ["1.zip", "2.zip", "3.zip"],
+        ["3.zip"],
+    ]
+    assert len(slept) == 2
+    assert all(0 <= seconds <= LONGEST_WAIT for seconds in slept)
+
+
+@pytest.mark.parametrize("blamed", [False, True])
+def test_it_gives_up(*, blamed: bool) -> None:
+    """After all attempts, or at once if the sender is to blame, it says what was not taken."""
+    queue = Queue(lambda _, __: [("3.zip", blamed)])
+    with pytest.raises(ServiceFaultError, match=r"did not take 1 messages: Busy: 3\.zip"):
+        send(queue, 5)
+    assert [len(batch) for batch in queue.batches] == [5] + [1] * (0 if blamed else ATTEMPTS - 1)

@@ -1,0 +1,228 @@
+"""The estimate of nine archives, beside the simulation that gave it before."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from s3unzip import rates
+from s3unzip.errors import BudgetError, UsageError
+from s3unzip.estimate import (
+    Estimate,
+    Platform,
+    Terms,
+    Usage,
+    aws,
+    check_budget,
+    count_sizes,
+    estimate,
+    estimate_archive,
+    local,
+    price,
+    price_archives,
+    show_dollars,
+)
+from s3unzip.model import Requests, Task, TaskKind
+from s3unzip.planning.cut import TaskCutter, Totals, choose_concurrency, order_tasks
+from s3unzip.settings import MIB, Tuning
+from s3unzip.zip import Member
+
+TUNING = Tuning()
+AMOUNTS = st.floats(1e-9, 1e6)
+HEADER, ROW = 80, rates.MEMBER_ROW
+GB = rates.GB
+
+
+class Group(NamedTuple):
+    """Equal members, sizes in bytes."""
+
+    members: int
+    size: int
+    compressed: int
+    method: int = 8
+
+
+class Band(NamedTuple):
+    """Seconds and dollars of a good and a bad day, by the discrete-event simulation.
+
+    It simulated every task and PUT on AWS with 1,000 workers and was replaced by the formula in
+    November 2026. The band of 100 GB is that with slices after the scans.
+    """
+
+    low: float
+    high: float
+    cheap: float
+    dear: float
+
+
+ARCHIVES = {
+    "400,000 of 10 KB": ([Group(400_000, 10_000, 4_000)], Band(125.1, 190.0, 2.03, 2.06)),
+    "49,152 of 64 KiB": ([Group(49_152, 65_536, 29_928)], Band(18.3, 27.4, 0.250, 0.2550)),
+    "1,000 of 4.5 MB": ([Group(1_000, 4_724_883, 2_171_600)], Band(6.0, 11.5, 0.0084, 0.0104)),
+    "one of 2 KB": ([Group(1, 2_000, 800)], Band(1.76, 3.76, 2.9e-5, 3.6e-5)),
+    "100 of 2 KB": ([Group(100, 2_000, 800)], Band(1.93, 4.12, 5.2e-4, 5.4e-4)),
+    "100 GB deflated": ([Group(1, 100 * GB, 35 * GB)], Band(20.6, 44.3, 0.098, 0.156)),
+    "100 GB stored": ([Group(1, 100 * GB, 100 * GB, 0)], Band(19.0, 42.3, 0.0105, 0.0207)),
+    "1,000 small, two of 1.1 GB": (
+        [Group(1_000, 20_000, 7_000), Group(2, 1_143_000_000, 400_000_000)],
+        Band(8.1, 19.4, 0.0089, 0.0105),
+    ),
+    "10,000,000 of 4 KB": ([Group(10_000_000, 4_000, 1_600)], Band(1402.6, 4408.2, 50.3, 51.0)),
+}
+
+
+def cut(groups: list[Group]) -> list[Task]:
+    """Return the planner's tasks for an archive with such members."""
+    totals = Totals(
+        members=sum(one.members for one in groups),
+        bytes_in=sum(one.members * one.compressed for one in groups),
+        bytes_out=sum(one.members * one.size for one in groups),
+    )
+    cutter = TaskCutter(TUNING, totals, copies=True)
+    index = offset = 0
+    for group in groups:
+        pitch = HEADER + group.compressed
+        for first in range(0, group.members, 8_192):
+            count = min(8_192, group.members - first)
+            piece = [
+                member(index + n, offset + n * pitch, group)  # in archive order
+                for n in range(count)
+            ]
+            cutter.add(piece, range(index * ROW, (index + count + 1) * ROW, ROW))
+            index, offset = index + count, offset + count * pitch
+    cutter.finish(index * ROW)
+    return order_tasks(cutter.tasks)
+
+
+def member(index: int, offset: int, group: Group) -> Member:
+    """Return a member of a group."""
+    stop = offset + HEADER + group.compressed
+    return Member(
+        index, "", None, offset, stop, group.compressed, group.size, 0, group.method, 0, None, None
+    )
+
+
+def estimated(groups: list[Group], platform: Platform) -> Estimate:
+    """Return the estimate of an archive with such members."""
+    tasks = cut(groups)
+    count = sum(group.members for group in groups)
+    terms = Terms(count, "it", at_once=choose_concurrency(tasks, TUNING))
+    return estimate_archive(tasks, platform, TUNING, terms)
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_the_estimate_is_within_the_band_of_the_simulation(name: str) -> None:
+    """Expected seconds and dollars are between those of its good and its bad day."""
+    groups, band = ARCHIVES[name]
+    made = estimated(groups, aws())
+    assert band.low <= made.duration.expected <= band.high
+    states = sum(line.dollars for line in made.cost.lines if line.service == "Step Functions")
+    assert band.cheap <= made.cost.total <= band.dear + states
+    assert made.duration.low < made.duration.expected < made.duration.high
+    assert made.members == sum(group.members for group in groups)
+
+
+def test_low_and_high_are_a_good_and_a_bad_day() -> None:
+    """S3 raises the rate of a prefix early or never; all else is 1.5 times as fast or slow."""
+    made = estimated(ARCHIVES["10,000,000 of 4 KB"][0], aws())
+    assert made.bounds[0].name == "write rate"
+    assert made.duration.high / made.duration.expected > 2
+    small = estimated([Group(1, 2_000, 800)], aws())
+    assert small.duration.high == pytest.approx(1.5 * small.duration.expected)
+
+
+def test_one_machine_has_no_bill_but_that_of_s3() -> None:
+    """Two workers take as long as their processors; only requests to S3 itself cost money."""
+    groups = [Group(49_152, 65_536, 29_928)]
+    made = estimated(groups, local(workers=2))
+    assert 10.2 <= made.duration.expected <= 11.8  # the simulation's band
+    assert (made.cost.total, made.cost.lines) == (0.0, ())
+    paid = estimated(groups, local(workers=2, priced_requests=True))
+    assert paid.cost.total == pytest.approx(0.246, rel=0.01)
+    assert {line.service for line in paid.cost.lines} == {"S3"}
+
+
+def test_archives_of_which_only_the_size_is_known() -> None:
+    """A thousand archives cost what their members' PUTs cost, and a little for each archive."""
+    assert price_archives(1_000, 4_000_000_000) == pytest.approx(5.0, rel=0.01)
+    assert price_archives(0, 0) == 0
+
+
+def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
+    """One event an archive; one a member too where the bucket sends events; dear classes more."""
+    usage, terms = Usage(Requests(put=1_010), 3, 1.0, 20), Terms(1_000)
+    plain = price(usage, aws(), terms)
+    shared = price(usage, aws(), replace(terms, sends_events=True))
+    assert shared.total - plain.total == pytest.approx(1_000 * rates.PRICE_S3_EVENT)
+    rare = price(usage, aws(), replace(terms, storage_class="GLACIER_IR"))
+    assert rare.total - plain.total == pytest.approx(1_000 * 0.015 / 1_000)
+    assert plain.unavoidable == pytest.approx(0.005)
+
+
+def test_a_budget_refuses_what_is_expected_to_cost_more() -> None:
+    """The message names the cost, the limit and what no tool avoids; a limit is a number from 0."""
+    made = estimated([Group(1_000, 10_000, 4_000)], aws())
+    check_budget(made, None)
+    check_budget(made, 1.0)
+    with pytest.raises(BudgetError, match=r"1,000 members, above the limit of \$0.001"):
+        check_budget(made, 0.001)
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(UsageError, match="cost limit"):
+            check_budget(made, wrong)
+
+
+def test_a_task_that_outlasts_a_function_is_named() -> None:
+    """A huge member that cannot be split has a warning."""
+    huge = Task("stream-0", TaskKind.STREAM, (0, 100), 1, (0, 80 * GB), 90 * GB, 0.0)
+    (warning,) = estimate([huge], aws(), TUNING, Terms(1)).warnings
+    assert "ends after 900" in warning
+
+
+def test_sizes_are_counted_in_bins_that_double() -> None:
+    """Empty bins are left out, and empty members have their own."""
+    found = count_sizes([0, 1, 5, 6, MIB])
+    assert [(one.start, one.stop, one.members) for one in found] == [
+        (0, 1, 1),
+        (1, 2, 1),
+        (4, 8, 2),
+        (MIB, 2 * MIB, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dollars", "text"),
+    [
+        (0, "$0"),
+        (1e-7, "$0.0000001"),
+        (0.0000264, "$0.000026"),
+        (0.00004, "$0.00004"),
+        (0.00012345, "$0.00012"),
+        (0.0054, "$0.0054"),
+        (0.12345, "$0.1235"),
+        (5, "$5.0000"),
+        (50.4466, "$50.45"),
+        (5_045, "$5,045.00"),
+    ],
+)
+def test_dollars_read_well(dollars: float, text: str) -> None:
+    """Cents for dollars, four decimals for fractions of a cent, two digits of a tiny amount."""
+    assert show_dollars(dollars) == text
+
+
+@given(AMOUNTS)
+def test_no_cost_looks_like_nothing(dollars: float) -> None:
+    """What is shown is the amount, to 6 % at least."""
+    shown = float(show_dollars(dollars).lstrip("$").replace(",", ""))
+    assert abs(shown - dollars) <= 0.06 * dollars
+
+
+@given(AMOUNTS, st.floats(1e-6, 1))
+def test_a_cost_above_a_limit_looks_above_it(limit: float, more: float) -> None:
+    """In one sentence, two amounts that differ do not look the same."""
+    cost = limit * (1 + more)
+    if cost - limit > 1e-11:
+        assert show_dollars(cost, limit) != show_dollars(limit, cost)

@@ -1,1 +1,0 @@
-"""The pictures of README and docs/images: `make pictures` makes them again."""
