@@ -249,7 +249,7 @@ class MemberUpload(Struct, frozen=True):
         abort_upload(self.attempt, upload)
 
     def abort_quietly(self, upload: Upload) -> None:
-        """Drop the upload while another error is on its way; the lifecycle rule drops what stays."""
+        """Drop the upload while another error is on its way; a lifecycle rule drops what stays."""
         self.attempt.calls.count("abort")
         try:
             self.attempt.destination.abort_upload(upload)
@@ -263,7 +263,7 @@ def abort_upload(step: Step, upload: Upload) -> None:
 
 
 def abort_uploads(step: Step, keys: Iterable[str], kept: Collection[str] = ()) -> int:
-    """Abort the uploads of `keys`, but for those with the ids `kept`; return how many there were."""
+    """Abort the uploads of `keys`, but for those with the ids `kept`; return their number."""
     wanted = set(keys)
     if not wanted:
         return 0
