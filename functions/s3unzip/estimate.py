@@ -282,12 +282,7 @@ def price_archives(count: int, size: int) -> float:
 
 
 def check_budget(made: Estimate, max_cost: float | None) -> None:
-    """Refuse a run whose expected cost is above `max_cost` dollars; None: no limit.
-
-    Raises:
-        BudgetError: the cost is above the limit.
-        UsageError: the limit is negative or not a number.
-    """
+    """Refuse a run whose expected cost is above `max_cost` dollars; None: no limit."""
     if max_cost is None:
         return
     if not max_cost >= 0:

@@ -44,11 +44,7 @@ def _prepare(kind: type) -> None:
 
 
 def decode(line: bytes | str, kind: type[T]) -> T:
-    """Return the `kind` that `line` holds.
-
-    Raises:
-        UsageError: `line` is not such a value: another version or a person wrote it.
-    """
+    """Return the `kind` that `line` holds."""
     if kind not in _prepared:
         _prepare(kind)
     try:
@@ -58,11 +54,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 
 
 def decode_lines(data: bytes, kind: type[T]) -> list[T]:
-    """Return the `kind` of each line of `data`; twice as fast as a line at a time.
-
-    Raises:
-        UsageError: a line is not such a value: another version or a person wrote it.
-    """
+    """Return the `kind` of each line of `data`; twice as fast as a line at a time."""
     if kind not in _prepared:
         _prepare(kind)
     try:
@@ -598,11 +590,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
         return self.verdict is Verdict.COMPLETED
 
     def raise_for_verdict(self) -> None:
-        """Do nothing after a complete run.
-
-        Raises:
-            VerdictError: the verdict is another one; the message says why.
-        """
+        """Do nothing after a complete run."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
             raise VerdictError(f"{self.run}: {self.verdict.value}: {why}")
