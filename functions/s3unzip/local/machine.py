@@ -216,7 +216,7 @@ def run_archive(
             claim(run)
         _forget(run, context)
 
-    known = loop.Archive(tail=tail)
+    known = loop.KnownArchive(tail=tail)
     settled = loop.begin(request, context, known, calls, claimed, planned)
     return _go_round(settled, context, workers)
 

@@ -63,7 +63,7 @@ class Settled(NamedTuple):
     report: Report | None = None  # of a run that ended
 
 
-class Archive(Struct, frozen=True):
+class KnownArchive(Struct, frozen=True):
     """The version of an archive that a run is of, if the caller knows it already."""
 
     run: str | None = None
@@ -74,7 +74,7 @@ class Archive(Struct, frozen=True):
 def begin(
     request: Request,
     context: Context,
-    known: Archive | None = None,
+    known: KnownArchive | None = None,
     calls: Calls | None = None,
     check: Callable[[Reading], None] | None = None,
     planned: Callable[[Plan], None] | None = None,
@@ -89,7 +89,7 @@ def begin(
         check: is given what was read before anything is written; it may raise to end it there.
         planned: is given the plan before the first round is written; it may raise likewise.
     """
-    known, calls = known or Archive(), calls or context.calls()
+    known, calls = known or KnownArchive(), calls or context.calls()
     if known.run is not None:
         records = RunRecords.open(context.stores, known.run, calls)
         if records.find_plan() is not None:
@@ -183,7 +183,7 @@ def resume(
     plan, report = records.find_plan(), records.find_report()
     if plan is None and report is not None:  # a small archive's plan was in memory
         request = Request(report.source, report.destination, report.options, report.event_time)
-        return begin(request, context, Archive(run, report.pin), calls)
+        return begin(request, context, KnownArchive(run, report.pin), calls)
     plan = plan or records.read_plan()
     step = Step(plan.run, "resume", context, calls)
     records.delete_stop()
@@ -460,7 +460,7 @@ def find_successor(report: Report, context: Context) -> Request | None:
 def run_here(
     request: Request,
     context: Context,
-    known: Archive | None = None,
+    known: KnownArchive | None = None,
     calls: Calls | None = None,
 ) -> Settled:
     """Do a whole run in this thread; it is not ended where the worker's time is nearly over.

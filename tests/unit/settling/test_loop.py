@@ -19,7 +19,7 @@ from s3unzip.model import (
 from s3unzip.planning.read import Reading, read_tail
 from s3unzip.runs.step import stop_for
 from s3unzip.settling.loop import (
-    Archive,
+    KnownArchive,
     begin,
     find_successor,
     run_here,
@@ -67,7 +67,7 @@ def test_a_run_that_was_planned_goes_on() -> None:
     first = begin(request, world.context)
     run = world.records(first.next.run).read_plan().run
     run_task(run, first.next.tasks[0], world.context)
-    again = begin(request, world.context, Archive(first.next.run))
+    again = begin(request, world.context, KnownArchive(first.next.run))
     assert len(again.next.tasks) == 3
     assert world.finish(again).verdict is Verdict.COMPLETED
     assert world.contents() == CONTENTS
@@ -148,7 +148,7 @@ def test_another_version_than_the_one_named_is_a_verdict() -> None:
     run = name_of(world, request)
     pin = world.buckets.source(request.source).head(request.source)
     world.request(build(*SMALL, Entry("new", b"1")))
-    step = begin(request, world.context, Archive(run, pin))
+    step = begin(request, world.context, KnownArchive(run, pin))
     assert step.report is not None
     assert (step.report.verdict, step.report.run) == (Verdict.SOURCE_CHANGED, run)
     assert world.contents() == {}
@@ -239,7 +239,7 @@ def test_a_small_archive_runs_in_memory() -> None:
     memory = MemoryRunStore()
     held = HeldStores(world.buckets, tail, memory)
     context = replace(world.context, stores=held)
-    step = run_here(request, context, Archive(None, tail.pin, tail), calls)
+    step = run_here(request, context, KnownArchive(None, tail.pin, tail), calls)
     assert step.report is not None
     assert step.report.verdict is Verdict.COMPLETED
     assert calls.requests.get == 1
