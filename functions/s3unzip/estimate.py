@@ -470,7 +470,9 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     return requests | {"get": TASK_GETS + 2 + pieces, "part": parts}
 
 
-def _list_steps(work: _Work, platform: Platform, tuning: Tuning, factor: float) -> tuple[Share, ...]:
+def _list_steps(
+    work: _Work, platform: Platform, tuning: Tuning, factor: float
+) -> tuple[Share, ...]:
     """Return the parts of the duration on a day whose times are `factor` times as long."""
     call, cold = platform.latency, rates.COLD_START_P50 if platform.memory_gb else 0.0
     tasks, scans = work.tasks, work.scans
