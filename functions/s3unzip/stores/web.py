@@ -233,7 +233,7 @@ class _Requests:
                 else:  # a body that was not read is not needed
                     answer.close()
                 answer.release_conn()
-        except (HTTPError, UnicodeError) as error:
+        except (HTTPError, OverflowError, ValueError) as error:  # the latter of a chunk's length
             raise self._fault(error, location) from None
 
     def _follow(
