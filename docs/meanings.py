@@ -55,9 +55,7 @@ EVENT_FIELDS = {
 
 # Fields whose names say it to who reads the code, and not to who reads the reference.
 MEANINGS = {
-    "AfterSuccessSection.action": "delete, move or tag the archive; none: leave it",
-    "AfterSuccessSection.bucket": "of a move: where to; none: the ingest bucket",
-    "AfterSuccessSection.prefix": "of a move: where to; the key below `ingest.prefix` follows",
+    "AfterSuccessSection.action": "delete or tag the archive; none: leave it",
     "AfterSuccessSection.tags": "of a tag: added to the archive's tags",
     "AlarmsSection.archive_p95_seconds": "alarm when one archive in twenty takes longer",
     "AlarmsSection.email": "told of every alarm; SNS asks for a confirmation first",
