@@ -309,9 +309,6 @@ class Requests(Struct, frozen=True, omit_defaults=True):
     def __add__(self, other: Requests) -> Requests:
         return Requests(*(getattr(self, n) + getattr(other, n) for n in Requests.__struct_fields__))
 
-    def __sub__(self, other: Requests) -> Requests:
-        return Requests(*(getattr(self, n) - getattr(other, n) for n in Requests.__struct_fields__))
-
 
 class TaskKind(StrEnum):
     """How a worker does a task."""
@@ -583,6 +580,20 @@ class Report(Struct, frozen=True, omit_defaults=True):
     cost: float | None = None  # dollars, from the counted requests
     rounds: int = 0
     after_success: SourceResult | None = None  # what became of the archive, where it was asked for
+
+    @staticmethod
+    def of(run: Run, verdict: Verdict, **known: Any) -> Report:
+        """Return the report of a run, with the fields that are `known` besides."""
+        return Report(
+            run=run.id,
+            verdict=verdict,
+            source=run.source.public,
+            pin=run.pin,
+            destination=run.destination,
+            options=run.options,
+            event_time=run.event_time,
+            **known,
+        )
 
     @property
     def ok(self) -> bool:

@@ -19,13 +19,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError
 from s3unzip.extraction.multipart import abort_uploads
 from s3unzip.extraction.slices import finish_member, link_copies, link_scans
-from s3unzip.extraction.task import run_task
 from s3unzip.model import (
     Next,
-    OnConflict,
     Outcome,
     Pin,
     PlanSummary,
@@ -433,48 +430,3 @@ def keep_outcome(step: Step, outcome: Outcome) -> None:
         started=step.started,
     )
     step.records.write_outcomes(report, [outcome])
-
-
-# Around the loop
-
-
-def find_successor(report: Report, context: Context) -> Request | None:
-    """Return the request for the archive that replaced a run's meanwhile; None: it is the same.
-
-    A run that ends after the one of a newer version may have written over its members.
-    """
-    if report.verdict is Verdict.REJECTED or report.options.on_conflict is OnConflict.NEVER:
-        return None
-    if report.source.scheme != "s3" or report.pin is None:
-        return None
-    source = context.stores.source(report.source)
-    try:
-        now = context.calls().run("head", lambda: source.head(report.source))
-    except NotFoundError:
-        return None
-    if now == report.pin:
-        return None
-    return Request(report.source, report.destination, report.options, again=report.run)
-
-
-def run_here(
-    request: Request,
-    context: Context,
-    known: KnownArchive | None = None,
-    calls: Calls | None = None,
-) -> Settled:
-    """Do a whole run in this thread; it is not ended where the worker's time is nearly over.
-
-    Used where the records are in memory, by the intake function for a small archive.
-    """
-    step = begin(request, context, known, calls)
-    while step.report is None:
-        run = RunRecords.open(context.stores, step.next.run).read_plan().run
-        for task in step.next.tasks or RunRecords.open(context.stores, run.id).read_round(
-            step.next.round
-        ):
-            run_task(run, task, context)
-        if context.clock.remaining() < context.tuning.margin_seconds:
-            return step
-        step = settle(step.next, context)
-    return step
