@@ -229,8 +229,7 @@ class Promises:
         self.must(len(found) == len(lines), "a member has one outcome of a task", task)
         if task.count("-") > 1:  # of one part of a member: settling gives the member its outcome
             found = {}
-        if not head.get("unfinished"):
-            state.ended.add(task)
+        (state.ended.discard if head.get("unfinished") else state.ended.add)(task)
         for key, status in found.items():
             if state.outcomes.get(task, {}).get(key) != status:
                 self._check_outcome(state, run, key, status)
