@@ -26,13 +26,7 @@ from embedded.pipeline import DeployedPipeline
 from infra.bundle import BundleError
 from s3unzip.cli.output import print_report
 from s3unzip.cli.progress import RunDisplay
-from s3unzip.model import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from embedded.ministack import EmbeddedAws
-    from s3unzip.model import Report
+from s3unzip.model import Report, Verdict
 
 MEMBERS = 3_000
 RUN_SECONDS = 600.0
