@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.seeds import run_seed
+from tests.simulation.schedule import run_seed
 
 if TYPE_CHECKING:
     from random import Random

@@ -98,8 +98,8 @@ class Promises:
         self.current: str | None = None  # the ETag of what was put last
         self.replaced = False  # the key's archive was another one before
         self.executed: set[str] = set()  # runs with an execution
-        self.announces = True  # a killed program prints nothing
         self.blind = False  # a run could not tell whether its archive was replaced
+        self.outlived = False  # functions worked on after nobody waited for them
         self.uploads: dict[str, int] = {}  # the steps at which they began
         self.settled: dict[str, int] = {}  # by run: when that began which ended it
 
@@ -332,12 +332,12 @@ class Promises:
         for run, state in self.runs.items():
             self._check_run(run, state, calm=calm)
         newest = self.versions[str(self.current)]
-        for member in (
-            newest.members if not (self.rule != OVERWRITE or newest.broken or self.blind) else ()
-        ):
-            body, run = self.objects.get(member.key, NOTHING)
+        compares = self.rule != OVERWRITE or newest.broken or self.blind
+        for member in () if compares else newest.members:
+            there = self.objects.get(member.key, NOTHING)
             # An older run of less than a second in the intake function does not look again.
-            fits = not member.right or member.body == body or run not in {None, *self.executed}
+            fits = there.body == member.body or there.run not in {None, *self.executed}
+            fits = fits or not member.right
             self.must(fits, "the newest archive's members lie there", member.key)
 
     def _check_run(self, run: str, state: RunState, *, calm: bool) -> None:
@@ -350,9 +350,9 @@ class Promises:
         rights = {state.right} | (set() if current else {CHANGED, RUN_FAILED})
         rights |= {CHANGED for one in state.versions if one in self.deleted}  # another run did it
         self.must(state.verdict in rights, "a run ends as its archive says", (run, state.verdict))
-        told = state.verdict in state.told or not (current and self.announces)
+        told = state.verdict in state.told or not current
         self.must(told, "events.md: a run that ended has an event", (run, state.told))
-        if state.verdict in ENDED_WELL:
+        if state.verdict in ENDED_WELL and not self.outlived:
             report, known = state.reports[-1], sum(len(one) for one in state.outcomes.values())
             count = sum(report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
             self.must(known == count, "run-files.md: the report is of the outcomes", (run, known))
