@@ -183,6 +183,7 @@ def test_archive_that_was_extracted_is_tagged(
         tagging = DeployedPipeline.create(assembly, aws.environment)
         tagging.put("small.zip", build(*members_of(5)))
         tagging.wait("small.zip")
+        wait_until_idle(tagging)
         with with_variables(tagging, "intake", STATE_MACHINE):
             tagging.put("large.zip", build(*members_of(5)))
             tagging.wait("large.zip")

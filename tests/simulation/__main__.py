@@ -13,21 +13,18 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 
-from tests.simulation.local import run_local
-from tests.simulation.schedule import Ended, FailedScheduleError, run_account
+from tests.simulation.schedule import FailedScheduleError, run_seed
 
-ON_ONE_MACHINE = 0  # the last digit
 SHOWN = 3  # failed schedules that are printed whole
 
 
-def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
-    """Run the schedule of `seed`, without the faults of these numbers.
-
-    Raises:
-        FailedScheduleError: a promise was broken, or the schedule never ended.
-    """
-    run = run_local if seed % 10 == ON_ONE_MACHINE else run_account
-    return run(seed, skipped)
+def find_failure(seed: int, skipped: frozenset[int] = frozenset()) -> FailedScheduleError | None:
+    """Return how the schedule of `seed` fails, None if it does not."""
+    try:
+        run_seed(seed, skipped)
+    except FailedScheduleError as error:
+        return error
+    return None
 
 
 def shrink(seed: int) -> FailedScheduleError | None:
@@ -36,23 +33,24 @@ def shrink(seed: int) -> FailedScheduleError | None:
     What is left fails for the same sentence of the documents, and no fault of it can be left out
     alone.
     """
-    found = _failure(seed, frozenset())
-    if found is None:
-        return None
-    skipped: frozenset[int] = frozenset()
-    for number in range(found.faults, 0, -1):
-        fewer = _failure(seed, skipped | {number})
-        if fewer is not None and fewer.sentence == found.sentence:
+    found, skipped = find_failure(seed), frozenset[int]()
+    for number in range(found.faults if found is not None else 0, 0, -1):
+        fewer = find_failure(seed, skipped | {number})
+        if found and fewer and fewer.sentence == found.sentence:
             found, skipped = fewer, skipped | {number}
     return found
 
 
-def _failure(seed: int, skipped: frozenset[int]) -> FailedScheduleError | None:
-    try:
-        run_seed(seed, skipped)
-    except FailedScheduleError as error:
-        return error
-    return None
+def search(first: int, step: int, seconds: float, *, one: bool = False) -> tuple[int, list[int]]:
+    """Run the schedules first, first + step, ...; return how many, and the seeds that failed."""
+    until = time.monotonic() + seconds
+    failures: list[int] = []
+    for done, seed in enumerate(count(first, step)):
+        if time.monotonic() > until or (one and failures):
+            return done, failures
+        if find_failure(seed) is not None:
+            failures.append(seed)
+    raise AssertionError("count has no end")
 
 
 def main() -> int:
@@ -62,34 +60,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this one schedule")
     parser.add_argument("--without", default="", help="numbers of faults to leave out: 3,4")
     parser.add_argument("--first", type=int, help="the first seed; by default one of the time")
-    parser.add_argument("--until-failure", action="store_true", help="end with the first one")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
     if asked.seed is not None:
         without = frozenset(int(number) for number in asked.without.split(",") if number)
         return _replay(asked.seed, without)
     first = int(time.time() * 1_000) if asked.first is None else asked.first
-    if asked.until_failure:
-        return _find_one(first, asked.seconds)
-    return _search(first, asked.seconds, asked.processes)
-
-
-def search(first: int, step: int, seconds: float) -> tuple[int, list[int]]:
-    """Run the schedules first, first + step, ...; return how many, and the seeds that failed."""
-    until = time.monotonic() + seconds
-    failures: list[int] = []
-    for done, seed in enumerate(count(first, step)):
-        if time.monotonic() > until:
-            return done, failures
-        if _failure(seed, frozenset()) is not None:
-            failures.append(seed)
-    raise AssertionError("count has no end")
-
-
-def _search(first: int, seconds: float, processes: int) -> int:
+    processes, started = os.cpu_count() or 1, time.monotonic()
     with ProcessPoolExecutor(processes) as pool:
-        started = time.monotonic()
-        parts = [pool.submit(search, first + n, processes, seconds) for n in range(processes)]
+        parts = [pool.submit(search, first + n, processes, asked.seconds) for n in range(processes)]
         results = [part.result() for part in parts]
     took = time.monotonic() - started
     schedules = sum(done for done, _ in results)
@@ -101,18 +79,6 @@ def _search(first: int, seconds: float, processes: int) -> int:
         _say(f"failed seeds: {' '.join(map(str, failures))}")
     _say(f"BENCH sim.schedules_per_hour {schedules / took * 3600:.0f} 1/h")
     return 1 if failures else 0
-
-
-def _find_one(first: int, seconds: float) -> int:
-    """Run schedules until one fails, and show it."""
-    until = time.monotonic() + seconds
-    for seed in count(first):
-        found = _failure(seed, frozenset()) if time.monotonic() < until else None
-        if found is not None:
-            _say(str(found))
-        if found is not None or time.monotonic() >= until:
-            return int(found is not None)
-    raise AssertionError("count has no end")
 
 
 def _replay(seed: int, without: frozenset[int]) -> int:

@@ -51,6 +51,7 @@ class ArchiveFacts(NamedTuple):
     members: tuple[MemberFacts, ...]
     broken: bool = False  # the index is refused
     nested: tuple[tuple[str, ArchiveFacts], ...] = ()  # archives inside, by key
+    version: int = 0  # no two are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def make_archive(recipe: Recipe, prefix: str = PREFIX) -> tuple[bytes, ArchiveFa
         (f"{prefix}inner-{n}.zip", make_archive(_inner(recipe, n), f"{prefix}inner-{n}/")[1])
         for n in range(recipe.nested)
     ]
-    return bytes(data), ArchiveFacts(tuple(members), recipe.broken, tuple(inside))
+    return bytes(data), ArchiveFacts(tuple(members), recipe.broken, tuple(inside), recipe.version)
 
 
 def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:

@@ -98,7 +98,8 @@ class Promises:
         self.current: str | None = None  # the ETag of what was put last
         self.replaced = False  # the key's archive was another one before
         self.executed: set[str] = set()  # runs with an execution
-        self.announces = True  # a killed program prints nothing
+        self.blind = False  # a run could not tell whether its archive was replaced
+        self.outlived = False  # functions worked on after nobody waited for them
         self.uploads: dict[str, int] = {}  # the steps at which they began
         self.settled: dict[str, int] = {}  # by run: when that began which ended it
 
@@ -219,7 +220,7 @@ class Promises:
         self.must(len(names) < 2, "run-files.md: the same version has the same run's id", names)
 
     def _check_round(self, state: RunState, number: int, run: str) -> None:
-        state.rounds[number] = state.done
+        state.rounds.setdefault(number, state.done)
         last = [state.rounds.get(number - back) for back in range(MAX_IDLE_ROUNDS + 1)]
         self.must(set(last) != {state.done}, "a run ends after three rounds without progress", run)
 
@@ -229,8 +230,7 @@ class Promises:
         self.must(len(found) == len(lines), "a member has one outcome of a task", task)
         if task.count("-") > 1:  # of one part of a member: settling gives the member its outcome
             found = {}
-        if not head.get("unfinished"):
-            state.ended.add(task)
+        (state.ended.discard if head.get("unfinished") else state.ended.add)(task)
         for key, status in found.items():
             if state.outcomes.get(task, {}).get(key) != status:
                 self._check_outcome(state, run, key, status)
@@ -332,23 +332,30 @@ class Promises:
         for run, state in self.runs.items():
             self._check_run(run, state, calm=calm)
         newest = self.versions[str(self.current)]
-        for member in newest.members if self.rule == OVERWRITE and not newest.broken else ():
-            body, run = self.objects.get(member.key, NOTHING)
+        compares = self.rule != OVERWRITE or newest.broken or self.blind
+        for member in () if compares else newest.members:
+            there = self.objects.get(member.key, NOTHING)
             # An older run of less than a second in the intake function does not look again.
-            fits = not member.right or member.body == body or run not in {None, *self.executed}
+            fits = there.body == member.body or there.run not in {None, *self.executed}
+            fits = fits or not member.right
             self.must(fits, "the newest archive's members lie there", member.key)
 
     def _check_run(self, run: str, state: RunState, *, calm: bool) -> None:
         current = any(one in self._wanted() for one in state.versions)
         if not state.reports:
-            current = current and state.known  # else its function was killed before the report
+            # Else its function was killed before the report, or another run did the archive.
+            current = current and state.known and state.facts not in self.deleted
             self.must(not current, "run-files.md: report.json, written last", run)
             return
         rights = {state.right} | (set() if current else {CHANGED, RUN_FAILED})
         rights |= {CHANGED for one in state.versions if one in self.deleted}  # another run did it
         self.must(state.verdict in rights, "a run ends as its archive says", (run, state.verdict))
-        told = state.verdict in state.told or not (current and self.announces)
+        told = state.verdict in state.told or not current
         self.must(told, "events.md: a run that ended has an event", (run, state.told))
+        if state.verdict in ENDED_WELL and not self.outlived:
+            report, known = state.reports[-1], sum(len(one) for one in state.outcomes.values())
+            count = sum(report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
+            self.must(known == count, "run-files.md: the report is of the outcomes", (run, known))
         if calm:
             ends = 2 if state.reopened else 1
             self.must(len(state.told) <= ends, "events.md: one event a run", state.told)

@@ -1,8 +1,8 @@
 """One schedule: a world made from a seed, run until all is quiet, and compared with the promises.
 
-Its last digit says what it is: 0 runs on one machine, any other an account, in which 2 has aborted
-runs that are resumed while their functions go on, 3 has archives inside, 5 deletes archives after
-success, 6 keeps their versions, and 7 has many tasks in each Map.
+Its last digit says what is special: 2 has aborted runs that are resumed while their functions go
+on, 3 has archives inside, 5 deletes archives after success, 6 keeps their versions, and 7 has all
+tasks in Distributed Maps.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import json
 import logging
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from zlib import crc32
 
 from s3unzip.aws import environment, extract, telemetry
@@ -49,6 +48,11 @@ from tests.simulation.world import World
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more
 OVERLAPS, NESTED, DELETED, VERSIONED, MANY = 2, 3, 5, 6, 7  # last digits of seeds
 RETRIED = 0.3  # of the schedules whose runs have failed members
+EVENT = {  # EventBridge's, of an archive that was put
+    "detail-type": "Object Created",
+    "time": "2027-01-15T08:00:00Z",
+    "detail": {"bucket": {"name": "ingest"}, "object": {"key": KEY}},
+}
 TAILS = (150, 400, 2_000, 262_144)  # bytes that are read first
 
 
@@ -71,87 +75,52 @@ class Ended:
     trace: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """What is drawn from a seed."""
-
-    seed: int
-    rule: str
-    versions: list[Recipe]  # of the archive
-    world: World
-
-
-@contextmanager
-def drawn(
-    seed: int, skipped: frozenset[int], rules: Sequence[str], depth: int
-) -> Iterator[Schedule]:
-    """Draw the schedule of `seed`; at its end, compare what is there with the promises.
+def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
+    """Run the schedule of `seed`, without the faults of these numbers.
 
     Raises:
         FailedScheduleError: a promise was broken, or the schedule never ended.
     """
     gc.disable()  # a generator that is closed at a random moment would take a step
-    rng = random.Random(seed)
+    rng, kind = random.Random(seed), seed % 10
     faults = FaultPlan.choose(rng, skipped)
-    rule = rng.choice(rules)
-    versions = [choose_recipe(rng, version, depth) for version in range(3)]
+    rule = rng.choice((OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER))
+    versions = [choose_recipe(rng, version, int(kind == NESTED)) for version in range(3)]
     older = older_objects(rng, make_archive(versions[0])[1]) if rng.random() < 0.3 else {}
     world = World(Scheduler(rng), faults, Promises(rule, older))
-    _put_older(world, older, versions)
+    services = Services(world)
     try:
-        yield Schedule(seed, rule, versions, world)
-        check_end(world)
+        _put_older(world, older, versions)
+        with substituted(world.scheduler), _deployed(world, services, rule, kind):
+            _put_versions(world, versions, services)
+            _run_to_the_end(world, services)
+        _check_end(world)
     except (ViolationError, StuckError) as error:
         told = _describe(seed, error, world, rule, versions)
         raise FailedScheduleError(told, str(error).split(" -- ", 1)[0], faults.number) from error
     finally:
         world.scheduler.close()
         gc.enable()
+    return Ended(seed, world.scheduler.steps, tuple(faults.injected), tuple(world.trace))
 
 
-def run_account(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
-    """Run the schedule of `seed` in an account, without the faults of these numbers.
-
-    Raises:
-        FailedScheduleError: a promise was broken, or the schedule never ended.
-    """
-    kind = seed % 10
-    rules = (OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER)
-    with drawn(seed, skipped, rules, int(kind == NESTED)) as schedule:
-        world, faults = schedule.world, schedule.world.faults
-        tuning = {**TUNING, "tail_bytes": faults.rng.choice(TAILS)}
-        if kind == MANY:
-            tuning["max_few_tasks"] = 0
-        if kind == VERSIONED:
-            world.ingest.versions = {}
-            _add(faults, Fault.OVERWRITE)
-        if kind == OVERLAPS:
-            _add(faults, Fault.ABORT, Fault.DELAY)
-        rule = AfterSuccess(SourceAction.DELETE) if kind == DELETED else None
-        options = Options(on_conflict=OnConflict(schedule.rule), nested_depth=int(kind == NESTED))
-        services = Services(world)
-        with substituted(world.scheduler), deployed(world, services, options, tuning, rule):
-            put_versions(world, schedule.versions, services)
-            world.abort = services.abort
-            _run_to_the_end(world, services)
-        return end_of(schedule)
+def _choose_tuning(world: World, kind: int) -> Tuning:
+    """Return the settings of a schedule; its kind also adds faults."""
+    faults, changes = world.faults, dict(TUNING)
+    changes["tail_bytes"] = faults.rng.choice(TAILS)
+    if kind == MANY:
+        changes["max_few_tasks"] = 0
+    if kind == VERSIONED:
+        world.ingest.versions = {}
+    added = {VERSIONED: (Fault.OVERWRITE,), OVERLAPS: (Fault.ABORT, Fault.DELAY)}.get(kind, ())
+    for fault in added if faults.left else ():
+        faults.left[fault] = 3
+        faults.rates[fault] = faults.rng.choice(RATES)
+    # Not by `make_tuning`: settings have lower bounds, those of S3 and of what is worth a request.
+    return Tuning(**changes)  # type: ignore[arg-type]  # int and float fields
 
 
-def _add(faults: FaultPlan, *kinds: Fault) -> None:
-    """Let some kinds of faults happen in any case, but for schedules without faults."""
-    for kind in kinds if faults.left else ():
-        faults.left[kind] = 3
-        faults.rates[kind] = faults.rng.choice(RATES)
-
-
-def end_of(schedule: Schedule) -> Ended:
-    """Return what a schedule was."""
-    world = schedule.world
-    injected = tuple(world.faults.injected)
-    return Ended(schedule.seed, world.scheduler.steps, injected, tuple(world.trace))
-
-
-def check_end(world: World) -> None:
+def _check_end(world: World) -> None:
     """Compare what is there when all is quiet with the promises.
 
     Raises:
@@ -164,10 +133,12 @@ def check_end(world: World) -> None:
         upload: pending.facts.metadata["s3unzip-run"]
         for upload, pending in world.members.pending.items()
     }
+    alone = ("abort", "lose the answer", "delay")
+    world.promises.outlived = any(one.startswith(alone) for one in world.faults.injected)
     world.promises.check_end(stored, uploads, calm=world.faults.calm)
 
 
-def put_versions(world: World, recipes: Iterable[Recipe], services: Services | None = None) -> None:
+def _put_versions(world: World, recipes: Iterable[Recipe], services: Services) -> None:
     """Put the first version; the others replace it where the fault plan says so."""
     coming = list(recipes)
     buckets = {"ingest": world.ingest, "members": world.members}
@@ -180,8 +151,7 @@ def put_versions(world: World, recipes: Iterable[Recipe], services: Services | N
         stored.modified = world.scheduler.now
         world.promises.archive_put(stored.etag, facts)
         world.overwrite = put if coming else None
-        if services is not None:
-            services.send(json.dumps(object_created()))
+        services.send(json.dumps(EVENT))
 
     world.scheduler.spawn(Process("somebody"), put)
 
@@ -202,6 +172,7 @@ def _put_older(world: World, older: Mapping[str, bytes], recipes: Iterable[Recip
 def _run_to_the_end(world: World, services: Services) -> None:
     """Run until all is quiet; then mend what was broken, resume what failed, and maybe retry."""
     scheduler, promises = world.scheduler, world.promises
+    world.abort = services.abort
     scheduler.run()
     seen = services.dead_letters or services.undelivered or services.failed()
     if not promises.violations:
@@ -216,24 +187,11 @@ def _run_to_the_end(world: World, services: Services) -> None:
         scheduler.run()
 
 
-def object_created() -> dict[str, Any]:
-    """Return EventBridge's event of an archive that was put."""
-    return {
-        "detail-type": "Object Created",
-        "time": "2027-01-15T08:00:00Z",
-        "detail": {"bucket": {"name": "ingest"}, "object": {"key": KEY}},
-    }
-
-
 @contextmanager
-def deployed(
-    world: World,
-    services: Services,
-    options: Options,
-    tuning: Mapping[str, float],
-    rule: AfterSuccess | None,
-) -> Iterator[None]:
-    """Let the functions find the simulated services in place of AWS."""
+def _deployed(world: World, services: Services, rule: str, kind: int) -> Iterator[None]:
+    """Let the functions find the simulated services in place of AWS, and write no log."""
+    options = Options(on_conflict=OnConflict(rule), nested_depth=int(kind == NESTED))
+    deletion = encode(AfterSuccess(SourceAction.DELETE)).decode()
     variables = {
         Variable.ENVIRONMENT: "simulated",
         Variable.WORK_BUCKET: "work",
@@ -243,40 +201,28 @@ def deployed(
         Variable.STATE_MACHINE: MACHINE,
         Variable.QUEUE: "https://queue",
         Variable.OPTIONS: encode(options).decode(),
-        Variable.AFTER_SUCCESS: encode(rule).decode() if rule is not None else "",
+        Variable.AFTER_SUCCESS: deletion if kind == DELETED else "",
     }
-    names = vars(environment)
+    tuning = _choose_tuning(world, kind)
+    names, logger = vars(environment), logging.getLogger(SERVICE)
     kept = {name: names[name] for name in ("S3Stores", "AwsSession", "make_tuning")}
-    before = dict(os.environ)
-    metrics, told = telemetry.metrics, vars(telemetry.metrics)
+    before, level, metrics = dict(os.environ), logger.level, telemetry.metrics
     try:
-        told["flush_metrics"] = metrics.clear_metrics  # else each invocation writes a line
+        vars(metrics)["flush_metrics"] = metrics.clear_metrics  # else each invocation writes a line
+        logger.setLevel(logging.CRITICAL)
         _forget()
         os.environ.update({str(name): value for name, value in variables.items()})
         names["S3Stores"] = lambda *_, **__: SimulatedStores(world)
         names["AwsSession"] = lambda: services
-        # The settings have lower bounds: those of S3, and what is worth a request.
-        names["make_tuning"] = lambda _: Tuning(**tuning)  # type: ignore[arg-type]  # int and float fields
-        with quiet():
-            yield
+        names["make_tuning"] = lambda _: tuning
+        yield
     finally:
-        told.pop("flush_metrics", None)
+        vars(metrics).pop("flush_metrics", None)
+        logger.setLevel(level)
         names.update(kept)
         os.environ.clear()
         os.environ.update(before)
         _forget()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Write no lines of the log."""
-    logger = logging.getLogger(SERVICE)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _forget() -> None:

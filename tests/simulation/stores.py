@@ -9,7 +9,7 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls, Kind
 from s3unzip.stores.ports import Buffer, Upload
-from s3unzip.zip import ByteRange
+from s3unzip.zip.values import ByteRange
 from tests.disposal import MemoryDisposal
 from tests.memory import MemoryArchive, MemorySource, MemoryWork
 from tests.simulation.faults import Fault

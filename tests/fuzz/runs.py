@@ -1,0 +1,22 @@
+"""Target `runs`: whole runs of the simulation, judged by the model.
+
+A case is a schedule: archives, faults and the order of calls by the generator's own bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.schedule import run_seed
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+def run_runs(data: bytes, chance: Random) -> bool:
+    """Run one schedule; return whether faults were injected.
+
+    Raises:
+        FailedScheduleError: the run ended otherwise than the documents say.
+    """
+    return bool(run_seed(chance.getrandbits(48)).injected)
