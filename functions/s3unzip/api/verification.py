@@ -57,8 +57,8 @@ def verify(  # noqa: PLR0913 - options of a public function
         source: the archive, as `extract` takes it.
         destination: where `extract` wrote its members.
         options: as `extract` had them; they say which keys to compare.
-        deep: read every object and compute its CRC-32. Else S3 is asked for its own checksum, or
-            for the CRC-32 that the writer stored. A folder stores none, so its files are read.
+        deep: read every object and compute its CRC-32. Else S3's own checksum, or the CRC-32 that
+            the writer stored, is compared; of a folder all files are read.
         records: of the runs that wrote the objects, the earliest first. An object that is still
             what a run wrote is not asked for. None: the runs of this machine.
         at_once: requests in flight.
@@ -71,15 +71,13 @@ def verify(  # noqa: PLR0913 - options of a public function
         warn: takes a sentence for each glob that matches no member.
 
     Raises:
-        NothingSelectedError: a name is no member's, or `options` select nothing.
         RejectedError: the archive is refused; there is nothing to compare with.
-        UsageError: a location or an option is wrong.
+        UsageError: a location or an option is wrong, or nothing is selected.
         StorageError, ServiceFaultError: a store refused, or failed beyond the retries.
     """
     options = options or Options()
-    request = Request(
-        parse_source(os.fspath(source)), parse_destination(os.fspath(destination)), options
-    )
+    where, target = parse_source(os.fspath(source)), parse_destination(os.fspath(destination))
+    request = Request(where, target, options)
     config = at_endpoint(stores, endpoint_url)
     policy = make_policy(options, password, request.destination)
     many = open_stores(replace(config, connections=max(config.connections, at_once)))

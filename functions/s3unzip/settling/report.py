@@ -95,14 +95,7 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
 ) -> Report:
     """Return the report of a run that ended.
 
-    Args:
-        step: the settling step.
-        plan: of the run.
-        tally: the sums over all that is on record.
-        stop: why the run had to end, if it had to.
-        left: the tasks that are left.
-        requests: of the settling steps before this one.
-        rounds: so far.
+    `requests` are those of the settling steps before this one.
     """
     run = plan.run
     missing = plan.failed + plan.selected - tally.members
@@ -117,10 +110,8 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
         members=plan.members,
         directories=plan.directories,
         excluded=plan.excluded,
-        extracted=tally.counts[Status.EXTRACTED],
-        unchanged=tally.counts[Status.UNCHANGED],
-        failed=tally.counts[Status.FAILED],
         missing=missing,
+        **{status.value: tally.counts[status] for status in Status},
         reasons=dict(tally.reasons.most_common()),
         warnings=dict(tally.warnings + Counter(plan.warnings)),
         failures=tuple(tally.failures),
