@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
-from s3unzip.local.runner import retry_failed
 
 from s3unzip.errors import StorageError, ThrottledError
 from s3unzip.extraction import attempt
-from s3unzip.model import OnConflict, Options
-from s3unzip.runs.records import RunRecords
+from s3unzip.model import OnConflict, Options, Outcome, Part, Report
 from s3unzip.runs.watch import RunWatcher
+from s3unzip.settings import Tuning
+from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from tests import zips
 from tests.functional.large.encoders import encode_zlib, log_lines
 from tests.functional.large.test_copy import RefusingCopies
 from tests.functional.large.test_segments import ten_segments
 from tests.memory import ManualClock, MemoryBucket, MemoryStores
 from tests.runs import TINY, WHOLE, World
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from s3unzip.model import Outcome, Part, PlanSummary, Report
-    from s3unzip.settings import Tuning
-    from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 
 LOG = log_lines(200_000)
 STORED = random.Random(5).randbytes(60_000)
@@ -85,7 +78,7 @@ def shown_world(tuning: Tuning = TINY, out: MemoryBucket | None = None) -> tuple
 
 def watched(world: World, report: Report) -> Counter[str]:
     """Return the counts that `watch` has of a run from its records."""
-    return RunWatcher(RunRecords(world.buckets.run_store(report.run))).look().counts
+    return RunWatcher(world.records(report.run)).read().counts
 
 
 @pytest.mark.parametrize(
@@ -95,7 +88,7 @@ def watched(world: World, report: Report) -> Counter[str]:
         ([zips.Entry("m", LOG, zips.DEFLATE)], WHOLE, {"stream": 1}),
         ([zips.Entry("m", STORED)], WHOLE, {"copy": 1}),
         ([zips.Entry("m", STORED)], replace(WHOLE, copy_task_bytes=25_000), {"copy": 1}),
-        ([zips.Entry("m", LOG * 4, zips.DEFLATE), *SMALL], None, {"segment": 1, "batch": 31}),
+        ([zips.Entry("m", LOG * 4, zips.DEFLATE), *SMALL], None, {"scan": 1, "batch": 31}),
     ],
     ids=["small", "stream", "copy", "slices", "split"],
 )
@@ -105,7 +98,7 @@ def test_the_share_ends_at_all_of_it(
     """Every kind of member counts what it is, on one machine and for `watch`."""
     world, told = shown_world(tuning or ten_segments(members[0].stored_data))
     report = world.run(zips.build(*members))
-    summary = world.summary(report)
+    summary = world.records(report.run).read_plan()
     assert (report.verdict, summary.kinds) == ("COMPLETED", kinds)
     told.assert_done(summary.work)
     assert watched(world, report)["bytes_done"] == summary.work
@@ -116,7 +109,7 @@ def test_what_is_kept_is_done(rule: OnConflict) -> None:
     """A second run of the same archive reads nothing of it, and is done to the end all the same."""
     world, told = shown_world(WHOLE)
     archive = zips.build(*SMALL, zips.Entry("m", LOG, zips.DEFLATE))
-    work = world.summary(world.run(archive)).work
+    work = world.records(world.run(archive).run).read_plan().work
     told.counts.clear()
     report = world.run(archive, Options(on_conflict=rule))
     assert told.members == (0, len(SMALL) + 1, 0)
@@ -131,8 +124,8 @@ def test_a_copy_that_is_refused_in_the_middle_begins_again(*, sliced: bool) -> N
     world, told = shown_world(tuning, RefusingCopies(after=2))
     report = world.run(zips.build(zips.Entry("m", STORED)))
     world.assert_clean(report, m=STORED)
-    told.assert_done(world.summary(report).work)
-    assert watched(world, report)["bytes_done"] == world.summary(report).work
+    told.assert_done(world.records(report.run).read_plan().work)
+    assert watched(world, report)["bytes_done"] == world.records(report.run).read_plan().work
     assert told.failures == []
     assert told.members == (1, 0, 0)
     assert any(
@@ -147,7 +140,7 @@ def test_a_damaged_split_member_is_told_once() -> None:
     world, told = shown_world(ten_segments(bytes(data)))
     report = world.run(zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE, data=bytes(data))))
     assert report.verdict == "COMPLETED_WITH_ERRORS"
-    work = world.summary(report).work
+    work = world.records(report.run).read_plan().work
     told.assert_done(work)
     assert (told.members, len(told.failures)) == ((0, 0, 1), 1)
     assert watched(world, report)["bytes_done"] == work, "the bytes of its slices are dropped"
@@ -192,48 +185,34 @@ def down_world(until: float) -> tuple[World, Told, Down]:
     return world, told, out
 
 
-def test_a_second_pass_counts_nothing_twice() -> None:
-    """Tasks whose retries are spent are done in the second pass, from where they stopped."""
-    world, told, _ = down_world(1.5 * WHOLE.retry_seconds)
-    report = world.run(zips.build(*MIXED))
-    assert report.verdict == "COMPLETED"
-    told.assert_done(world.summary(report).work)
-    assert told.members == (len(MIXED), 0, 0)
-
-
-def test_a_redrive_begins_where_the_run_stopped() -> None:
-    """The share of a redrive is that of the whole run: what is on record is done."""
+def test_a_resumed_run_counts_nothing_twice() -> None:
+    """What is on record is known to `watch`, and is not told again by the tasks that go on."""
     world, told, out = down_world(1e9)
     failed = world.run(zips.build(*MIXED))
     assert failed.verdict == "FAILED"
-    work, before = world.summary(failed).work, told.counts["bytes_done"]
-    assert 0 < before < work
-    assert told.members[0] == failed.extracted
+    plan = world.records(failed.run).read_plan()
+    assert 0 < watched(world, failed)["bytes_done"] < plan.work
     out.until = 0.0
     again = world.progress = Told()
     report = world.resume(failed.run)
     assert report.verdict == "COMPLETED"
-    assert again.shares[0] == before
-    again.assert_done(work)
-    assert again.members == (len(MIXED), 0, 0)
-    assert watched(world, report)["bytes_done"] == work
+    assert again.members[0] + failed.extracted == len(MIXED)
+    assert watched(world, report)["bytes_done"] == plan.work
 
 
-def test_a_redrive_of_a_split_member_knows_its_slices() -> None:
+def test_a_resumed_split_member_knows_its_slices() -> None:
     """Slices that an earlier process did are done; the rest of the member is added."""
     clock = ManualClock()
     out = Down(25, clock, 1e12)
-    world, told = shown_world(ten_segments(zips.Entry("m", LOG * 4, zips.DEFLATE).stored_data), out)
+    world, _ = shown_world(ten_segments(zips.Entry("m", LOG * 4, zips.DEFLATE).stored_data), out)
     world.clock = clock
     failed = world.run(zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE)))
-    before = told.counts["bytes_done"]
-    assert 0 < before < world.summary(failed).work
+    plan = world.records(failed.run).read_plan()
+    assert 0 < watched(world, failed)["bytes_done"] < plan.work
     out.until = 0.0
-    again = world.progress = Told()
     report = world.resume(failed.run)
     world.assert_clean(report, m=LOG * 4)
-    assert again.shares[0] == before
-    again.assert_done(world.summary(report).work)
+    assert watched(world, report)["bytes_done"] == plan.work
 
 
 class RefusesLogs(MemoryBucket):
@@ -248,19 +227,16 @@ class RefusesLogs(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-def test_a_retry_has_a_plan_of_its_own() -> None:
-    """Its share is that of the members that it tries again; `watch` counts them once."""
+def test_failed_members_that_are_done_again_count_once() -> None:
+    """The tasks tell only of the members that they try again; `watch` counts each once."""
     out = RefusesLogs()
     world, _ = shown_world(WHOLE, out)
     first = world.run(zips.build(*SMALL))
     assert (first.failed, watched(world, first)["failed"]) == (3, 3)
     out.refuses = False
-    plans: list[PlanSummary] = []
     again = world.progress = Told()
-    report = retry_failed(world.summary(first), world.context, world.pool, plans.append)
-    assert report.verdict == "COMPLETED"
-    assert (plans[0].selected, again.members) == (3, (3, 0, 0))
-    again.assert_done(plans[0].work)
+    report = world.resume(first.run, failed=True)
+    assert (report.verdict, again.members) == ("COMPLETED", (3, 0, 0))
     counts = watched(world, report)
     assert (counts["extracted"], counts["failed"]) == (len(SMALL), 0)
-    assert counts["bytes_done"] == world.summary(report).work
+    assert counts["bytes_done"] == world.records(report.run).read_plan().work
