@@ -216,8 +216,16 @@ def run_archive(
             claim(run)
         _forget(run, context)
 
+    def fits(plan: Plan) -> None:
+        if planned is not None:
+            planned(plan)
+        destination = context.stores.destination(request.destination)
+        if isinstance(destination, FolderDestination):
+            summary = plan.summary
+            destination.check_room(summary.bytes_in if request.as_gzip else summary.bytes_out)
+
     known = loop.KnownArchive(tail=tail)
-    settled = loop.begin(request, context, known, calls, claimed, planned)
+    settled = loop.begin(request, context, known, calls, claimed, fits)
     return _go_round(settled, context, workers)
 
 
