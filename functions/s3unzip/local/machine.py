@@ -221,8 +221,8 @@ def run_archive(
             planned(plan)
         destination = context.stores.destination(request.destination)
         if isinstance(destination, FolderDestination):
-            summary = plan.summary
-            destination.check_room(summary.bytes_in if request.as_gzip else summary.bytes_out)
+            inflates = request.options.as_gzip is None
+            destination.check_room(plan.summary.bytes_out if inflates else plan.summary.bytes_in)
 
     known = loop.KnownArchive(tail=tail)
     settled = loop.begin(request, context, known, calls, claimed, fits)
