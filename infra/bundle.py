@@ -113,7 +113,9 @@ def _compile(made: Path) -> str | None:
 def copy_package(folder: Path) -> None:
     """Copy the part of the package that Lambda runs into `folder`."""
     shutil.copytree(
-        PACKAGE, folder / "s3unzip", ignore=shutil.ignore_patterns("__pycache__", "__main__.py", "cli")
+        PACKAGE,
+        folder / "s3unzip",
+        ignore=shutil.ignore_patterns("__pycache__", "__main__.py", "cli"),
     )
 
 
@@ -126,6 +128,7 @@ def install_dependencies(folder: Path, target: Target) -> None:
     # --color never: the CDK CLI forces colour, which uv would write into the requirements.
     uv = find_uv()
     export = [uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
+    export += ["--extra", "functions"]
     prune = [option for name in CLI_ONLY for option in ("--prune", name)]
     platform = ["--python-platform", target.platform] if target.platform else []
     with tempfile.TemporaryDirectory() as scratch:

@@ -216,8 +216,16 @@ def run_archive(
             claim(run)
         _forget(run, context)
 
+    def fits(plan: Plan) -> None:
+        if planned is not None:
+            planned(plan)
+        destination = context.stores.destination(request.destination)
+        if isinstance(destination, FolderDestination):
+            inflates = request.options.as_gzip is None
+            destination.check_room(plan.summary.bytes_out if inflates else plan.summary.bytes_in)
+
     known = loop.KnownArchive(tail=tail)
-    settled = loop.begin(request, context, known, calls, claimed, planned)
+    settled = loop.begin(request, context, known, calls, claimed, fits)
     return _go_round(settled, context, workers)
 
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from s3unzip.finding import Finding
+from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip import records
 from s3unzip.zip.checks import MIB, Policy
 from s3unzip.zip.disks import ONE_DISK, Disks
-from s3unzip.zip.values import ByteRange, Reads, RejectedError, reject
+from s3unzip.zip.values import ByteRange, Reads, reject
 
 # The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
 TAIL_LENGTH = (

@@ -13,7 +13,7 @@ from itertools import chain
 from struct import Struct
 from typing import NamedTuple, NoReturn
 
-from s3unzip.finding import Finding
+from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.directory import DirectoryLocation
@@ -41,7 +41,7 @@ from s3unzip.zip.names import (
     show_name,
     utf8_length,
 )
-from s3unzip.zip.values import Cipher, RejectedError, reject
+from s3unzip.zip.values import Cipher, reject
 
 # 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
 # offset.

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from s3unzip.finding import Finding
+from s3unzip.finding import Finding, MemberError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.names import check_name, decode_name
-from s3unzip.zip.values import SHOWN_NAME, Buffer, Member, MemberError
+from s3unzip.zip.values import SHOWN_NAME, Buffer, Member
 
 # Enough for nearly every local header in one read.
 HEAD_LENGTH = 1024
