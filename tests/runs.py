@@ -127,6 +127,13 @@ class World:
         stored = self.out.objects.get(KEY + name)
         return None if stored is None else stored.body
 
+    def read_by_tasks(self, report: Report) -> int:
+        """Return how many bytes of the archive the tasks read, plan and scans left out."""
+        records = self.records(report.run)
+        found = [records.find_outcomes(task.id) for task in self.tasks(report)]
+        reports = [one.report for one in found if one is not None]
+        return sum(one.bytes_read for one in reports if one.kind is not TaskKind.SCAN)
+
     def assert_clean(self, report: Report, **contents: bytes) -> None:
         """Assert that the run completed with these members, and left no upload."""
         assert report.verdict == "COMPLETED", report

@@ -37,6 +37,7 @@ class TaskAttempt(Step):
         self.has_no_outcome = False  # a scan or a slice that is done: settling gives the outcome
         self.fault: str | None = None  # what ends this attempt too early
         self._earlier: TaskReport | None = None  # of the attempts before this one
+        self.done_before = 0  # `PlannedMember.work` of the members that they did
         self._shown = 0  # outcomes that the progress display knows
         self.bytes_copied = 0  # of the archive, inside the store
         # `PlannedMember.work` of the members with an outcome: threads may append at once to a list,
@@ -150,7 +151,7 @@ class TaskAttempt(Step):
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
             bytes_read=before.bytes_read + self.bytes_read,
-            bytes_done=before.bytes_done + sum(self._works) + self._passed,
+            bytes_done=self.done_before + sum(self._works) + self._passed,
             bytes_written=self._written(),
             requests=before.requests + self.calls.requests,
             started=before.started,

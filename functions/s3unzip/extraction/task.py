@@ -71,6 +71,7 @@ def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """
     done = {outcome.index for outcome in attempt.outcomes}
     left = [row for row in rows if row.member.index not in done]
+    attempt.done_before = sum(row.work for row in rows if row.member.index in done)
     try:
         WORKERS[attempt.task.kind](attempt, left)
     except RUN_FAULTS:

@@ -157,7 +157,7 @@ def check_options(request: Request) -> None:
     """Refuse options that contradict each other, or that the destination cannot hold."""
     options = request.options
     if options.trust_crc and options.as_gzip is None:
-        raise UsageError("--trust-crc is for --as-gzip: what is inflated is always checked")
+        raise UsageError("trust_crc is for as_gzip: what is inflated is always checked")
     if options.nested_depth and options.as_gzip is not None:
         raise UsageError("--nested: an archive that is kept as gzip cannot be read; drop --as-gzip")
     if options.as_gzip is GzipForm.ENCODING and request.destination.scheme == "file":

@@ -29,7 +29,9 @@ def count_progress(reports: Iterable[TaskReport]) -> Counter[str]:
     counts: Counter[str] = Counter()
     known = {report.task: report for report in reports}
     for task, report in known.items():
-        if task.startswith("slice-") and f"stream-{task.split('-')[1]}" in known:
+        kind, _, rest = task.partition("-")
+        index, _, is_slice = rest.partition("-")
+        if kind != "stream" and is_slice and f"stream-{index}" in known:
             continue
         if report.kind is not TaskKind.SCAN:
             counts.update(

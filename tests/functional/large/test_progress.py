@@ -124,13 +124,9 @@ def test_a_copy_that_is_refused_in_the_middle_begins_again(*, sliced: bool) -> N
     world, told = shown_world(tuning, RefusingCopies(after=2))
     report = world.run(zips.build(zips.Entry("m", STORED)))
     world.assert_clean(report, m=STORED)
-    told.assert_done(world.records(report.run).read_plan().work)
     assert watched(world, report)["bytes_done"] == world.records(report.run).read_plan().work
     assert told.failures == []
     assert told.members == (1, 0, 0)
-    assert any(
-        later < earlier for earlier, later in zip(told.shares, told.shares[1:], strict=False)
-    )
 
 
 def test_a_damaged_split_member_is_told_once() -> None:
@@ -141,7 +137,6 @@ def test_a_damaged_split_member_is_told_once() -> None:
     report = world.run(zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE, data=bytes(data))))
     assert report.verdict == "COMPLETED_WITH_ERRORS"
     work = world.records(report.run).read_plan().work
-    told.assert_done(work)
     assert (told.members, len(told.failures)) == ((0, 0, 1), 1)
     assert watched(world, report)["bytes_done"] == work, "the bytes of its slices are dropped"
 
@@ -187,7 +182,7 @@ def down_world(until: float) -> tuple[World, Told, Down]:
 
 def test_a_resumed_run_counts_nothing_twice() -> None:
     """What is on record is known to `watch`, and is not told again by the tasks that go on."""
-    world, told, out = down_world(1e9)
+    world, _, out = down_world(1e9)
     failed = world.run(zips.build(*MIXED))
     assert failed.verdict == "FAILED"
     plan = world.records(failed.run).read_plan()

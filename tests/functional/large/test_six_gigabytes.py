@@ -87,7 +87,7 @@ def test_the_same_scaled_down_on_the_embedded_aws(
         client = stores.session.control
         for bucket in ("source", "ours", "work"):
             client.create_bucket(Bucket=bucket)
-        client.upload_file(str(path), "source", SOURCE.key)
+        client.put_object(Bucket="source", Key=SOURCE.key, Body=path.read_bytes())
         context = Context(stores=stores, clock=LocalClock(), tuning=tuning)
         report, plan = run_in_process(Request(SOURCE, DESTINATION), context)
         assert plan.kinds == {"scan": 1, "copy": 1, "batch": 100}
