@@ -113,7 +113,9 @@ def _compile(made: Path) -> str | None:
 def copy_package(folder: Path) -> None:
     """Copy the part of the package that Lambda runs into `folder`."""
     shutil.copytree(
-        PACKAGE, folder / "s3unzip", ignore=shutil.ignore_patterns("__pycache__", "cli")
+        PACKAGE,
+        folder / "s3unzip",
+        ignore=shutil.ignore_patterns("__pycache__", "cli", "__main__.py"),
     )
 
 
