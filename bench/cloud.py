@@ -23,9 +23,8 @@ from embedded.deploy import (
     synthesize,
 )
 from embedded.pipeline import DeployedPipeline
-from infra.bundle import Target, build_bundle, find_uv
+from infra.bundle import Target, build_bundle, find_python, find_uv
 from infra.cdk_cli import COMMAND
-from infra.compiling import find_python
 from s3unzip.model import Verdict
 from s3unzip.settings import PROCESS_VARIABLES, Variable
 

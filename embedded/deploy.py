@@ -27,8 +27,14 @@ from botocore.config import Config
 
 from embedded.ministack import PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
 from infra import bundle
-from infra.bundle import ROOT, Target, copy_package, install_dependencies
-from infra.compiling import CompileError, compile_folder
+from infra.bundle import (
+    ROOT,
+    CompileError,
+    Target,
+    compile_folder,
+    copy_package,
+    install_dependencies,
+)
 
 BUILT = ROOT / "build" / "embedded"
 ACCOUNT = "000000000000"

@@ -1,7 +1,7 @@
 """The CDK application: one stack for one environment, checked by cdk-nag.
 
 The context value ``env`` names the environment, and a context value ``section.setting`` replaces a
-setting of the environment's file. `infra.asset` builds the asset, unless ``S3UNZIP_ASSET`` names a
+setting of the environment's file. `infra.bundle` builds the asset, unless ``S3UNZIP_ASSET`` names a
 folder. The context of cdk.json includes feature flags, which change the template: an app without
 them is not the app that is deployed. This module does not call AWS.
 """
@@ -17,8 +17,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.cx_api import CloudAssembly
 
-from infra.asset import ensure_asset
-from infra.bundle import PACKAGE
+from infra.bundle import PACKAGE, ensure_asset
 from infra.environment import Environment, load_environment
 from infra.overrides import select_settings
 from infra.reasons import acknowledge_wildcards

@@ -14,11 +14,10 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.alarms import Alarms
+from infra.alarms import PERIOD, Alarms, Measures
 from infra.environment import Environment
 from infra.functions import Functions
 from infra.intake import Intake
-from infra.measures import PERIOD, Measures, graph, heading, number, own_graph
 from infra.workflow import Workflow
 from s3unzip import rates
 from s3unzip.metric_names import METRICS
@@ -344,3 +343,55 @@ def _line(
 
 def _price(dollars: float) -> str:
     return f"{dollars:.12f}".rstrip("0")
+
+
+# Widgets. The dashboard is a grid of 24 columns; their format is in CloudWatch's API reference,
+# CloudWatch-Dashboard-Body-Structure.
+
+COLUMNS = 24
+
+
+def heading(text: str) -> list[cloudwatch.IWidget]:
+    """Return a row with the question that the next row answers."""
+    return [cloudwatch.TextWidget(markdown=f"## {text}", width=COLUMNS, height=1)]
+
+
+def number(
+    title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int, precise: bool = False
+) -> cloudwatch.IWidget:
+    """Return the values of the whole time range that the dashboard shows."""
+    return cloudwatch.SingleValueWidget(
+        title=title,
+        metrics=list(metrics),
+        set_period_to_time_range=True,
+        full_precision=precise,
+        width=width,
+        height=4,
+    )
+
+
+def own_graph(
+    title: str, lines: Mapping[str, cloudwatch.IMetric], *, every: str = "", width: int = 6
+) -> cloudwatch.IWidget:
+    """Draw lines of the pipeline's own metrics, by the name of the metric; all of one unit."""
+    (unit,) = {METRICS[name] for name in lines}
+    return graph(title, list(lines.values()), unit=unit.lower() + every, width=width)
+
+
+def graph(
+    title: str,
+    metrics: Sequence[cloudwatch.IMetric],
+    *,
+    unit: str,
+    width: int = 6,
+    stacked: bool = False,
+) -> cloudwatch.IWidget:
+    """Return a graph whose axis is labelled with `unit`."""
+    return cloudwatch.GraphWidget(
+        title=title,
+        left=list(metrics),
+        left_y_axis=cloudwatch.YAxisProps(label=unit, min=0, show_units=False),
+        stacked=stacked,
+        width=width,
+        period=PERIOD,
+    )

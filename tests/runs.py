@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, Verdict
+from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, TaskKind, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle

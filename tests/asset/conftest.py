@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.bundle import Bundle, Target, build_bundle, find_uv
-from infra.compiling import find_python
+from infra.bundle import Bundle, Target, build_bundle, find_python, find_uv
 from tests.sharing import make_once
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.bundle import SERVICES, Target, build_bundle
-from infra.compiling import compile_folder
+from infra.bundle import SERVICES, Target, build_bundle, compile_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
-from tests.faults import bombs, changing, denying, duplicates, killing, throttling
+from tests.faults import bombs, experiments, killing
 from tests.faults.figures import Figure, report
 from tests.faults.proxy import FaultProxy
 from tests.faults.versity import Versity
 from tests.faults.world import World
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
-
-def experiments(
-    world: World, counts: argparse.Namespace
-) -> dict[str, Callable[[], Iterator[Figure]]]:
+def choices(world: World, counts: argparse.Namespace) -> dict[str, Callable[[], Iterator[Figure]]]:
     """Return what can be measured, by name."""
     return {
         "bombs": lambda: bombs.measure_bombs(world),
-        "denials": lambda: denying.measure_denials(world, (500, counts.members)),
-        "events": lambda: duplicates.measure_events(world, (2, 5), 300),
-        "reruns": lambda: duplicates.measure_reruns(world, 3_000),
-        "twins": lambda: duplicates.measure_twins(world, counts.twins),
-        "once": lambda: throttling.measure_once(world),
-        "rates": lambda: throttling.measure_rates(world, (0.01, 0.05, 0.2), counts.small),
-        "overwrites": lambda: changing.measure_overwrites(world, counts.overwrites, counts.seed),
+        "denials": lambda: experiments.measure_denials(world, (500, counts.members)),
+        "reruns": lambda: experiments.measure_reruns(world, 3_000),
+        "twins": lambda: experiments.measure_twins(world, counts.twins),
+        "once": lambda: experiments.measure_once(world),
+        "rates": lambda: experiments.measure_rates(world, (0.01, 0.05, 0.2), counts.small),
+        "overwrites": lambda: experiments.measure_overwrites(world, counts.overwrites, counts.seed),
         "kills": lambda: killing.measure_kills(world, counts.kills),
     }
 
@@ -50,7 +44,7 @@ def main() -> None:
     counts = parser.parse_args()
     started = time.monotonic()
     with Versity() as server, FaultProxy(server.port) as proxy:
-        known = experiments(World(server, proxy), counts)
+        known = choices(World(server, proxy), counts)
         unknown = set(counts.only or ()) - known.keys()
         if unknown:
             parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")

@@ -38,7 +38,7 @@ def server() -> Iterator[Versity]:
 @pytest.fixture(scope="session")
 def shared_proxy(server: Versity) -> Iterator[FaultProxy]:
     """Start a proxy before the server."""
-    with FaultProxy(server.port, listeners=2) as proxy:
+    with FaultProxy(server.port) as proxy:
         yield proxy
 
 
@@ -46,7 +46,6 @@ def shared_proxy(server: Versity) -> Iterator[FaultProxy]:
 def proxy(shared_proxy: FaultProxy) -> FaultProxy:
     """Return the proxy without rules and without records."""
     shared_proxy.set_rules()
-    shared_proxy.set_shape(None)
     shared_proxy.take_records()
     return shared_proxy
 

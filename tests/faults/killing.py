@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from s3unzip.model import Location, OnConflict, Options, Request, encode
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure
-from tests.faults.processes import await_end, descendants, is_ending
 from tests.faults.program import Order
 from tests.faults.stores import DESTINATION, SOURCE
 from tests.faults.world import KEY, Listing, expected_listing, list_folder
@@ -36,7 +35,6 @@ KILLS_A_SEQUENCE = 50
 MEAN_SECONDS = 0.07  # between two kills
 TO_PROGRAM, TO_SERVER = 0.03, 0.04  # chances that a kill is theirs; else it is a worker's
 TO_BEGINNER = 0.05  # chance that a program without workers yet is considered
-ORPHAN_SECONDS = 1.0
 LAST_SECONDS = 120.0  # of the program that is left alone
 PLACES = ("s3", "folder")
 RULES = (
@@ -57,8 +55,6 @@ class Sequence:
         self._dice = dice
         self.kills: Counter[str] = Counter()  # by what was killed
         self.programs = 0
-        self.orphans = 0  # processes that ran a second after their program, and were not killed
-        self.late = 0  # those that were killed, and waited for a processor to end
         self.survivors = 0  # processes that never ended
         self.codes: Counter[int] = Counter()  # exit codes; a killed program has -9
 
@@ -86,8 +82,6 @@ class Sequence:
             **ended,
             "uploads_left": self._world.uploads(),
             "files_left": sum(1 for _ in (self._folder / "out").rglob(".s3unzip-*")),
-            "orphans": self.orphans,
-            "late": self.late,
             "survivors": self.survivors,
         }
 
@@ -106,11 +100,7 @@ class Sequence:
             known.update(children)
             kills -= self._kill(program, children)
         code = program.wait(LAST_SECONDS)
-        late = await_end(sorted(known), ORPHAN_SECONDS)
-        ending = [pid for pid in late if is_ending(pid)]
-        self.late += len(ending)
-        self.orphans += len(late) - len(ending)
-        self.survivors += len(await_end(late, LAST_SECONDS))
+        self.survivors += len(await_end(sorted(known), LAST_SECONDS))
         return code
 
     def _kill(self, program: subprocess.Popen[bytes], children: list[int]) -> int:
@@ -165,3 +155,43 @@ def measure_kills(world: World, kills: int, seed: int = 1) -> Iterator[Figure]:
     for name, count in total.items():
         yield Figure(f"kills.{name}", count, "")
     yield Figure("kills.seconds", time.monotonic() - started, "s")
+
+
+# The processes of a program, as Linux lists them below /proc
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of the processes that `pid` started, and of those that these started."""
+    found: list[int] = []
+    for task in _tasks(pid):
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:  # it ended
+            continue
+        for child in map(int, children):
+            found += [child, *descendants(child)]
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process runs; one that has ended and is not yet reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}
+
+
+def await_end(pids: list[int], seconds: float) -> list[int]:
+    """Wait until none of the processes runs; return those that still do after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+def _tasks(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []

@@ -39,20 +39,6 @@ class Rule:
     seconds: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How fast a listener is: bytes a second and seconds; None: as fast as it goes.
-
-    `down` and `up` are shared by all connections of one listener (one worker);
-    `connection` holds for each connection and each direction by itself.
-    """
-
-    down: float | None = None
-    up: float | None = None
-    connection: float | None = None
-    latency: float = 0.0  # from a request's last byte to its answer's first, added
-
-
 class Record(NamedTuple):
     """One request that came through."""
 
@@ -63,7 +49,6 @@ class Record(NamedTuple):
     fault: str  # of the rule that hit it; empty: none
     sent: int  # bytes of its body
     received: int  # bytes of the answer's body
-    listener: int
 
 
 class Request(NamedTuple):

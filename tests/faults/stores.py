@@ -15,7 +15,6 @@ from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Policy
-from tests.faults.proxy import claim_endpoint
 from tests.faults.versity import ACCESS, REGION, SECRET
 
 if TYPE_CHECKING:
@@ -37,20 +36,19 @@ CREDENTIALS = {
 
 @dataclass(frozen=True, slots=True)
 class ContextMaker:
-    """Makes a context in this process or in a worker's; a worker has an endpoint of its own."""
+    """Makes a context in this process or in a worker's."""
 
-    endpoints: tuple[str, ...]
+    endpoint: str
     tuning: Tuning
     policy: Policy = field(default_factory=Policy)
     stall_seconds: float = 5.0
-    owner: int = field(default_factory=os.getpid)  # the process that made this
 
     def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
         """Return the context of this process."""
         os.environ.update(CREDENTIALS)
-        is_worker = os.getpid() != self.owner
-        endpoint = claim_endpoint(self.endpoints) if is_worker else self.endpoints[0]
-        access = StoreConfig(endpoint_url=endpoint, region=REGION, stall_seconds=self.stall_seconds)
+        access = StoreConfig(
+            endpoint_url=self.endpoint, region=REGION, stall_seconds=self.stall_seconds
+        )
         stores = S3Stores(replace(access, work=WORK_LOCATION))
         return Context(stores, clock, self.policy, self.tuning, progress)
 

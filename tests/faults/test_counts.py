@@ -13,9 +13,7 @@ import pytest
 from msgspec.structs import asdict
 
 from s3unzip.local.extra import clear_extra
-from s3unzip.local.machine import run_archive
-from s3unzip.local.workers import Workers
-from s3unzip.model import Location, OnConflict, Options, Report, Request, Verdict
+from s3unzip.model import OnConflict, Options, Report, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.ports import ListedObject
@@ -23,7 +21,6 @@ from tests.faults.archives import TUNING, make_archive
 from tests.faults.rules import Act, Rule
 from tests.faults.stores import DESTINATION
 from tests.faults.world import World
-from tests.zips import Entry, build
 
 OF_RECORDS = {"get", "put", "list", "delete"}
 NOT_REQUESTS = {"retries", "throttled"}
@@ -124,23 +121,3 @@ def test_requests_of_deleting_what_is_extra(world: World, agrees: bool) -> None:
     left = world.client.list_objects_v2(Bucket=DESTINATION, Prefix="archive/extra/")
     assert left["KeyCount"] == (0 if agrees else 1_000)
     assert report.extracted == 20
-
-
-def test_counts_of_a_refused_archive(world: World) -> None:
-    """A rejected archive has no task, but a plan and a report."""
-    world.put_archive(build(Entry("a", b"1")) + b"trailing")
-    report = world.run()
-    assert report.verdict is Verdict.REJECTED
-    assert agree(report, seen(world))
-
-
-def test_counts_of_keys_that_obstore_changes(world: World) -> None:
-    """The requests that replace obstore's are counted by their kind."""
-    world.client.put_object(
-        Bucket="ingest", Key="a//b.zip", Body=make_archive(small=5, large=False)
-    )
-    request = Request(Location("s3", "ingest", "a//b.zip"), Location("s3", DESTINATION, ""))
-    context = world.maker()(LocalClock())
-    report = run_archive(request, context, Workers(1, context))
-    assert report.verdict is Verdict.COMPLETED
-    assert agree(report, seen(world))

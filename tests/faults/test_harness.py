@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.model import Verdict
-from tests.faults import bombs, changing, denying, duplicates, killing, throttling
+from tests.faults import bombs, experiments, killing
 from tests.faults.archives import make_archive
 from tests.faults.rules import Act, Rule
 from tests.faults.world import expected_listing
@@ -36,7 +36,7 @@ def values(figures: Iterator[Figure]) -> dict[str, float]:
 
 
 def test_killed_workers_leave_nothing_undone(world: World) -> None:
-    """After kills and at most one redrive all members exist, and no upload is left."""
+    """After kills and at most one resumed run all members exist, and no upload is left."""
     found = values(killing.measure_kills(world, 6))
     assert found["equal_sequences"] == found["sequences"]
     assert (found["uploads_left"], found["files_left"], found["survivors"]) == (0, 0, 0)
@@ -56,7 +56,7 @@ def test_no_member_is_lost(world: World, rule: Rule) -> None:
     """With any share of failing requests, all members arrive unchanged."""
     archive = make_archive(small=20)
     want = expected_listing(archive)
-    found = values(throttling.measure_rule(world, archive, want, rule, "x", None))
+    found = values(experiments.measure_rule(world, archive, want, rule, "x", None))
     assert (found["lost_members"], found["whole"], found["uploads_left"]) == (0, 1, 0)
     assert found["faults"] > 0
 
@@ -67,47 +67,38 @@ def test_ambiguous_complete(world: World, act: Act) -> None:
     archive = make_archive(small=5)
     rule = Rule(act, kinds=("complete",), times=3, code="InternalError")
     want = expected_listing(archive)
-    found = values(throttling.measure_rule(world, archive, want, rule, "x", None))
+    found = values(experiments.measure_rule(world, archive, want, rule, "x", None))
     assert (found["whole"], found["uploads_left"], found["faults"]) == (1, 0, 3)
 
 
 def test_never_a_mix(world: World) -> None:
     """An archive that is overwritten is extracted from one version only, or not at all."""
-    found = values(changing.measure_overwrites(world, 2))
+    found = values(experiments.measure_overwrites(world, 2))
     assert (found["mixed"], found["wrong_verdicts"], found["uploads_left"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
     "rule",
     [
-        denying.DENIED,
-        denying.after(denying.DENIED, 200),
-        denying.READ,
-        denying.after(denying.KMS, 200),
+        experiments.DENIED,
+        experiments.after(experiments.DENIED, 200),
+        experiments.READ,
+        experiments.after(experiments.KMS, 200),
     ],
     ids=["at the start", "in mid-run", "on the source", "by KMS"],
 )
 def test_a_missing_right_is_asked_for_a_few_times(world: World, rule: Rule) -> None:
-    """The run stops at the first 403 of a kind, says so, and a redrive completes it."""
+    """The run stops at the first 403 of a kind, says so, and `resume` completes it."""
     archive = make_archive(small=1_000, large=False, size=200)
-    found = values(denying.measure_denial(world, archive, rule, "x"))
+    found = values(experiments.measure_denial(world, archive, rule, "x"))
     assert found["told"] == 1
     assert found["requests_after"] < 100
     assert found.get("whole_after_redrive", 1) == 1
 
 
-def test_an_event_that_comes_twice_at_once(world: World) -> None:
-    """One run, and one PUT a member."""
-    found = duplicates.measure_events(world, (2,), 40)
-    by_name = {figure.name: figure.value for figure in found}
-    assert by_name["events.2_copies.at_once.runs"] == 1
-    assert by_name["events.2_copies.at_once.puts_a_member"] == 1
-    assert by_name["events.2_copies.at_once.whole"] == 1
-
-
 def test_a_second_run_writes_nothing(world: World) -> None:
     """LIST and HEAD find existing objects, under both careful rules."""
-    by_name = {figure.name: figure.value for figure in duplicates.measure_reruns(world, 500)}
+    by_name = {figure.name: figure.value for figure in experiments.measure_reruns(world, 500)}
     for rule in ("skip-unchanged", "never"):
         assert by_name[f"rerun.{rule}.put"] == 0
         assert by_name[f"rerun.{rule}.unchanged"] == 500
@@ -116,7 +107,7 @@ def test_a_second_run_writes_nothing(world: World) -> None:
 
 def test_tasks_done_twice_at_once(world: World) -> None:
     """Two workers with the same task do not get into each other's way."""
-    found = values(duplicates.measure_twins(world, 10))
+    found = values(experiments.measure_twins(world, 10))
     assert found["equal_runs"] == found["runs"]
     assert found["uploads_left"] == 0
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.faults.rules import Act, Record, Rule, Shape
+from tests.faults.rules import Act, Record, Rule
 from tests.faults.stores import SOURCE, open_client
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ BODY = bytes(range(256)) * 1024
 @pytest.fixture
 def client(proxy: FaultProxy) -> Iterator[S3Client]:
     """Return a client that goes through the proxy."""
-    client = open_client(proxy.endpoint())
+    client = open_client(proxy.endpoint)
     yield client
     client.close()
 
@@ -71,7 +70,7 @@ def test_answers_after_so_many_and_so_often(proxy: FaultProxy, client: S3Client)
 @pytest.mark.parametrize("act", [Act.RESET, Act.STALL, Act.TRUNCATE, Act.LOSE])
 def test_breaks(proxy: FaultProxy, act: Act) -> None:
     """Resets, stalls, truncated bodies and lost answers never look like an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.ports[0], timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
     proxy.set_rules(Rule(act, times=1, seconds=0.05))
     connection.request("GET", "/")
     with pytest.raises((OSError, http.client.HTTPException)):
@@ -93,7 +92,7 @@ def test_a_lost_answer_is_of_a_request_that_went_through(
 def test_holds_until_the_owner_returns(proxy: FaultProxy, client: S3Client) -> None:
     """What the owner does while a request is held happens before the request."""
     client.put_object(Bucket=SOURCE, Key="held", Body=b"old")
-    direct = open_client(proxy.endpoint(1))
+    direct = open_client(proxy.endpoint)
 
     def swap(_: Record) -> None:
         direct.put_object(Bucket=SOURCE, Key="held", Body=b"new")
@@ -108,14 +107,3 @@ def test_flips_a_byte(proxy: FaultProxy, client: S3Client) -> None:
     proxy.set_rules(Rule(Act.FLIP, kinds=("put",)))
     with pytest.raises(ClientError):
         client.put_object(Bucket=SOURCE, Key="flipped", Body=BODY, ChecksumAlgorithm="CRC32")
-
-
-def test_shapes(proxy: FaultProxy) -> None:
-    """A listener has the requested bandwidth and latency."""
-    proxy.set_shape(Shape(down=1e6, latency=0.05))
-    client = open_client(proxy.endpoint())
-    client.put_object(Bucket=SOURCE, Key="slow", Body=BODY)
-    started = time.monotonic()
-    client.get_object(Bucket=SOURCE, Key="slow")["Body"].read()
-    assert time.monotonic() - started > 0.05 + len(BODY) / 1e6 * 0.8
-    client.close()

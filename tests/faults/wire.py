@@ -7,13 +7,9 @@ import socket
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 PIECE = 256 * 1024
-SHAPED_PIECE = 32 * 1024
 HEAD = 64 * 1024  # bytes of a head, at most
 NO_BODY = frozenset({204, 304})
 
@@ -35,12 +31,11 @@ class Link:
 
 
 class Wire:
-    """A socket with a buffer, and the links that what it sends must pass."""
+    """A socket with a buffer."""
 
-    def __init__(self, sock: socket.socket, *links: Link | None) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
-        self.links = [link for link in links if link is not None]
         self._held = bytearray()
 
     def head(self) -> bytes | None:
@@ -65,16 +60,8 @@ class Wire:
                 yield self._take(len(self._held))
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`, no faster than the links are."""
-        if not self.links:
-            self.sock.sendall(data)
-            return
-        view = memoryview(data)
-        for at in range(0, len(view), SHAPED_PIECE):
-            piece = view[at : at + SHAPED_PIECE]
-            for link in self.links:
-                link.carry(len(piece))
-            self.sock.sendall(piece)
+        """Send all of `data`."""
+        self.sock.sendall(data)
 
     def close(self, *, reset: bool = False) -> None:
         """End the connection, with a RST if asked."""
@@ -86,7 +73,7 @@ class Wire:
         self.sock.close()
 
     def _more(self) -> bool:
-        data = self.sock.recv(SHAPED_PIECE if self.links else PIECE)
+        data = self.sock.recv(PIECE)
         self._held += data
         return bool(data)
 

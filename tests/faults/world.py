@@ -94,8 +94,8 @@ class World:
     def maker(self, tuning: Tuning = TUNING, policy: Policy | None = None) -> ContextMaker:
         """Return what makes a context here and in workers."""
         if policy is None:
-            return ContextMaker(self.proxy.endpoints, tuning)
-        return ContextMaker(self.proxy.endpoints, tuning, policy)
+            return ContextMaker(self.proxy.endpoint, tuning)
+        return ContextMaker(self.proxy.endpoint, tuning, policy)
 
     def request(
         self, options: Options | None = None, after_success: AfterSuccess | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra import asset, bundle, compiling
+from infra import bundle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,16 +47,16 @@ def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Builder:
     monkeypatch.setattr(bundle, "PACKAGE", package)
     monkeypatch.setattr(bundle, "build_bundle", made)
     monkeypatch.setattr(bundle, "find_uv", lambda: "uv")
-    monkeypatch.setattr(compiling, "find_python", lambda _: made.python)
+    monkeypatch.setattr(bundle, "find_python", lambda _: made.python)
     return made
 
 
 def test_it_is_built_once(builder: Builder, tmp_path: Path) -> None:
     """The second command reuses it; compiled files of the checkout change nothing."""
     folder = tmp_path / "build" / "lambda"
-    assert asset.ensure_asset(folder) == folder
+    assert bundle.ensure_asset(folder) == folder
     (tmp_path / "functions" / "s3unzip" / "__pycache__" / "module.pyc").write_bytes(b"x")
-    asset.ensure_asset(folder)
+    bundle.ensure_asset(folder)
     assert builder.built == 1
 
 
@@ -64,24 +64,24 @@ def test_it_is_built_once(builder: Builder, tmp_path: Path) -> None:
 def test_a_changed_input_builds_it_again(builder: Builder, tmp_path: Path, name: str) -> None:
     """The lock file and each file of the package are inputs, new ones too."""
     folder = tmp_path / "build" / "lambda"
-    asset.ensure_asset(folder)
+    bundle.ensure_asset(folder)
     (tmp_path / name).write_text("changed")
-    asset.ensure_asset(folder)
+    bundle.ensure_asset(folder)
     assert builder.built == 2
 
 
 def test_a_missing_or_replaced_folder_is_built_again(builder: Builder, tmp_path: Path) -> None:
     """An asset that this function did not build is not used."""
     folder = tmp_path / "build" / "lambda"
-    asset.ensure_asset(folder)
+    bundle.ensure_asset(folder)
     folder.rename(tmp_path / "away")
-    asset.ensure_asset(folder)
+    bundle.ensure_asset(folder)
     assert builder.built == 2
     (folder / "asset").unlink()
     (folder / "other").write_text("somebody's")
     (folder / "asset").write_text("somebody's")
     (folder / "other").unlink()
-    asset.ensure_asset(folder)
+    bundle.ensure_asset(folder)
     assert builder.built == 3
 
 
@@ -90,9 +90,9 @@ def test_a_failed_build_leaves_no_promise(builder: Builder, tmp_path: Path) -> N
     folder = tmp_path / "build" / "lambda"
     builder.fails = True
     with pytest.raises(bundle.BundleError):
-        asset.ensure_asset(folder)
+        bundle.ensure_asset(folder)
     builder.fails = False
-    asset.ensure_asset(folder)
+    bundle.ensure_asset(folder)
     assert builder.built == 1
 
 
@@ -100,11 +100,11 @@ def test_an_asset_without_byte_code_is_said(
     builder: Builder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command says that cold starts will be slower, and what to install."""
-    asset.ensure_asset(tmp_path / "build" / "compiled")
+    bundle.ensure_asset(tmp_path / "build" / "compiled")
     assert capsys.readouterr().err == ""
     builder.python = None
-    asset.ensure_asset(tmp_path / "build" / "plain")
+    bundle.ensure_asset(tmp_path / "build" / "plain")
     assert "uv python install 3.13" in capsys.readouterr().err
     builder.python = "python3.13"  # installed meanwhile
-    asset.ensure_asset(tmp_path / "build" / "plain")
+    bundle.ensure_asset(tmp_path / "build" / "plain")
     assert (builder.built, capsys.readouterr().err) == (3, "")

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from infra import NODE, cdk_cli
-from infra.asset import ensure_asset
-from infra.bundle import ROOT
+from infra.bundle import ROOT, ensure_asset
 from infra.cdk_cli import COMMAND
 from infra.environment import load_environment
 from tests.docs.bare import make_checkout, make_machine

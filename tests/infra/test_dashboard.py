@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from infra.alarms import Measures
 from infra.dashboard import STAGES
-from infra.measures import Measures
 from s3unzip import rates
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 from tests.infra.dashboards import dashboard_faults, metrics_of, read_dashboard, widgets_of

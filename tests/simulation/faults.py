@@ -43,7 +43,7 @@ AMOUNTS = {
     Fault.BUSY: (0.2, 5),
     Fault.TWICE: (0.4, 3),
 }
-OUTAGES = (75.0, 75.0, 400.0, 1_000.0)  # seconds: longer than a call, or a task, is tried again
+OUTAGES = (75.0, 75.0, 400.0, 1_000.0, 5_000.0)  # seconds: longer than calls, tasks and rounds are
 REFUSALS = (1, 1, 3, 10, 1 << 30)  # calls that a missing right refuses
 RATES = (0.005, 0.02, 0.1, 0.3)  # of the calls
 DELAYS = (0.1, 5.0, 40.0, 130.0, 400.0)  # seconds

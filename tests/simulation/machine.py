@@ -149,7 +149,8 @@ class StateMachine:
         """Start an execution; return None where the name is taken."""
         if name in self.executions:
             return None
-        assert NAME.fullmatch(name), f"no name of an execution: {name}"
+        valid = NAME.fullmatch(name) is not None
+        self._world.promises.must(valid, "API_StartExecution: 1-80 characters", name)
         execution = self.executions[name] = Execution(self._world, name, given)
         execution.start()
         return execution

@@ -148,13 +148,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "            pass\n",
         ),
     ],
-    "aws/settle.py": [
-        (
-            "no-event-of-a-failure",
-            "        end_run(report, config, step, look=False)\n",
-            "        pass\n",
-        ),
-    ],
     "aws/events.py": [
         (
             "event-counts-wrong",

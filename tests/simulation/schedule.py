@@ -180,6 +180,7 @@ def _run_to_the_end(world: World, services: Services) -> None:
     for _ in range(MENDED):
         world.faults.clear()
         world.denied.clear()
+        world.outages.clear()
         if promises.violations or not services.mend():
             break
         scheduler.run()

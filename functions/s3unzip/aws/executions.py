@@ -6,6 +6,7 @@ an execution that is at work starts nothing either, and says nothing (API_StartE
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -32,6 +33,7 @@ from s3unzip.runs.records import RUNS, RunRecords
 from s3unzip.settling.after_success import finish_source, is_left
 from s3unzip.settling.nested import has_nested, nested_requests
 
+NAME_CHARACTERS = 80  # of an execution, at most
 MAX_RESUMED = 100  # executions that go on with one run
 
 
@@ -142,13 +144,16 @@ def _follow_newer(report: Report, config: LambdaConfig, context: Context) -> Non
         return
     if found.etag == report.pin.etag:
         return
+    older = report.run
+    if len(older) > NAME_CHARACTERS - len(AGAIN) - len("-r99"):  # one that was done again itself
+        older = f"{older[:17]}-{hashlib.sha256(older.encode()).hexdigest()[:8]}"
     again = replace(
         config.request(source.key),
         options=replace(options, on_conflict=OnConflict.SKIP_UNCHANGED),
-        again=report.run,
+        again=older,
     )
     logger.info("archive was replaced during the run", run=report.run)
-    start(config, f"{report.run}{AGAIN}", request_of(f"{report.run}{AGAIN}", again))
+    start(config, f"{older}{AGAIN}", request_of(f"{older}{AGAIN}", again))
 
 
 def _finish_source(report: Report, config: LambdaConfig, context: Context) -> None:

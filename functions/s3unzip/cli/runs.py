@@ -271,7 +271,7 @@ class Show(Connection):
                 elif outcome.status is Status.FAILED:
                     print_failed(outcome)
         elif self.html:
-            _open_page(_page_of(name, runs, deployed=self.env is not None))
+            _open_page(_page_of(report, runs, self.env))
         elif self.json:
             print_json(report)
         else:
@@ -281,19 +281,26 @@ class Show(Connection):
         return report.verdict.exit_code
 
 
-def _page_of(run: str, runs: AnyRuns, *, deployed: bool) -> Path:
-    """Return where the page of a run is on this machine, fetched if it is elsewhere."""
+def _page_of(report: Report, runs: AnyRuns, environment: str | None) -> Path:
+    """Return where the page of a run is on this machine, fetched or made if it is elsewhere."""
+    from s3unzip.context import Context
+    from s3unzip.settling.report import render_page
+    from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.files import PRIVATE, make_folders
 
-    home = Path(runs_home().key)
-    if not deployed:
+    run, home = report.run, Path(runs_home().key)
+    if environment is None:
         page = home / "runs" / run / PAGE
         if page.is_file():
             return page
         raise NotFoundError(f"{run}: has no page; s3unzip resume {run} writes it")
     page = home / "pages" / f"{run}.html"
     make_folders(page.parent, PRIVATE)
-    page.write_bytes(runs.records(run).read_page())
+    try:
+        body = runs.records(run).read_page()
+    except NotFoundError:  # a small archive that was extracted at once keeps none
+        body = render_page(report, Context(runs.stores, LocalClock(), environment=environment))
+    page.write_bytes(body)
     return page
 
 
@@ -447,7 +454,9 @@ class Abort(Connection):
             if stopped and not self.json:
                 sys.stdout.write("execution stopped\n")
         # Without a plan it was stopped while it was planned, and the report function ends it.
-        summary = runs.records(name).find_plan() if stopped else read_summary(name, runs)
+        # A small archive that was extracted at once has its outcomes and its report alone.
+        has_ended = stopped or runs.records(name).find_report() is not None
+        summary = runs.records(name).find_plan() if has_ended else read_summary(name, runs)
         here_now = Context(stores=runs.stores, clock=LocalClock())
         count = 0
         if summary is not None:
