@@ -248,12 +248,13 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
         pin: the version of the archive.
         modified: the archive's Last-Modified in Unix seconds, which in S3 is when it was put.
     """
-    if request.again is not None:
-        return f"{request.again}{AGAIN}"
     identity = encode((request.source, pin, request.destination, request.options))
+    if request.again is not None:
+        identity += request.again.encode()
     digest = hashlib.sha256(identity).hexdigest()[:8]
     put = datetime.fromtimestamp(modified or 0.0, UTC)
-    return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}"
+    again = AGAIN if request.again is not None else ""
+    return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}{again}"
 
 
 AGAIN = "-again"  # ends the id of the run that follows one whose archive was replaced meanwhile

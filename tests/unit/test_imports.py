@@ -51,7 +51,7 @@ def typed_names(package: ModuleType) -> set[str]:
 
 def test_lists_exactly_its_public_names() -> None:
     """`__all__`, `dir` and type checkers name the same, and each name is there."""
-    names = s3unzip.__all__
+    names: list[str] = vars(s3unzip)["__all__"]
     assert dir(s3unzip) == names
     assert set(names) == typed_names(s3unzip)
     assert all(getattr(s3unzip, name) is not None for name in names)

@@ -6,7 +6,6 @@ an execution that is at work starts nothing either, and says nothing (API_StartE
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -19,7 +18,6 @@ from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_sourc
 from s3unzip.context import Context
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
 from s3unzip.model import (
-    AGAIN,
     Next,
     OnConflict,
     Pin,
@@ -33,7 +31,6 @@ from s3unzip.runs.records import RUNS, RunRecords
 from s3unzip.settling.after_success import finish_source, is_left
 from s3unzip.settling.nested import has_nested, nested_requests
 
-NAME_CHARACTERS = 80  # of an execution, at most
 MAX_RESUMED = 100  # executions that go on with one run
 
 
@@ -71,14 +68,14 @@ def start(config: LambdaConfig, name: str, given: dict[str, Any]) -> bool:
     return True
 
 
-def start_again(config: LambdaConfig, run: str, request: Request) -> None:
+def start_again(config: LambdaConfig, run: str, request: Request, pin: Pin) -> None:
     """Let a run go on whose report says FAILED, by an execution ``<run>-r2``, ``-r3``, ...
 
     A second event for the run starts no second execution while one is at work: the input is equal.
     """
     untimed = replace(request, event_time=None, received_time=None)
     for number in range(2, MAX_RESUMED):
-        if start(config, f"{run}-r{number}", request_of(run, untimed)):
+        if start(config, f"{run}-r{number}", request_of(run, untimed, pin)):
             logger.info("run goes on", run=run, number=number)
             return
     logger.error("run was resumed too often", run=run)
@@ -144,16 +141,13 @@ def _follow_newer(report: Report, config: LambdaConfig, context: Context) -> Non
         return
     if found.etag == report.pin.etag:
         return
-    older = report.run
-    if len(older) > NAME_CHARACTERS - len(AGAIN) - len("-r99"):  # one that was done again itself
-        older = f"{older[:17]}-{hashlib.sha256(older.encode()).hexdigest()[:8]}"
     again = replace(
         config.request(source.key),
         options=replace(options, on_conflict=OnConflict.SKIP_UNCHANGED),
-        again=older,
+        again=f"{report.run} {report.rounds}",  # a resumed run that ends is followed once more
     )
     logger.info("archive was replaced during the run", run=report.run)
-    start(config, f"{older}{AGAIN}", request_of(f"{older}{AGAIN}", again))
+    _start_nested(again, config, context)
 
 
 def _finish_source(report: Report, config: LambdaConfig, context: Context) -> None:

@@ -31,14 +31,23 @@ from s3unzip.aws.telemetry import (
     record_task,
 )
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError, RejectedError, RunStoppedError, S3UnzipError, UsageError
+from s3unzip.errors import (
+    ConflictError,
+    NotFoundError,
+    RejectedError,
+    RunStoppedError,
+    S3UnzipError,
+    UsageError,
+)
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
-from s3unzip.model import Report, Request, TaskKind, Verdict, run_id
+from s3unzip.model import Pin, Report, Request, TaskKind, Verdict, run_id
 from s3unzip.planning.read import disks_of, read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
 from s3unzip.settings import Tuning
+from s3unzip.settling.after_success import is_left
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
+from s3unzip.settling.nested import has_nested
 from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
@@ -54,6 +63,7 @@ USAGE_WAIT = 1  # of a message without a valid event
 FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
 KEPT = (OUTCOMES, REPORT)  # what stays of a small run that is COMPLETED
 TASK_FAULTS: tuple[type[S3UnzipError], ...] = (*ATTEMPT_FAULTS, RunStoppedError)
+NEW_SECONDS = 600  # an older event has come before: from the dead letters, or by hand
 BRIEF_SECONDS = 1.0  # a run that took no longer cannot have been overtaken by a newer archive
 
 
@@ -75,7 +85,9 @@ def _take_message(record: dict[str, Any], invocation: LambdaContext) -> bool:
         config = open_worker()
         context = config.context(invocation)
         for request in read_requests(record["body"], config, time.time()):
-            take_archive(request, config, context, is_new=attempts == 1)
+            age = time.time() - (request.event_time or 0)
+            is_new = attempts == 1 and age < NEW_SECONDS
+            take_archive(request, config, context, is_new=is_new)
     except Exception as error:  # noqa: BLE001 - a message fails, not the batch
         wait = retry_wait(attempts, error)
         logger.exception("archive not taken", attempts=attempts, next_seconds=wait)
@@ -134,7 +146,7 @@ def take_archive(
     bind_run(run, str(request.source))
     report = RunRecords.open(context.stores, run, calls).find_report()
     if report is not None:
-        _take_known(report, request, config, context, is_new=is_new)
+        _take_known(report, request, tail.pin, config, context, is_new=is_new)
     elif not _holds_directory(tail, context):
         start(config, run, request_of(run, request, tail.pin))
     else:
@@ -142,11 +154,17 @@ def take_archive(
 
 
 def _take_known(
-    report: Report, request: Request, config: LambdaConfig, context: Context, *, is_new: bool
+    report: Report,
+    request: Request,
+    pin: Pin,
+    config: LambdaConfig,
+    context: Context,
+    *,
+    is_new: bool,
 ) -> None:
     """Go on with a run that failed; of any other, repeat what an attempt may have left."""
     if report.verdict is Verdict.FAILED:
-        start_again(config, report.run, request)
+        start_again(config, report.run, request, pin)
     elif is_new:
         logger.info("run is known", run=report.run)
     else:
@@ -240,22 +258,40 @@ class _SmallRun:
             settled = settle(settled.next, context)
         return settled
 
-    def leave(self, settled: Settled) -> None:
-        """Write the records to the run store, the report last.
+    def leave(self, settled: Settled) -> bool:
+        """Write the records to the run store, the report last; say whether the run is this one's.
 
-        Of a run that is COMPLETED the outcomes and the report: nothing is left to resume.
+        Of a run that is COMPLETED the outcomes and the report: nothing is left to resume. A run
+        that has not ended well is left alone where another invocation has handed it over, or ended
+        it.
         """
+        real = RunRecords.open(self._context.stores, settled.next.run, self._context.calls())
+        ended = settled.report is not None and settled.report.verdict is not Verdict.FAILED
+        if not ended and (real.find_report() or real.find_plan()) is not None:
+            return False
         plan, report, objects = self.records.find_plan(), settled.report, self._memory.objects
         if plan is not None:
             record_plan(plan)
-        if report is not None and report.verdict is Verdict.COMPLETED:
+        if (
+            report is not None
+            and report.verdict is Verdict.COMPLETED
+            and not has_nested(report)
+            and not is_left(report)
+        ):
             objects = {name: objects[name] for name in objects if name.startswith(KEPT)}
         last = objects.pop(REPORT, None)
         store = self._context.stores.run_store(settled.next.run, self._context.calls())
         for name, data in objects.items():
             store.write(name, [data])
         if last is not None:
-            store.write(REPORT, [last])
+            if ended:
+                store.write(REPORT, [last])
+            else:
+                try:
+                    store.create(REPORT, last)
+                except ConflictError:
+                    return False
+        return True
 
 
 def _plan_here(
@@ -269,14 +305,18 @@ def _plan_here(
         settled = small.begin(request, calls)
         if small.is_small(settled):
             settled = small.work(settled)
-            small.leave(settled)
+            if not small.leave(settled):
+                start(config, run, request_of(run, request, tail.pin))
+                return
             if settled.report is None:
                 record_handover()
             _go_on(settled, config, small.context)
             return
     planned = _SmallRun(run, tail, context, tuning)
     settled = planned.begin(request, calls)
-    planned.leave(settled)
+    if not planned.leave(settled):
+        start(config, run, request_of(run, request, tail.pin))
+        return
     _go_on(settled, config, planned.context)
 
 

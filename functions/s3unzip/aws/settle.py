@@ -12,7 +12,7 @@ from s3unzip.aws.executions import end_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.model import Next, Request, decode, run_of_execution
+from s3unzip.model import Next, Pin, Request, decode, run_of_execution
 from s3unzip.settling.loop import settle, settle_failed
 
 if TYPE_CHECKING:  # a stub
@@ -55,7 +55,8 @@ def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> 
     message = f"the execution is {detail['status']}: {cause[:MAX_CAUSE]}".removesuffix(": ")
     given = decode(detail.get("input") or "{}", dict[str, Any])
     request = parse_field(given, "request", Request) if "request" in given else None
-    report = settle_failed(run, message, step, request)
+    pin = parse_field(given, "pin", Pin) if given.get("pin") else None
+    report = settle_failed(run, message, step, request, pin)
     if report is None:
         logger.info("run has a report", status=detail["status"])
     else:

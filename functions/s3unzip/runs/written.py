@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from s3unzip.model import Location, Run
+from s3unzip.model import Location, Report, Run
 from s3unzip.runs.records import RunRecords
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -74,8 +74,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
         return written
     for records in runs:
         plan = records.find_plan()
-        report = None if plan is not None else records.find_report()  # a small run has no plan
-        run = report or (plan and plan.run)
+        run: Run | Report | None = plan.run if plan else records.find_report()  # a small run: none
         if run is None or run.destination.bucket != destination.bucket:
             continue
         has_etags = False

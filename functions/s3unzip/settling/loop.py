@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.context import Context
+from s3unzip.errors import NotFoundError
 from s3unzip.extraction.multipart import abort_uploads
 from s3unzip.extraction.slices import finish_member, link_copies, link_scans
 from s3unzip.model import (
@@ -91,8 +92,18 @@ def begin(
         records = RunRecords.open(context.stores, known.run, calls)
         if records.find_plan() is not None:
             return resume(known.run, context, calls)
+        report = records.find_report()
+        if report is not None and report.verdict is not Verdict.FAILED:  # it was refused
+            return Settled(Next(known.run, "done"), report)
     source = context.stores.source(request.source)
-    tail = known.tail or read_tail(source, request.source, context, calls)
+    try:
+        tail = known.tail or read_tail(source, request.source, context, calls)
+    except NotFoundError as gone:
+        if known.run is None or known.pin is None:
+            raise
+        report = _unplanned(request, known.run, SOURCE_CHANGED, str(gone), context)
+        records = RunRecords.open(context.stores, known.run, calls)
+        return _end_refused(replace(report, pin=known.pin), records, context)
     run = known.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
     if known.pin is not None and known.pin != tail.pin:
@@ -145,9 +156,12 @@ def _write_plan(
     step = Step(run, "plan", context, calls)
     tasks = list(plan.tasks)
     try:
-        for _, group in groupby(plan.copies, key=lambda task: task.rows):
-            linked = link_copies(step, list(group))
-            if isinstance(linked, Outcome):
+        for _, found in groupby(plan.copies, key=lambda task: task.rows):
+            group = list(found)
+            linked = link_copies(step, group)
+            if isinstance(linked, Outcome) and linked.status is Status.FAILED:
+                tasks.append(_whole_copy(group, linked.index))
+            elif isinstance(linked, Outcome):
                 keep_outcome(step, linked)
             else:
                 tasks += linked
@@ -161,7 +175,15 @@ def _write_plan(
     records.write_plan(summary)
     if not tasks:
         return settle(Next(run.id, "few"), context, calls)
-    return Settled(_next(records, tasks, 0, context))
+    done = read_state(step, summary).tally.members
+    return Settled(replace(_next(records, tasks, 0, context), done=done))
+
+
+def _whole_copy(slices: Sequence[Task], index: int) -> Task:
+    """Return one task for a member that the link refuses; it says so, and can be done again."""
+    size = sum(task.size for task in slices)
+    whole = replace(slices[0], id=f"copy-{index:08d}", span=(0, size), size=size, part=0, parts=1)
+    return replace(whole, seconds=sum(task.seconds for task in slices))
 
 
 def resume(
@@ -197,7 +219,8 @@ def _drop_uploads(step: Step, state: RunState) -> None:
     """Abort the uploads of large members that killed workers left; those of slices are kept."""
     spans = {task.rows for task in state.large}
     keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
-    abort_uploads(step, keys, {task.slice.upload_id for task in state.large if task.slice})
+    kept = [*state.left, *state.waiting]
+    abort_uploads(step, keys, {task.slice.upload_id for task in kept if task.slice})
 
 
 def _forget_failures(step: Step) -> None:
@@ -230,7 +253,11 @@ def settle(step: Next, context: Context, calls: Calls | None = None) -> Settled:
 
 
 def settle_failed(
-    run: str, message: str, context: Context, request: Request | None = None
+    run: str,
+    message: str,
+    context: Context,
+    request: Request | None = None,
+    pin: Pin | None = None,
 ) -> Report | None:
     """Report a run whose execution failed or was stopped; None if it has a report already.
 
@@ -239,6 +266,7 @@ def settle_failed(
         message: how the execution ended.
         context: of this worker.
         request: what the execution was given, for a run that has no plan yet.
+        pin: the version that it was given.
     """
     calls = context.calls()
     records = RunRecords.open(context.stores, run, calls)
@@ -247,6 +275,7 @@ def settle_failed(
         if request is None:
             return None
         unplanned = _unplanned(request, run, EXECUTION_FAILED, message, context)
+        unplanned = replace(unplanned, pin=pin)
         page = render_page(unplanned, context)
         return unplanned if records.create_report(unplanned, page) else None
     step = Step(plan.run, "settle", context, calls)
@@ -280,6 +309,8 @@ def _go_on(step: Step, plan: PlanSummary, state: RunState, before: Next) -> Sett
     left = left + state.waiting
     report = make_report(step, plan, state.tally, stop, left, before.requests, before.round + 1)
     earlier = records.find_report()
+    if earlier is not None and earlier.finished > step.started:  # this step is late
+        return Settled(Next(plan.run.id, "done"), earlier)
     report = replace(report, after_success=source_result(plan.run, report, earlier))
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)
