@@ -1,4 +1,4 @@
-"""The alarms of the template, and that docs/howto/alarms.md tells of them as they are."""
+"""The alarms of the template, and that docs/howto/dashboard.md#alarms tells of them as they are."""
 
 from __future__ import annotations
 
