@@ -11,7 +11,7 @@ import pytest
 
 from s3unzip.stores.ports import ObjectFacts
 from tests.processes import Program
-from tests.s3_tests.memory_server import MemoryS3, run_memory_s3
+from tests.memory_server import MemoryS3, run_memory_s3
 from tests.zips import DEFLATE, STORED, Entry, build
 
 if TYPE_CHECKING:
