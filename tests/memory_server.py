@@ -320,7 +320,11 @@ class _Handler(BaseHTTPRequestHandler):
         return going_on
 
     def handle_any(self) -> None:
-        answer = self.s3.answer(Asked(self))
+        try:
+            answer = self.s3.answer(Asked(self))
+        except ConnectionError:  # a store that hangs up
+            self.close_connection = True
+            return
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)

@@ -11,8 +11,8 @@ import pytest
 
 from s3unzip.stores.ports import ObjectFacts
 from tests.encrypting import seal_zipcrypto
-from tests.processes import Program
 from tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
+from tests.processes import Program
 from tests.zips import DEFLATE, STORED, Entry, build
 
 if TYPE_CHECKING:
