@@ -17,6 +17,7 @@ STOPPED_SECONDS = 10.0  # the same after an execution was stopped: its functions
 REPORT_SECONDS = 60.0  # from a stopped execution to its report
 CLEAN_SECONDS = 300.0
 DAY = 86_400.0
+NO_DEAD_LETTERS = {"QueueUrl", "DashboardUrl"}  # the other URLs of the stack are of these
 MAX_RUNS = 1_000  # that are searched for those of the set
 HIDDEN_SECONDS = 30  # visibility timeout of the other messages during the search
 MAX_LOOKED = 100  # answers of ten messages each
@@ -142,9 +143,9 @@ def remove_all(site: Site) -> list[Inventory]:
 
 def drop_dead_letters(site: Site) -> int:
     """Delete the dead letters that name this set's token; return how many there were."""
-    outputs = site.runs.outputs.items()
-    queues = [url for name, url in outputs if name.endswith("Url") and name != "QueueUrl"]
-    return sum(_drop(site, url) for url in queues)
+    outputs = site.runs.outputs
+    names = [name for name in outputs if name.endswith("Url") and name not in NO_DEAD_LETTERS]
+    return sum(_drop(site, outputs[name]) for name in names)
 
 
 def _drop(site: Site, url: str) -> int:

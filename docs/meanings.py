@@ -79,13 +79,11 @@ MEANINGS = {
     "Limits.total_size": "declared, of all members",
     "LogsSection.days": "until log events expire",
     "LogsSection.level": "of the functions' logs",
-    "Options.as_gzip": "keep members compressed: see [gzip](../howto/gzip.md)",
+    "Options.as_gzip": "keep members compressed: see [gzip](../howto/objects.md)",
     "Options.encoding": "of names that are neither ASCII nor marked as UTF-8",
     "Options.exclude": "globs of members to leave out",
     "Options.include": "globs of members to extract; none: all",
-    "Options.key_template": (
-        "how keys are made: see [filters and keys](../howto/filters-and-keys.md)"
-    ),
+    "Options.key_template": ("how keys are made: see [filters and keys](../howto/select.md)"),
     "Options.lenient": "turn the [checks](checks.md) that are policy into warnings",
     "Options.marker": "write `_SUCCESS` last, if the run is `COMPLETED`",
     "Options.on_conflict": "`overwrite`, `skip-unchanged` or `never`",
@@ -106,6 +104,9 @@ MEANINGS = {
 
 # Paragraphs of the pages.
 TEXTS = {
+    "cli": """\
+`As run:` names options that a command shares with `run`, where they are described.
+""",
     "variables": """\
 Credentials and regions are found as boto3 finds them: `AWS_PROFILE`, `AWS_REGION`,
 `~/.aws/config` and the rest. Besides:
