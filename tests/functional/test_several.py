@@ -17,7 +17,7 @@ from s3unzip.api.extraction import extract_all
 from s3unzip.api.progress import BatchProgress
 from s3unzip.api.several import FoundArchive, check_apart, find_archives, names_several
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import Batch, Location, Options, Request, decode
+from s3unzip.model import ArchiveEnd, Batch, Location, Options, Request, decode
 from s3unzip.stores.factory import StoreConfig
 from tests.patience import HANG_SECONDS
 from tests.processes import Program

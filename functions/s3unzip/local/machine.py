@@ -146,43 +146,14 @@ class Machine:
         return resume_run(run, self.context, self._workers, show, failed=failed)
 
     def run_nested(self, report: Report) -> Iterator[NestedRun]:
-        """Extract the archives that a run extracted, level by level; yield what became of each.
-
-        Each archive gets the rest of the budget after the archives before it. ``nested.jsonl`` of
-        the outer run has the same results.
-        """
+        """Extract the archives that a run extracted, level by level; yield what became of each."""
         if not has_nested(report):
             return
         context, workers = self.context, self._workers
         stores = self._setup.stores.at_destination()
         if stores != self._setup.stores:
             context, workers = self._open(stores)
-        left = first_budget(context.tuning)
-        above = deque([report])
-        while above:
-            outer = above.popleft()
-            if not has_nested(outer):
-                continue
-            run = RunRecords.open(context.stores, outer.run).read_plan().run
-            found, results = find_nested(run, context, left.archives)
-            yield from results
-            for outcome in found:
-                request = nested_request(run, outcome.key, left)
-                try:
-                    below = run_archive(request, context, workers, claim=self._locks.take)
-                except InterruptedRunError:
-                    record_nested(run, context, results)
-                    raise
-                except S3UnzipError as error:
-                    result = NestedRun(outcome.key, reason="not-begun", message=str(error))
-                else:
-                    left = spend(left, below)
-                    told = below.run, below.verdict, below.reason, below.message
-                    result = NestedRun(outcome.key, *told)
-                    above.append(below)
-                results.append(result)
-                yield result
-            record_nested(run, context, results)
+        yield from run_nested(report, context, workers, self._locks.take)
 
     def _open(self, stores: StoreConfig) -> tuple[Context, Workers]:
         """Return this process's context and the workers for archives that `stores` reach."""
@@ -238,6 +209,45 @@ def run_archive(
     known = loop.KnownArchive(tail=tail)
     settled = loop.begin(request, context, known, calls, claimed, fits)
     return _go_round(settled, context, workers)
+
+
+def run_nested(
+    report: Report,
+    context: Context,
+    workers: Workers,
+    claim: Callable[[str], object] | None = None,
+) -> Iterator[NestedRun]:
+    """Extract the archives that a run extracted, level by level; yield what became of each.
+
+    Each archive gets the rest of the budget after the archives before it. ``nested.jsonl`` of the
+    outer run has the same results. The arguments are those of `run_archive`.
+    """
+    left = first_budget(context.tuning)
+    above = deque([report])
+    while above:
+        outer = above.popleft()
+        if not has_nested(outer):
+            continue
+        run = RunRecords.open(context.stores, outer.run).read_plan().run
+        found, results = find_nested(run, context, left.archives)
+        yield from results
+        for outcome in found:
+            request = nested_request(run, outcome.key, left)
+            try:
+                below = run_archive(request, context, workers, claim=claim)
+            except InterruptedRunError:
+                record_nested(run, context, results)
+                raise
+            except S3UnzipError as error:
+                result = NestedRun(outcome.key, reason="not-begun", message=str(error))
+            else:
+                left = spend(left, below)
+                told = below.run, below.verdict, below.reason, below.message
+                result = NestedRun(outcome.key, *told)
+                above.append(below)
+            results.append(result)
+            yield result
+        record_nested(run, context, results)
 
 
 def _forget(run: str, context: Context) -> None:

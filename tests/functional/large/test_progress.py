@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
-from s3unzip.local.runner import retry_failed
 
 from s3unzip.errors import StorageError, ThrottledError
 from s3unzip.extraction import attempt
-from s3unzip.model import OnConflict, Options
-from s3unzip.runs.records import RunRecords
+from s3unzip.model import OnConflict, Options, Outcome, Part, PlanSummary, Report
 from s3unzip.runs.watch import RunWatcher
+from s3unzip.settings import Tuning
+from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from tests import zips
 from tests.functional.large.encoders import encode_zlib, log_lines
 from tests.functional.large.test_copy import RefusingCopies
 from tests.functional.large.test_segments import ten_segments
 from tests.memory import ManualClock, MemoryBucket, MemoryStores
 from tests.runs import TINY, WHOLE, World
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from s3unzip.model import Outcome, Part, PlanSummary, Report
-    from s3unzip.settings import Tuning
-    from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 
 LOG = log_lines(200_000)
 STORED = random.Random(5).randbytes(60_000)
@@ -83,9 +76,14 @@ def shown_world(tuning: Tuning = TINY, out: MemoryBucket | None = None) -> tuple
     return World(tuning, MemoryStores(out=out or MemoryBucket()), progress=told), told
 
 
+def plan_of(world: World, report: Report) -> PlanSummary:
+    """Return the plan of a run."""
+    return world.records(report.run).read_plan()
+
+
 def watched(world: World, report: Report) -> Counter[str]:
     """Return the counts that `watch` has of a run from its records."""
-    return RunWatcher(RunRecords(world.buckets.run_store(report.run))).look().counts
+    return RunWatcher(world.records(report.run)).look().counts
 
 
 @pytest.mark.parametrize(
@@ -95,7 +93,7 @@ def watched(world: World, report: Report) -> Counter[str]:
         ([zips.Entry("m", LOG, zips.DEFLATE)], WHOLE, {"stream": 1}),
         ([zips.Entry("m", STORED)], WHOLE, {"copy": 1}),
         ([zips.Entry("m", STORED)], replace(WHOLE, copy_task_bytes=25_000), {"copy": 1}),
-        ([zips.Entry("m", LOG * 4, zips.DEFLATE), *SMALL], None, {"segment": 1, "batch": 31}),
+        ([zips.Entry("m", LOG * 4, zips.DEFLATE), *SMALL], None, {"scan": 1, "batch": 31}),
     ],
     ids=["small", "stream", "copy", "slices", "split"],
 )
@@ -105,7 +103,7 @@ def test_the_share_ends_at_all_of_it(
     """Every kind of member counts what it is, on one machine and for `watch`."""
     world, told = shown_world(tuning or ten_segments(members[0].stored_data))
     report = world.run(zips.build(*members))
-    summary = world.summary(report)
+    summary = plan_of(world, report)
     assert (report.verdict, summary.kinds) == ("COMPLETED", kinds)
     told.assert_done(summary.work)
     assert watched(world, report)["bytes_done"] == summary.work
@@ -116,7 +114,7 @@ def test_what_is_kept_is_done(rule: OnConflict) -> None:
     """A second run of the same archive reads nothing of it, and is done to the end all the same."""
     world, told = shown_world(WHOLE)
     archive = zips.build(*SMALL, zips.Entry("m", LOG, zips.DEFLATE))
-    work = world.summary(world.run(archive)).work
+    work = plan_of(world, world.run(archive)).work
     told.counts.clear()
     report = world.run(archive, Options(on_conflict=rule))
     assert told.members == (0, len(SMALL) + 1, 0)
@@ -131,8 +129,8 @@ def test_a_copy_that_is_refused_in_the_middle_begins_again(*, sliced: bool) -> N
     world, told = shown_world(tuning, RefusingCopies(after=2))
     report = world.run(zips.build(zips.Entry("m", STORED)))
     world.assert_clean(report, m=STORED)
-    told.assert_done(world.summary(report).work)
-    assert watched(world, report)["bytes_done"] == world.summary(report).work
+    told.assert_done(plan_of(world, report).work)
+    assert watched(world, report)["bytes_done"] == plan_of(world, report).work
     assert told.failures == []
     assert told.members == (1, 0, 0)
     assert any(
@@ -147,7 +145,7 @@ def test_a_damaged_split_member_is_told_once() -> None:
     world, told = shown_world(ten_segments(bytes(data)))
     report = world.run(zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE, data=bytes(data))))
     assert report.verdict == "COMPLETED_WITH_ERRORS"
-    work = world.summary(report).work
+    work = plan_of(world, report).work
     told.assert_done(work)
     assert (told.members, len(told.failures)) == ((0, 0, 1), 1)
     assert watched(world, report)["bytes_done"] == work, "the bytes of its slices are dropped"
@@ -197,7 +195,7 @@ def test_a_second_pass_counts_nothing_twice() -> None:
     world, told, _ = down_world(1.5 * WHOLE.retry_seconds)
     report = world.run(zips.build(*MIXED))
     assert report.verdict == "COMPLETED"
-    told.assert_done(world.summary(report).work)
+    told.assert_done(plan_of(world, report).work)
     assert told.members == (len(MIXED), 0, 0)
 
 
@@ -206,7 +204,7 @@ def test_a_redrive_begins_where_the_run_stopped() -> None:
     world, told, out = down_world(1e9)
     failed = world.run(zips.build(*MIXED))
     assert failed.verdict == "FAILED"
-    work, before = world.summary(failed).work, told.counts["bytes_done"]
+    work, before = plan_of(world, failed).work, told.counts["bytes_done"]
     assert 0 < before < work
     assert told.members[0] == failed.extracted
     out.until = 0.0
@@ -227,13 +225,13 @@ def test_a_redrive_of_a_split_member_knows_its_slices() -> None:
     world.clock = clock
     failed = world.run(zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE)))
     before = told.counts["bytes_done"]
-    assert 0 < before < world.summary(failed).work
+    assert 0 < before < plan_of(world, failed).work
     out.until = 0.0
     again = world.progress = Told()
     report = world.resume(failed.run)
     world.assert_clean(report, m=LOG * 4)
     assert again.shares[0] == before
-    again.assert_done(world.summary(report).work)
+    again.assert_done(plan_of(world, report).work)
 
 
 class RefusesLogs(MemoryBucket):
@@ -248,19 +246,17 @@ class RefusesLogs(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-def test_a_retry_has_a_plan_of_its_own() -> None:
-    """Its share is that of the members that it tries again; `watch` counts them once."""
+def test_members_that_are_tried_again_count_once() -> None:
+    """The share of a resumed run begins with what is done, and `watch` counts each member once."""
     out = RefusesLogs()
     world, _ = shown_world(WHOLE, out)
     first = world.run(zips.build(*SMALL))
     assert (first.failed, watched(world, first)["failed"]) == (3, 3)
     out.refuses = False
-    plans: list[PlanSummary] = []
     again = world.progress = Told()
-    report = retry_failed(world.summary(first), world.context, world.pool, plans.append)
+    report = world.resume(first.run, failed=True)
     assert report.verdict == "COMPLETED"
-    assert (plans[0].selected, again.members) == (3, (3, 0, 0))
-    again.assert_done(plans[0].work)
+    assert again.members == (3, 0, 0)
     counts = watched(world, report)
     assert (counts["extracted"], counts["failed"]) == (len(SMALL), 0)
-    assert counts["bytes_done"] == world.summary(report).work
+    assert counts["bytes_done"] == plan_of(world, report).work

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from s3unzip.local.runner import run_archive
-from tests.serial_pool import SerialPool
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.model import Location, PlanSummary, Request
+from s3unzip.local.machine import run_archive
+from s3unzip.local.workers import Workers
+from s3unzip.model import Location, Request
+from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
@@ -22,9 +24,7 @@ from tests import zips
 from tests.functional.large.encoders import log_lines
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+if TYPE_CHECKING:  # stubs alone
     from mypy_boto3_s3 import S3Client
 
 TUNING = Tuning(
@@ -89,16 +89,11 @@ def test_every_kind_of_task_on_a_real_server(server: Server) -> None:
     archive = zips.build(*(zips.Entry(name, *content) for name, content in contents.items()))
     server.client.put_object(Bucket="ingest", Key="archive.zip", Body=archive)
     context = Context(stores=server.stores, clock=LocalClock(), tuning=TUNING)
-    plans: list[PlanSummary] = []
-    report = run_archive(
-        Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", "")),
-        context,
-        lambda run: SerialPool(run, context),
-        plans.append,
-    )
+    plans: list[Plan] = []
+    request = Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", ""))
+    report = run_archive(request, context, Workers(1, context), planned=plans.append)
     assert report.verdict == "COMPLETED", report
-    assert plans[0].kinds == {"stream": 2, "copy": 2, "segment": 1}
-    assert plans[0].split_members == 2
+    assert plans[0].summary.kinds == {"stream": 2, "copy": 2, "scan": 1}
     assert report.requests.copy >= 4
     for name, (content, _) in contents.items():
         answer = server.client.get_object(Bucket="members", Key=f"archive/{name}")

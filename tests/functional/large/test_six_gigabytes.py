@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import boto3
 import pytest
 from msgspec.structs import replace
-from s3unzip.local.pool import WorkerPool
-from s3unzip.local.runner import run_archive
-from tests.functional.large.world import ContextMaker
-from tests.serial_pool import SerialPool
 
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.model import Location, PlanSummary, Request
+from s3unzip.local.contexts import open_context
+from s3unzip.local.machine import run_archive
+from s3unzip.local.workers import Workers
+from s3unzip.model import Location, Request
+from s3unzip.planning.plan import Plan
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.zip import Policy
 from tests.functional.large.huge import SMALL, check, write_archive
 from tests.servers import VERSITY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from s3unzip.model import Run
 
 SOURCE, DESTINATION = Location("s3", "source", "huge.zip"), Location("s3", "ours", "")
 
@@ -58,18 +55,16 @@ def test_six_gigabytes_between_buckets(
             client.create_bucket(Bucket=bucket)
         client.upload_file(str(path), "source", SOURCE.key)
         path.unlink()
-        make = ContextMaker(StoreConfig(Location("file", "", f"{tmp_path}/home/")))
-
-        def make_pool(run: Run) -> WorkerPool:
-            return WorkerPool(run, 2, make, None)
-
-        plans: list[PlanSummary] = []
-        report = run_archive(
-            Request(SOURCE, DESTINATION), make(LocalClock()), make_pool, plans.append
-        )
+        config = StoreConfig(Location("file", "", f"{tmp_path}/home/"))
+        opening = partial(open_context, config, Policy(), Tuning())
+        context = opening(LocalClock(), None)
+        plans: list[Plan] = []
+        with Workers(2, context, opening) as workers:
+            wanted = Request(SOURCE, DESTINATION)
+            report = run_archive(wanted, context, workers, planned=plans.append)
         record_property("seconds", report.finished - report.started)
         record_property("requests", str(report.requests))
-        assert plans[0].kinds == {"segment": 1, "copy": 1, "batch": SMALL}
+        assert plans[0].summary.kinds == {"scan": 1, "copy": 1, "batch": SMALL}
         check(client, "ours", report, large, SMALL)
 
 
@@ -93,12 +88,8 @@ def test_the_same_scaled_down_on_the_embedded_aws(
             client.create_bucket(Bucket=bucket)
         client.upload_file(str(path), "source", SOURCE.key)
         context = Context(stores=stores, clock=LocalClock(), tuning=tuning)
-        plans: list[PlanSummary] = []
-        report = run_archive(
-            Request(SOURCE, DESTINATION),
-            context,
-            lambda run: SerialPool(run, context),
-            plans.append,
-        )
-        assert plans[0].kinds == {"segment": 1, "copy": 1, "batch": 100}
+        plans: list[Plan] = []
+        workers = Workers(1, context)
+        report = run_archive(Request(SOURCE, DESTINATION), context, workers, planned=plans.append)
+        assert plans[0].summary.kinds == {"scan": 1, "copy": 1, "batch": 100}
         check(client, "ours", report, large, 100)
