@@ -147,7 +147,7 @@ def test_cat_and_ls() -> None:
     source = world.buckets.source(request.source)
     opened = open_in(world.context, source, request.source, request.options)
     assert opened["large.bin"].read() == LARGE
-    assert [member.problem for member in opened] == [None]
+    assert [member.problem for member in opened.members()] == [None]
 
 
 @pytest.mark.parametrize("password", [SECRET, SECRET + b"?"])
@@ -168,7 +168,7 @@ def test_the_password_is_nowhere(password: bytes) -> None:
         root.setLevel(level)
     work = world.buckets.run_store(report.run)
     names = list(work.names(""))
-    assert {"run.json", "plan.jsonl", "report.json"} <= set(names)
+    assert {"run.json", "rounds/00.jsonl", "report.json"} <= set(names)
     objects = b"".join(work.read(name) for name in names)
     for text in (objects, log.getvalue().encode()):
         assert SECRET not in text

@@ -132,7 +132,8 @@ def test_budget_of_archives() -> None:
     assert [one.reason for one in tree.nested if one.run is None] == ["nested-budget"]
     deep = World()
     deep.tune(nested_archives=2)
-    assert len(Tree(wrap(5), Options(nested_depth=9), deep).nested) == 2
+    below = Tree(wrap(5), Options(nested_depth=9), deep).nested
+    assert [one.reason for one in below] == [None, None, "nested-budget"]
 
 
 def test_budget_of_members() -> None:
