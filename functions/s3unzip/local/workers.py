@@ -144,6 +144,15 @@ class Tally:
         self._troubles: dict[str, float] = {}  # when each was passed on
         self._lock = threading.Lock()
 
+    def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
+        """Take what is on record of a run before one of its rounds begins."""
+        with self._lock:
+            if new_run:
+                self._told.clear()
+                self._failed.clear()
+            self._recorded = Counter(counts)
+            self._tell()
+
     def begin(self) -> int:
         """Note that an attempt of a task begins; return its number."""
         with self._lock:
@@ -171,7 +180,7 @@ class Tally:
 
     def _tell(self, failed: Outcome | None = None) -> None:
         total = sum(self._running.values(), Counter(self._recorded))
-        new = total - self._told
+        new = total - self._told  # what is higher than ever before
         self._told.update(new)
         if self._progress is None:
             return
@@ -225,6 +234,10 @@ class Workers:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+    def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
+        """Tell the progress what is on record of a run before one of its rounds begins."""
+        self._tally.note_recorded(counts, new_run=new_run)
 
     def do_all(self, run: Run, tasks: Iterable[Task]) -> ServiceFaultError | None:
         """Do each task once; what a service fault leaves of one is for the next round.
