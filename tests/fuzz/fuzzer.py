@@ -25,7 +25,7 @@ from tests.fuzz.boundary import run_boundary
 from tests.fuzz.mutations import mutate
 from tests.fuzz.names import run_names
 from tests.fuzz.placing import run_placing
-from tests.simulation.__main__ import run_seed
+from tests.simulation.schedule import run_seed
 from tests.zips import (
     DESCRIPTORS,
     LZMA,
