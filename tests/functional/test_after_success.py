@@ -55,25 +55,6 @@ def test_a_file_is_deleted(program: Program) -> None:
     assert len(list((program.folder / "out").rglob("*.txt"))) == 4
 
 
-def test_a_file_is_moved_and_a_failed_move_is_resumed(program: Program) -> None:
-    """Another file is in the way at first: exit 6, the reason, the next command, which does it."""
-    done = program.folder / "done"
-    done.mkdir()
-    (done / "a.zip").write_bytes(b"in the way")
-    ended = program.run("run", "a.zip", "out", "-w", "1", "--after-success", "move=done")
-    assert ended.code == 6
-    assert "the archive is not moved to" in ended.err
-    assert "exists already; it is not overwritten" in ended.err
-    assert "next: s3unzip resume" in ended.err
-    assert (program.folder / "a.zip").read_bytes() == BODY
-    (done / "a.zip").unlink()
-    ended = program.run("resume", "latest", "-w", "1")
-    assert ended.code == 0
-    assert (done / "a.zip").read_bytes() == BODY
-    assert not (program.folder / "a.zip").exists()
-    assert "nothing is left to do" in program.run("resume", "latest", "-w", "1").err
-
-
 @pytest.mark.parametrize(
     "words", [("--limit", "1"), ("-m", "0.txt"), ("-x", "0*"), ("--strip-components", "1")]
 )
@@ -119,7 +100,7 @@ def test_what_can_be_asked_for() -> None:
     tagged = parse_after_success("tag=state=a=b", where, Options(limit=1))
     assert tagged == AfterSuccess(SourceAction.TAG, tags={"state": "a=b"})
     for some in (Options(limit=1), Options(include=("*",)), Options(strip_components=1)):
-        with pytest.raises(UsageError, match="delete needs all members"):
+        with pytest.raises(UsageError, match="members that are not extracted would be lost"):
             parse_after_success("delete", where, some)
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from s3unzip.local.locking import LOCK, is_at_work, lock_run
-from tests.patience import HANG_SECONDS
 from tests.processes import Program
-from tests.servers import Asked, HttpServer, Reply, nobody
+from tests.servers import nobody
 from tests.zips import Entry, build
 
-if TYPE_CHECKING:
-    from pathlib import Path
+BEGUN = "2026-11-23/201532-a-01234567"  # a run that has no plan
 
 
 @pytest.fixture
@@ -27,27 +23,16 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def refuse(program: Program) -> str:
-    """Begin a run whose destination cannot be reached; return the id of the folder it leaves."""
-    before = set(runs_of(program))
-    with nobody() as url:
-        ended = program.run(
-            "run", "a.zip", f"s3://bucket/{len(before)}", "-w", "1", "--endpoint-url", url
-        )
-    assert ended.code == 6, ended.err
-    (left,) = set(runs_of(program)) - before
-    return left
-
-
 def runs_of(program: Program) -> list[str]:
-    """Return the names of the folders of runs."""
+    """Return the ids of the runs that have a folder."""
     folder = program.folder / ".runs" / "runs"
-    return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return [str(run.relative_to(folder)) for run in folder.glob("*/*")]
 
 
 def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
-    """A run whose destination was refused is no run: `latest` is the one before it."""
-    refuse(program)
+    """A run that has only its lock is no run: `latest` is the one before it."""
+    home = str(program.folder / ".runs")
+    lock_run(home, BEGUN).close()
     for command in ("show", "watch"):
         ended = program.run(command, "latest")
         assert (ended.code, ended.err) == (
@@ -55,7 +40,7 @@ def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
             "s3unzip: there are no runs yet: s3unzip run SRC DEST begins one\n",
         )
     assert program.run("run", "a.zip", "out", "-w", "1").code == 0
-    refuse(program)
+    lock_run(home, BEGUN.replace("a-", "b-")).close()
     for command in ("show", "watch"):
         ended = program.run(command, "latest")
         assert ended.code == 0, ended.err
@@ -64,51 +49,37 @@ def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
     assert begun.code == 0, "the folders left behind do not make the beginning of an id ambiguous"
 
 
-def test_watch_of_a_run_that_never_began_ends(program: Program) -> None:
-    """It does not wait for a plan that nobody makes."""
-    ended = program.run("watch", refuse(program))
+def test_a_destination_that_cannot_be_reached_leaves_nothing(program: Program) -> None:
+    """It is asked before the plan: one line, and no folder of a run."""
+    with nobody() as url:
+        ended = program.run("run", "a.zip", "s3://bucket/to", "-w", "1", "--endpoint-url", url)
+    assert ended.code == 6
+    assert f"cannot reach {url}" in ended.err.splitlines()[-1]
+    assert runs_of(program) == []
+
+
+def test_watch_of_a_run_that_was_killed_while_it_planned_ends(program: Program) -> None:
+    """The lock is held from before the plan: whoever watches learns that nobody makes it."""
+    home = str(program.folder / ".runs")
+    with lock_run(home, BEGUN):
+        shown = program.run("show", "latest")
+        assert shown.code == 6
+        assert f"{BEGUN}: has no report yet; s3unzip watch {BEGUN} follows it" in shown.err
+    assert not is_at_work(home, BEGUN)
+    ended = program.run("watch", BEGUN)
     assert ended.code == 6
     assert "has no plan and no report" in ended.err
     assert "start again with s3unzip run" in ended.err
 
 
 def test_watch_of_a_killed_run_ends(program: Program) -> None:
-    """A run without a report at which no process works is continued by redrive, which it says."""
+    """A run without a report at which no process works is continued by `resume`, which it says."""
     assert program.run("run", "a.zip", "out", "-w", "1").code == 0
     (run,) = runs_of(program)
     (program.folder / ".runs" / "runs" / run / "report.json").unlink()  # as a killed run has none
     ended = program.run("watch", run)
     assert ended.code == 6
     assert f"{run}: has no report yet; s3unzip resume {run} continues it" in ended.err
-
-
-def test_watch_of_a_run_that_was_killed_while_it_planned_ends(program: Program) -> None:
-    """The lock is held from before the plan: whoever watches learns that nobody makes it."""
-    asked, go_on = threading.Event(), threading.Event()
-
-    def answer(_: Asked) -> Reply:
-        asked.set()
-        go_on.wait(HANG_SECONDS)
-        return Reply(404, b"")
-
-    home = str(program.folder / ".runs")
-    with HttpServer(answer) as server:
-        words = ["run", "a.zip", "s3://bucket/to", "-w", "1", "--dest-endpoint-url", server.url]
-        variables = os.environ | program.variables
-        with subprocess.Popen(
-            [*program.command, *words], cwd=program.folder, env=variables, start_new_session=True
-        ) as planning:
-            assert asked.wait(HANG_SECONDS)
-            (run,) = runs_of(program)
-            shown = program.run("show", "latest")
-            assert shown.code == 6
-            assert f"{run}: has no report yet; s3unzip watch {run} follows it" in shown.err
-            os.killpg(planning.pid, signal.SIGKILL)
-        go_on.set()
-    assert not is_at_work(home, run)
-    ended = program.run("watch", run)
-    assert ended.code == 6
-    assert "has no plan and no report" in ended.err
 
 
 def test_a_plan_at_work_is_not_replaced(program: Program) -> None:
@@ -131,7 +102,7 @@ def test_a_plan_at_work_is_not_replaced(program: Program) -> None:
 
 
 def test_show_of_a_run_at_work_offers_watch(program: Program) -> None:
-    """While a process holds the run's lock, redrive is not what helps."""
+    """While a process holds the run's lock, `resume` is not what helps."""
     assert program.run("run", "a.zip", "out", "-w", "1").code == 0
     (run,) = runs_of(program)
     home = program.folder / ".runs"

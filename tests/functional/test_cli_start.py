@@ -146,15 +146,6 @@ def test_ctrl_c_before_the_directory_is_read(words: list[str], tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_while_the_destination_is_tried(tmp_path: Path) -> None:
-    """The destination does not answer; the program ends, and nothing of the plan is there."""
-    (tmp_path / "a.zip").write_bytes(build(Entry("f", b"1")))
-    words = ["run", "a.zip", "s3://out/to", "--dest-endpoint-url", "{url}", "-w", "1"]
-    stop_while_asked(words, tmp_path)
-    kept = [path.name for path in (tmp_path / "runs").rglob("*.json*")]
-    assert not {"run.json", "members.jsonl", "plan.jsonl", "summary.json"} & set(kept)
-
-
 def stop_while_asked(words: list[str], folder: Path) -> None:
     """Interrupt a command that waits for a server; `{url}` in its words is the server's."""
     asked, go_on = threading.Event(), threading.Event()

@@ -9,8 +9,8 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
-from s3unzip.api.open_archive import open_in
 
+from s3unzip.api.archive import open_in
 from s3unzip.model import OnConflict, Options, Verdict
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import Policy
@@ -146,8 +146,8 @@ def test_cat_and_ls() -> None:
     request = world.request(archive(seal_aes), Options(names=("large.bin",)))
     source = world.buckets.source(request.source)
     opened = open_in(world.context, source, request.source, request.options)
-    assert opened.member("large.bin").read() == LARGE
-    assert [member.problem for member in opened] == [None]
+    assert opened["large.bin"].read() == LARGE
+    assert [member.problem for member in opened.members()] == [None]
 
 
 @pytest.mark.parametrize("password", [SECRET, SECRET + b"?"])
@@ -168,7 +168,7 @@ def test_the_password_is_nowhere(password: bytes) -> None:
         root.setLevel(level)
     work = world.buckets.run_store(report.run)
     names = list(work.names(""))
-    assert {"run.json", "plan.jsonl", "report.json"} <= set(names)
+    assert {"run.json", "rounds/00.jsonl", "report.json"} <= set(names)
     objects = b"".join(work.read(name) for name in names)
     for text in (objects, log.getvalue().encode()):
         assert SECRET not in text

@@ -5,22 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from s3unzip.local.nesting import run_nested
 
 from s3unzip.errors import UsageError
+from s3unzip.local.machine import run_nested
+from s3unzip.local.workers import Workers
 from s3unzip.model import (
     Budget,
     GzipForm,
     NestedRun,
     OnConflict,
     Options,
-    PlanSummary,
     Report,
-    Run,
     Verdict,
     decode,
 )
-from s3unzip.planning.plan import make_plan
+from s3unzip.settling.loop import begin
 from s3unzip.settling.nested import nested_requests
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes
@@ -38,20 +37,19 @@ def wrap(levels: int) -> bytes:
     return raw
 
 
+def find_below(report: Report, world: World) -> list[NestedRun]:
+    """Extract what is inside; return what became of each archive."""
+    context = world.context
+    return list(run_nested(report, context, Workers(1, context)))
+
+
 class Tree:
     """A run and the runs below it."""
 
     def __init__(self, archive: bytes, options: Options, world: World | None = None) -> None:
         self.world = world or World()
         self.report = self.world.run_request(self.world.request(archive, options))
-        self.planned: list[str] = []
-        self.nested = run_nested(self.report, self.world.context, self._pool, self._note)
-
-    def _pool(self, run: Run) -> SerialPool:
-        return SerialPool(run, self.world.context)
-
-    def _note(self, summary: PlanSummary) -> None:
-        self.planned.append(summary.run.source.key)
+        self.nested = find_below(self.report, self.world)
 
     @property
     def keys(self) -> set[str]:
@@ -130,11 +128,12 @@ def test_budget_of_archives() -> None:
     world = World()
     world.tune(nested_archives=3)
     tree = Tree(many(5), ONE, world)
-    assert len(tree.planned) == 3
+    assert len([one for one in tree.nested if one.run is not None]) == 3
     assert [one.reason for one in tree.nested if one.run is None] == ["nested-budget"]
     deep = World()
     deep.tune(nested_archives=2)
-    assert len(Tree(wrap(5), Options(nested_depth=9), deep).planned) == 2
+    below = Tree(wrap(5), Options(nested_depth=9), deep).nested
+    assert [one.reason for one in below] == [None, None, "nested-budget"]
 
 
 def test_budget_of_members() -> None:
@@ -162,9 +161,7 @@ def test_an_object_that_was_replaced_is_not_opened() -> None:
     report = world.run_request(request)
     stored = world.out.objects["archive/inner.zip"]
     world.out.objects["archive/inner.zip"] = replace(stored, body=wrap(3))
-    nested = run_nested(
-        report, world.context, lambda run: SerialPool(run, world.context), lambda _: None
-    )
+    nested = find_below(report, world)
     assert [one.reason for one in nested] == ["nested-changed"]
 
 
@@ -202,7 +199,7 @@ def test_requests_for_runs_side_by_side() -> None:
     world = World()
     world.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
     report = world.run_request(world.request(many(3), Options(nested_depth=2)))
-    run = decode(world.buckets.run_store(report.run).read("run.json"), Run)
+    run = world.records(report.run).read_plan().run
     requests = list(nested_requests(run, report, world.context))
     assert [request.source.key for request in requests] == [
         "archive/a00.zip", "archive/a01.zip", "archive/a02.zip",
@@ -211,7 +208,7 @@ def test_requests_for_runs_side_by_side() -> None:
         assert request.destination.key == request.source.key.removesuffix(".zip") + "/"
         assert request.options.nested_depth == 1
         assert request.options.nested_budget == Budget(2, 33, 333)
-        assert isinstance(make_plan(request, world.context), PlanSummary)
+        assert begin(request, world.context).report is None
 
 
 def test_not_with_gzip() -> None:

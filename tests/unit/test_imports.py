@@ -72,4 +72,4 @@ def test_importing_the_package_loads_nothing() -> None:
 def test_listing_needs_no_aws() -> None:
     """`open_archive` of a file loads neither boto3 nor obstore, nor the worker processes."""
     loaded = loaded_by("import s3unzip; s3unzip.open_archive")
-    assert not loaded & {"boto3", "obstore", "numpy", "click", "s3unzip.local.pool"}
+    assert not loaded & {"boto3", "obstore", "numpy", "click", "s3unzip.local.workers"}

@@ -85,8 +85,8 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
         case "delete" if not rest:
             if selects_some(options):
                 raise UsageError(
-                    "after success: delete needs all members; leave out the options that select "
-                    "some (--include, --exclude, --member, --limit, --strip-components)"
+                    "--after-success delete: leave out --include, --exclude, --member, --limit and "
+                    "--strip-components, because members that are not extracted would be lost"
                 )
             return AfterSuccess(SourceAction.DELETE)
         case "tag" if rest:

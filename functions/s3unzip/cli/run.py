@@ -62,22 +62,12 @@ class Ending(RunConnection):
         """Return the options of a run."""
         return replace(super().options(), marker=self.marker)
 
-    def check_change(self, options: Options) -> None:
-        """Check that the archive may be changed after the run.
-
-        Raises:
-            UsageError: it is read without credentials, or members would be lost with it.
-        """
+    def check_change(self) -> None:
+        """Check that the archive may be changed after the run: not if it is read without rights."""
         if self.after_success and self.no_sign_request:
             raise UsageError(
                 "--after-success: with --no-sign-request the archive is reached without "
                 "credentials, so it cannot be changed; leave out one of them"
-            )
-        selects = options.include or options.exclude or options.names or options.limit
-        if self.after_success == "delete" and (selects or options.strip_components):
-            raise UsageError(
-                "--after-success delete: leave out --include, --exclude, --member, --limit and "
-                "--strip-components, because members that are not extracted would be lost"
             )
 
 
@@ -120,7 +110,7 @@ class Run(Selection, Layout, Objects, Writing, Reading, Ending, Power):
             )
         if not self.src:  # the only word is taken as DEST
             raise UsageError("Missing argument 'DEST' (see s3unzip run --help)")
-        self.check_change(self.options())
+        self.check_change()
         if len(self.src) == 1 and not names_several(self.src[0]):
             return self._extract_one(parse_source(self.src[0]), parse_destination(self.dest))
         return self._extract_several()

@@ -84,11 +84,11 @@ class LocalRuns:
             yield RunEntry(run, "", touched)
 
     def find(self, name: str) -> str:
-        """Return the whole id of a run.
+        """Return the whole id of a run, by its beginning or by that of its archive's name.
 
         Raises:
             NotFoundError: there is none.
-            UsageError: several begin so.
+            UsageError: there are several.
         """
         known, name = known_runs(self.work_location), run_of_execution(name)
         if name in known:
@@ -98,7 +98,8 @@ class LocalRuns:
             if latest is None:
                 raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
             return latest
-        found = [run for run in known if run.startswith(name) and self._is_run(run)]
+        named = [run for run in known if run.startswith(name) or f"-{name}" in run]
+        found = list(filter(self._is_run, named))
         if not found:
             raise NotFoundError(f"{name}: no such run here; see s3unzip runs")
         if len(found) > 1:

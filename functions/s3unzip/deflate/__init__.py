@@ -21,9 +21,9 @@ from isal.isal_zlib import crc32_combine
 from s3unzip.deflate.segments import (
     WINDOW_SIZE,
     Arrival,
-    Layout,
     LinkedSegment,
     ScannedSegment,
+    Segmentation,
     SegmentInflater,
     SegmentScan,
     Span,

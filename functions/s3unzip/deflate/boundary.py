@@ -27,7 +27,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from s3unzip.deflate.bits import align
-from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Layout, Span
+from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Segmentation, Span
 
 LOOKAHEAD: Final = 1 << 20
 """Bytes that must follow a candidate's first byte, where the member has so many."""
@@ -87,7 +87,7 @@ def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -
     return None
 
 
-def locate_boundary(layout: Layout, segment: int) -> Generator[Span, bytes, int | None]:
+def locate_boundary(layout: Segmentation, segment: int) -> Generator[Span, bytes, int | None]:
     """Return the bit where `segment` begins, or None: it joins the one before it.
 
     This generator yields the span that it needs (at most 1.5 MiB at a time) and is sent its bytes.

@@ -1,7 +1,7 @@
 """Segments of a deflate stream: place, inflate, scan while the window is unknown, link the scans.
 
 All positions count from the first byte of the member's compressed data, not of the archive. A
-`Layout` says where segments are looked for, `boundary` where they really begin.
+`Segmentation` says where segments are looked for, `boundary` where they really begin.
 
 `SegmentInflater` inflates from one bit to another with a given window. It never raises for bad
 data: it returns where it arrived. `inflate_segment` is the strict form, which raises.
@@ -70,7 +70,7 @@ class Span(NamedTuple):
     stop: int
 
 
-class Layout(Struct, frozen=True):
+class Segmentation(Struct, frozen=True):
     """A member's compressed size in bytes and the distance of its segments in bytes.
 
     Two workers with equal layouts find equal boundaries.
@@ -95,12 +95,12 @@ class Layout(Struct, frozen=True):
         return Span(start, min(start + min(self.step, self.search), self.size))
 
 
-def cut(compressed_size: int, segment_size: int) -> Layout:
+def cut(compressed_size: int, segment_size: int) -> Segmentation:
     """Return the layout of a member in equal segments of at most `segment_size` bytes."""
     if min(compressed_size, segment_size) < 1:
         raise ValueError(f"cannot cut {compressed_size} bytes into segments of {segment_size}")
     count = -(-compressed_size // segment_size)
-    return Layout(compressed_size, -(-compressed_size // count))
+    return Segmentation(compressed_size, -(-compressed_size // count))
 
 
 def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> Span:

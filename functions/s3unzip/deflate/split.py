@@ -15,8 +15,8 @@ from isal.isal_zlib import crc32_combine
 
 from s3unzip.deflate.segments import (
     Buffer,
-    Layout,
     ScannedSegment,
+    Segmentation,
     SegmentScan,
     Span,
     cut,
@@ -35,7 +35,7 @@ def preload() -> None:
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
 
 
-def locate(layout: Layout, segment: int, read: Read) -> int | None:
+def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
     """Return the bit where `segment` begins, or None: it joins the one before it."""
     # numpy takes 60 ms to import; `preload` does it while the caller waits for its first bytes.
     from s3unzip.deflate.boundary import locate_boundary  # noqa: PLC0415
@@ -51,7 +51,7 @@ def locate(layout: Layout, segment: int, read: Read) -> int | None:
 
 
 def scan_segment(
-    layout: Layout, segment: int, read: Read, longest: int | None = None
+    layout: Segmentation, segment: int, read: Read, longest: int | None = None
 ) -> ScannedSegment | None:
     """Scan `segment` up to the next boundary, or return None: it joins the one before it.
 

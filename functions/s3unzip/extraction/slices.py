@@ -75,7 +75,7 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             data = open_data(attempt, row)
         except MemberError:  # linking opens the member too, and says what is wrong
             continue
-        layout = deflate.Layout(row.member.compressed_size, segment_step(task))
+        layout = deflate.Segmentation(row.member.compressed_size, segment_step(task))
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
         scanned = split.scan_segment(layout, task.part, _Reader(data).read, longest)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Self
@@ -30,14 +30,16 @@ from s3unzip.model import (
     Request,
     Run,
     Stop,
+    Task,
     TaskKind,
     Verdict,
     run_id,
 )
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.read import Reading, read_tail
-from s3unzip.runs.records import RunRecords
+from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.runs.step import STOPPED, Step
+from s3unzip.runs.watch import READERS, count_progress
 from s3unzip.settings import Tuning
 from s3unzip.settling import loop
 from s3unzip.settling.after_success import finish_source
@@ -54,6 +56,7 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, check_reachable
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import SignsRequests
+from s3unzip.stores.readahead import map_ahead
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")
@@ -146,43 +149,14 @@ class Machine:
         return resume_run(run, self.context, self._workers, show, failed=failed)
 
     def run_nested(self, report: Report) -> Iterator[NestedRun]:
-        """Extract the archives that a run extracted, level by level; yield what became of each.
-
-        Each archive gets the rest of the budget after the archives before it. ``nested.jsonl`` of
-        the outer run has the same results.
-        """
+        """Extract the archives that a run extracted, level by level; yield what became of each."""
         if not has_nested(report):
             return
         context, workers = self.context, self._workers
         stores = self._setup.stores.at_destination()
         if stores != self._setup.stores:
             context, workers = self._open(stores)
-        left = first_budget(context.tuning)
-        above = deque([report])
-        while above:
-            outer = above.popleft()
-            if not has_nested(outer):
-                continue
-            run = RunRecords.open(context.stores, outer.run).read_plan().run
-            found, results = find_nested(run, context, left.archives)
-            yield from results
-            for outcome in found:
-                request = nested_request(run, outcome.key, left)
-                try:
-                    below = run_archive(request, context, workers, claim=self._locks.take)
-                except InterruptedRunError:
-                    record_nested(run, context, results)
-                    raise
-                except S3UnzipError as error:
-                    result = NestedRun(outcome.key, reason="not-begun", message=str(error))
-                else:
-                    left = spend(left, below)
-                    told = below.run, below.verdict, below.reason, below.message
-                    result = NestedRun(outcome.key, *told)
-                    above.append(below)
-                results.append(result)
-                yield result
-            record_nested(run, context, results)
+        yield from run_nested(report, context, workers, self._locks.take)
 
     def _open(self, stores: StoreConfig) -> tuple[Context, Workers]:
         """Return this process's context and the workers for archives that `stores` reach."""
@@ -240,6 +214,45 @@ def run_archive(
     return _go_round(settled, context, workers)
 
 
+def run_nested(
+    report: Report,
+    context: Context,
+    workers: Workers,
+    claim: Callable[[str], object] | None = None,
+) -> Iterator[NestedRun]:
+    """Extract the archives that a run extracted, level by level; yield what became of each.
+
+    Each archive gets the rest of the budget after the archives before it. ``nested.jsonl`` of the
+    outer run has the same results. The arguments are those of `run_archive`.
+    """
+    left = first_budget(context.tuning)
+    above = deque([report])
+    while above:
+        outer = above.popleft()
+        if not has_nested(outer):
+            continue
+        run = RunRecords.open(context.stores, outer.run).read_plan().run
+        found, results = find_nested(run, context, left.archives)
+        yield from results
+        for outcome in found:
+            request = nested_request(run, outcome.key, left)
+            try:
+                below = run_archive(request, context, workers, claim=claim)
+            except InterruptedRunError:
+                record_nested(run, context, results)
+                raise
+            except S3UnzipError as error:
+                result = NestedRun(outcome.key, reason="not-begun", message=str(error))
+            else:
+                left = spend(left, below, context)
+                told = below.run, below.verdict, below.reason, below.message
+                result = NestedRun(outcome.key, *told)
+                above.append(below)
+            results.append(result)
+            yield result
+        record_nested(run, context, results)
+
+
 def _forget(run: str, context: Context) -> None:
     """Drop what an earlier run of the same id left: its uploads, then its records."""
     calls = context.calls()
@@ -279,20 +292,14 @@ def resume_run(
     if show is not None:
         show(plan)
     settled = loop.resume(run, context, failed=failed)
-    if context.progress is not None:
-        context.progress.finished(+_count_done(records))
     return _go_round(settled, context, workers)
 
 
-def _count_done(records: RunRecords) -> Counter[str]:
-    """Return what earlier processes did of a run, as the progress counts it."""
-    counts: Counter[str] = Counter()
-    for task in records.list_outcomes():
-        done = records.find_task_report(task)
-        if done is not None:
-            for name in ("extracted", "unchanged", "failed", "bytes_done", "bytes_written"):
-                counts[name] += getattr(done, name)
-    return counts
+def _count_recorded(records: RunRecords, next_tasks: Sequence[Task]) -> Counter[str]:
+    """Return what is on record of a run before its next round, as the progress counts it."""
+    tasks = [task for task in records.list_outcomes() if task != PLAN_TASK]
+    reports = map_ahead(records.find_task_report, tasks, READERS)
+    return count_progress((one for one in reports if one is not None), next_tasks)
 
 
 def _go_round(settled: loop.Settled, context: Context, workers: Workers) -> Report:
@@ -305,12 +312,16 @@ def _go_round(settled: loop.Settled, context: Context, workers: Workers) -> Repo
     if plan is None and settled.report is not None:
         return settled.report  # it was refused
     run = records.read_plan().run
+    is_new = True
     try:
         while settled.report is None:
             step = settled.next
-            scans = any(task.kind is TaskKind.SCAN for task in step.tasks)
+            tasks = step.tasks or list(records.read_round(step.round))
+            workers.note_recorded(_count_recorded(records, tasks), new_run=is_new)
+            is_new = False
+            scans = any(task.kind is TaskKind.SCAN for task in tasks)
             _begin_phase("scan" if scans else "extract", context)
-            fault = workers.do_all(run, step.tasks or records.read_round(step.round))
+            fault = workers.do_all(run, tasks)
             if fault is not None and records.find_stop() is None:
                 records.write_stop(Stop(Verdict.FAILED, FAULT, str(fault)))
             _begin_phase("link" if scans else "report", context)

@@ -144,6 +144,15 @@ class Tally:
         self._troubles: dict[str, float] = {}  # when each was passed on
         self._lock = threading.Lock()
 
+    def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
+        """Take what is on record of a run before one of its rounds begins."""
+        with self._lock:
+            if new_run:
+                self._told.clear()
+                self._failed.clear()
+            self._recorded = Counter(counts)
+            self._tell()
+
     def begin(self) -> int:
         """Note that an attempt of a task begins; return its number."""
         with self._lock:
@@ -171,7 +180,7 @@ class Tally:
 
     def _tell(self, failed: Outcome | None = None) -> None:
         total = sum(self._running.values(), Counter(self._recorded))
-        new = total - self._told
+        new = total - self._told  # what is higher than ever before
         self._told.update(new)
         if self._progress is None:
             return
@@ -195,9 +204,8 @@ class Workers:
 
     Args:
         processes: tasks at once.
-        here: the context of this process; its progress takes what the tasks count. With one worker
-            the tasks are done with its stores.
-        open_context: called once in each process; None: the tasks are done in this process.
+        here: the context of this process; its progress takes what the tasks count.
+        open_context: called once for each worker; None: the tasks are done with `here`.
         modules: imported once, before the first process starts.
     """
 
@@ -226,6 +234,10 @@ class Workers:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+    def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
+        """Tell the progress what is on record of a run before one of its rounds begins."""
+        self._tally.note_recorded(counts, new_run=new_run)
 
     def do_all(self, run: Run, tasks: Iterable[Task]) -> ServiceFaultError | None:
         """Do each task once; what a service fault leaves of one is for the next round.
@@ -278,10 +290,10 @@ class Workers:
         if isinstance(self._pool, _Thread) and self.processes > 1 and not few:
             self.close()
         if self._pool is None:
-            if self._open_context is None or few:
-                self._pool = _Thread(self._here, self._tally)
+            opening = self._open_context
+            if opening is None or few or self.processes == 1:
+                self._pool = _Thread(self._here, opening, self._tally)
             else:
-                opening = self._open_context
                 self._pool = _Processes(self.processes, opening, self._modules, self._tally)
         return self._pool
 
@@ -344,10 +356,13 @@ class _Round:
 class _Thread:
     """A thread of this process does the tasks, one after the other."""
 
-    def __init__(self, here: Context, tally: Tally) -> None:
+    def __init__(self, here: Context, open_context: OpenContext | None, tally: Tally) -> None:
         self._clock = _StoppableClock(here.clock)
         self._counting = Counting(tally.take)
-        self._context = replace(here, clock=self._clock, progress=self._counting)
+        if open_context is None:
+            self._context = replace(here, clock=self._clock, progress=self._counting)
+        else:
+            self._context = open_context(self._clock, self._counting)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="worker")
 
     def submit(self, run: Run, task: Task, attempt: int) -> Future[Ended]:

@@ -13,25 +13,29 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.model import Outcome, PlanSummary, Status, TaskKind, TaskReport
+from s3unzip.model import Outcome, PlanSummary, Status, Task, TaskKind, TaskReport
 from s3unzip.runs.records import MEMBER, PLAN_TASK, RunRecords
 from s3unzip.stores.readahead import map_ahead
 
 READERS = 16  # outcomes that are read at once
 
 
-def count_progress(reports: Iterable[TaskReport]) -> Counter[str]:
+def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
     """Return what the progress is told of tasks on record.
 
     A scan has no members of its own, nor has a slice: settling gives the split member its outcome.
-    The slices of a member that was streamed in the end do not count.
+    The slices of a member that is streamed in the end do not count.
+
+    Args:
+        reports: of the tasks.
+        next_tasks: of the next round.
     """
     counts: Counter[str] = Counter()
     known = {report.task: report for report in reports}
+    streams = {task.id for task in next_tasks if task.kind is TaskKind.STREAM} | known.keys()
     for task, report in known.items():
-        kind, _, rest = task.partition("-")
-        index, _, is_slice = rest.partition("-")
-        if kind != "stream" and is_slice and f"stream-{index}" in known:
+        kind, member, *part = task.split("-")
+        if kind in {"slice", "copy"} and part and f"stream-{member}" in streams:
             continue
         if report.kind is not TaskKind.SCAN:
             counts.update(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from s3unzip.model import Location, Report, Run
+from s3unzip.model import Location, Run
 from s3unzip.runs.records import RunRecords
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -74,8 +74,8 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
         return written
     for records in runs:
         plan = records.find_plan()
-        run: Run | Report | None = plan.run if plan else records.find_report()  # a small run: none
-        if run is None or run.destination.bucket != destination.bucket:
+        known = plan.run if plan is not None else records.find_report()  # a small run has no plan
+        if known is None or known.destination.bucket != destination.bucket:
             continue
         has_etags = False
         for line in records.outcome_lines(_Line):
@@ -83,7 +83,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
                 written.add(line.key, line.size, line.crc32, line.etag)
                 has_etags = True
         if has_etags:
-            written.runs.append(run.id if isinstance(run, Run) else run.run)
+            written.runs.append(known.id if isinstance(known, Run) else known.run)
     return written
 
 

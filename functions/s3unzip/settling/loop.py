@@ -226,6 +226,7 @@ def _drop_uploads(step: Step, state: RunState) -> None:
 def _forget_failures(step: Step) -> None:
     """Make the failed members of each task unfinished, so that the next round does them."""
     records = step.records
+    rows = {task.id: task.rows for task in records.tasks()}
     for task, found in records.read_outcomes(records.list_outcomes()):
         if found is None or not found.report.failed or task == PLAN_TASK:
             continue
@@ -234,7 +235,9 @@ def _forget_failures(step: Step) -> None:
             continue
         kept = [one for one in found.outcomes if one.status is not Status.FAILED]
         unfinished = found.report.unfinished + len(found.outcomes) - len(kept)
-        report = replace(found.report, failed=0, unfinished=unfinished)
+        whole = {one.index for one in kept}
+        done = sum(row.work for row in step.read_rows(rows[task]) if row.member.index in whole)
+        report = replace(found.report, failed=0, unfinished=unfinished, bytes_done=done)
         records.write_outcomes(report, kept)
 
 

@@ -44,12 +44,16 @@ def first_budget(tuning: Tuning) -> Budget:
     return Budget(tuning.nested_archives, tuning.nested_members, tuning.nested_bytes)
 
 
-def spend(budget: Budget, report: Report) -> Budget:
-    """Return the rest of `budget` after a nested run."""
+def spend(budget: Budget, report: Report, context: Context) -> Budget:
+    """Return the rest of `budget` after a nested run, which counts by its plan.
+
+    So the runs below have the same options, and the same ids, when the run is repeated.
+    """
+    plan = RunRecords.open(context.stores, report.run).find_plan()
     return Budget(
         max(0, budget.archives - 1),
-        max(0, budget.members - report.extracted - report.unchanged - report.failed),
-        max(0, budget.size - report.bytes_out),
+        max(0, budget.members - (plan.selected if plan else 0)),
+        max(0, budget.size - (plan.bytes_out if plan else 0)),
     )
 
 
@@ -137,7 +141,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     budget = first_budget(context.tuning)
     if run.options.nested_budget is not None:  # a nested run; its parent counted it
         budget = replace(
-            spend(run.options.nested_budget, report),
+            spend(run.options.nested_budget, report, context),
             archives=run.options.nested_budget.archives,
         )
     found, refused = find_nested(run, context, budget.archives)

@@ -146,20 +146,14 @@ class MemberDecoder:
 def check_end(
     member: Member, policy: Policy, *, ended: bool, spare: int, size: int
 ) -> tuple[Finding, ...]:
-    """Check how a stream ended; return the warnings.
-
-    Raises:
-        MemberError: it did not end as the directory declares.
-    """
+    """Check how a stream ended; return the warnings."""
     if size > member.size:
-        message = f"more than the declared {member.size} bytes"
-        member.fail("size-overrun", message)
+        member.fail("size-overrun", f"more than the declared {member.size} bytes")
     if not ended:
         message = f"no end of the stream within {member.compressed_size} bytes; {size} came out"
         member.fail("stream-truncated", message)
     if size != member.size:
-        message = f"{size} bytes, {member.size} declared"
-        member.fail("size-mismatch", message)
+        member.fail("size-mismatch", f"{size} bytes, {member.size} declared")
     if not spare:
         return ()
     message = "bytes after the end of the compressed stream"

@@ -61,20 +61,14 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
         member.fail("lfh-bad-signature", f"{found} instead of 504b0304")
     data_start = records.LOCAL_LENGTH + name_length + extra_length
     if data_start + member.compressed_size > room:
-        _refuse_reach(member, data_start)
+        stop = member.offset + data_start + member.compressed_size
+        member.fail("overlap", f"with its local header it ends at {stop}, past {member.stop}")
     if len(head) < data_start:
         return NeedMoreBytes(data_start)
     name = head[records.LOCAL_LENGTH : records.LOCAL_LENGTH + name_length]
-    if (
-        name == member.name_bytes
-        and method == member.method
-        and flags == member.flags
-        and not flags & records.ENCRYPTION_FLAGS
-        and not extra_length
-        and not flags & records.FLAG_DESCRIPTOR
-        and crc32 == member.crc32
-        and compressed == member.compressed_size
-        and size == member.size
+    said = (name, method, flags, crc32, compressed, size)
+    if not (extra_length or flags & (records.ENCRYPTION_FLAGS | records.FLAG_DESCRIPTOR)) and (
+        said == (member.name_bytes, member.method, member.flags, *_declared(member))
     ):
         return OpenedMember(data_start, has_descriptor=False)
     extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
@@ -92,10 +86,8 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     )
 
 
-def _refuse_reach(member: Member, data_start: int) -> None:
-    stop = member.offset + data_start + member.compressed_size
-    message = f"with its local header it ends at {stop}, past {member.stop}"
-    member.fail("overlap", message)
+def _declared(member: Member) -> tuple[int, int, int]:
+    return member.crc32, member.compressed_size, member.size
 
 
 def _check_coding(
@@ -148,8 +140,7 @@ def _check_sizes(
     """Compare CRC and sizes; with a descriptor they may also be zero or sentinels."""
     crc32, compressed, size = local
     size, compressed, *_ = records.resolve_zip64(extras, size, compressed)
-    wanted = (member.crc32, member.compressed_size, member.size)
-    found = (crc32, compressed, size)
+    wanted, found = _declared(member), (crc32, compressed, size)
     if found == wanted:
         return
     if flags & records.FLAG_DESCRIPTOR and all(

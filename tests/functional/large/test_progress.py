@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from s3unzip.errors import StorageError, ThrottledError
 from s3unzip.extraction import attempt
-from s3unzip.model import OnConflict, Options, Outcome, Part, Report
+from s3unzip.local.machine import resume_run, run_archive
+from s3unzip.local.workers import Workers
+from s3unzip.model import OnConflict, Options, Outcome, Part, PlanSummary, Report
 from s3unzip.runs.watch import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
@@ -44,6 +46,7 @@ class Told:
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Add increments."""
+        assert all(count > 0 for count in counts.values()), "progress never goes back"
         self.counts.update(counts)
         self.shares.append(self.counts["bytes_done"])
 
@@ -76,6 +79,23 @@ def shown_world(tuning: Tuning = TINY, out: MemoryBucket | None = None) -> tuple
     return World(tuning, MemoryStores(out=out or MemoryBucket()), progress=told), told
 
 
+def extract(world: World, archive: bytes, options: Options | None = None) -> Report:
+    """Extract an archive as this machine does."""
+    context = world.context
+    return run_archive(world.request(archive, options), context, Workers(1, context))
+
+
+def resume(world: World, report: Report, *, failed: bool = False) -> Report:
+    """Do what a run left."""
+    context = world.context
+    return resume_run(report.run, context, Workers(1, context), failed=failed)
+
+
+def plan_of(world: World, report: Report) -> PlanSummary:
+    """Return the plan of a run."""
+    return world.records(report.run).read_plan()
+
+
 def watched(world: World, report: Report) -> Counter[str]:
     """Return the counts that `watch` has of a run from its records."""
     return RunWatcher(world.records(report.run)).read().counts
@@ -97,8 +117,8 @@ def test_the_share_ends_at_all_of_it(
 ) -> None:
     """Every kind of member counts what it is, on one machine and for `watch`."""
     world, told = shown_world(tuning or ten_segments(members[0].stored_data))
-    report = world.run(zips.build(*members))
-    summary = world.records(report.run).read_plan()
+    report = extract(world, zips.build(*members))
+    summary = plan_of(world, report)
     assert (report.verdict, summary.kinds) == ("COMPLETED", kinds)
     told.assert_done(summary.work)
     assert watched(world, report)["bytes_done"] == summary.work
@@ -109,9 +129,9 @@ def test_what_is_kept_is_done(rule: OnConflict) -> None:
     """A second run of the same archive reads nothing of it, and is done to the end all the same."""
     world, told = shown_world(WHOLE)
     archive = zips.build(*SMALL, zips.Entry("m", LOG, zips.DEFLATE))
-    work = world.records(world.run(archive).run).read_plan().work
+    work = plan_of(world, extract(world, archive)).work
     told.counts.clear()
-    report = world.run(archive, Options(on_conflict=rule))
+    report = extract(world, archive, Options(on_conflict=rule))
     assert told.members == (0, len(SMALL) + 1, 0)
     assert watched(world, report)["unchanged"] == len(SMALL) + 1
     told.assert_done(work)
@@ -119,12 +139,13 @@ def test_what_is_kept_is_done(rule: OnConflict) -> None:
 
 @pytest.mark.parametrize("sliced", [False, True])
 def test_a_copy_that_is_refused_in_the_middle_begins_again(*, sliced: bool) -> None:
-    """What the copy did is taken back when the member is streamed; no member counts as failed."""
+    """What the copy did does not count twice when the member is streamed, nor as failed."""
     tuning = replace(WHOLE, copy_task_bytes=25_000) if sliced else WHOLE
     world, told = shown_world(tuning, RefusingCopies(after=2))
-    report = world.run(zips.build(zips.Entry("m", STORED)))
+    report = extract(world, zips.build(zips.Entry("m", STORED)))
     world.assert_clean(report, m=STORED)
-    assert watched(world, report)["bytes_done"] == world.records(report.run).read_plan().work
+    told.assert_done(plan_of(world, report).work)
+    assert watched(world, report)["bytes_done"] == plan_of(world, report).work
     assert told.failures == []
     assert told.members == (1, 0, 0)
 
@@ -134,9 +155,10 @@ def test_a_damaged_split_member_is_told_once() -> None:
     data = bytearray(encode_zlib(6)(LOG * 4))
     data[len(data) // 2] ^= 0x20
     world, told = shown_world(ten_segments(bytes(data)))
-    report = world.run(zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE, data=bytes(data))))
+    report = extract(world, zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE, data=bytes(data))))
     assert report.verdict == "COMPLETED_WITH_ERRORS"
-    work = world.records(report.run).read_plan().work
+    work = plan_of(world, report).work
+    told.assert_done(work)
     assert (told.members, len(told.failures)) == ((0, 0, 1), 1)
     assert watched(world, report)["bytes_done"] == work, "the bytes of its slices are dropped"
 
@@ -180,34 +202,48 @@ def down_world(until: float) -> tuple[World, Told, Down]:
     return world, told, out
 
 
-def test_a_resumed_run_counts_nothing_twice() -> None:
-    """What is on record is known to `watch`, and is not told again by the tasks that go on."""
-    world, _, out = down_world(1e9)
-    failed = world.run(zips.build(*MIXED))
+def test_a_store_that_recovers_counts_nothing_twice() -> None:
+    """Within the budget for faults the tasks go on where they stopped."""
+    world, told, _ = down_world(0.5 * WHOLE.retry_seconds)
+    report = extract(world, zips.build(*MIXED))
+    assert report.verdict == "COMPLETED"
+    told.assert_done(plan_of(world, report).work)
+    assert told.members == (len(MIXED), 0, 0)
+
+
+def test_a_redrive_begins_where_the_run_stopped() -> None:
+    """The share of a redrive is that of the whole run: what is on record is done."""
+    world, told, out = down_world(1e9)
+    failed = extract(world, zips.build(*MIXED))
     assert failed.verdict == "FAILED"
-    plan = world.records(failed.run).read_plan()
-    assert 0 < watched(world, failed)["bytes_done"] < plan.work
+    work, before = plan_of(world, failed).work, told.counts["bytes_done"]
+    assert 0 < before < work
+    assert told.members[0] == failed.extracted
     out.until = 0.0
     again = world.progress = Told()
-    report = world.resume(failed.run)
+    report = resume(world, failed)
     assert report.verdict == "COMPLETED"
-    assert again.members[0] + failed.extracted == len(MIXED)
-    assert watched(world, report)["bytes_done"] == plan.work
+    assert again.shares[0] == before
+    again.assert_done(work)
+    assert again.members == (len(MIXED), 0, 0)
+    assert watched(world, report)["bytes_done"] == work
 
 
-def test_a_resumed_split_member_knows_its_slices() -> None:
+def test_a_redrive_of_a_split_member_knows_its_slices() -> None:
     """Slices that an earlier process did are done; the rest of the member is added."""
     clock = ManualClock()
     out = Down(25, clock, 1e12)
-    world, _ = shown_world(ten_segments(zips.Entry("m", LOG * 4, zips.DEFLATE).stored_data), out)
+    world, told = shown_world(ten_segments(zips.Entry("m", LOG * 4, zips.DEFLATE).stored_data), out)
     world.clock = clock
-    failed = world.run(zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE)))
-    plan = world.records(failed.run).read_plan()
-    assert 0 < watched(world, failed)["bytes_done"] < plan.work
+    failed = extract(world, zips.build(zips.Entry("m", LOG * 4, zips.DEFLATE)))
+    before = told.counts["bytes_done"]
+    assert 0 < before < plan_of(world, failed).work
     out.until = 0.0
-    report = world.resume(failed.run)
+    again = world.progress = Told()
+    report = resume(world, failed)
     world.assert_clean(report, m=LOG * 4)
-    assert watched(world, report)["bytes_done"] == plan.work
+    assert 0 < again.shares[0] <= before  # parts of an attempt that failed are not on record
+    again.assert_done(plan_of(world, report).work)
 
 
 class RefusesLogs(MemoryBucket):
@@ -222,16 +258,17 @@ class RefusesLogs(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-def test_failed_members_that_are_done_again_count_once() -> None:
-    """The tasks tell only of the members that they try again; `watch` counts each once."""
+def test_members_that_are_tried_again_count_once() -> None:
+    """The share of a resumed run begins with what is done, and `watch` counts each member once."""
     out = RefusesLogs()
     world, _ = shown_world(WHOLE, out)
-    first = world.run(zips.build(*SMALL))
+    first = extract(world, zips.build(*SMALL))
     assert (first.failed, watched(world, first)["failed"]) == (3, 3)
     out.refuses = False
     again = world.progress = Told()
-    report = world.resume(first.run, failed=True)
-    assert (report.verdict, again.members) == ("COMPLETED", (3, 0, 0))
+    report = resume(world, first, failed=True)
+    assert report.verdict == "COMPLETED"
+    assert again.members == (len(SMALL), 0, 0)
     counts = watched(world, report)
     assert (counts["extracted"], counts["failed"]) == (len(SMALL), 0)
-    assert counts["bytes_done"] == world.records(report.run).read_plan().work
+    assert counts["bytes_done"] == plan_of(world, report).work

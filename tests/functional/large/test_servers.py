@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,19 +12,19 @@ import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
+from s3unzip.local.machine import run_archive
+from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request
+from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
 from tests import zips
 from tests.functional.large.encoders import log_lines
-from tests.runs import run_in_process
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+if TYPE_CHECKING:  # stubs alone
     from mypy_boto3_s3 import S3Client
 
 TUNING = Tuning(
@@ -88,10 +89,11 @@ def test_every_kind_of_task_on_a_real_server(server: Server) -> None:
     archive = zips.build(*(zips.Entry(name, *content) for name, content in contents.items()))
     server.client.put_object(Bucket="ingest", Key="archive.zip", Body=archive)
     context = Context(stores=server.stores, clock=LocalClock(), tuning=TUNING)
+    plans: list[Plan] = []
     request = Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", ""))
-    report, plan = run_in_process(request, context)
+    report = run_archive(request, context, Workers(1, context), planned=plans.append)
     assert report.verdict == "COMPLETED", report
-    assert plan.kinds == {"stream": 2, "copy": 2, "scan": 1}
+    assert plans[0].summary.kinds == {"stream": 2, "copy": 2, "scan": 1}
     assert report.requests.copy >= 4
     for name, (content, _) in contents.items():
         answer = server.client.get_object(Bucket="members", Key=f"archive/{name}")

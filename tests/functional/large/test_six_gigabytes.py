@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import boto3
 import pytest
@@ -11,21 +13,18 @@ from msgspec.structs import replace
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.local.machine import Machine, Setup
-from s3unzip.model import Location, PlanSummary, Request
+from s3unzip.local.contexts import open_context
+from s3unzip.local.machine import run_archive
+from s3unzip.local.workers import Workers
+from s3unzip.model import Location, Request
+from s3unzip.planning.plan import Plan
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Policy
 from tests.functional.large.huge import SMALL, check, write_archive
-from tests.runs import run_in_process
 from tests.servers import VERSITY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 SOURCE, DESTINATION = Location("s3", "source", "huge.zip"), Location("s3", "ours", "")
 
@@ -56,16 +55,16 @@ def test_six_gigabytes_between_buckets(
             client.create_bucket(Bucket=bucket)
         client.upload_file(str(path), "source", SOURCE.key)
         path.unlink()
-        home = Location("file", "", f"{tmp_path}/home/")
-        setup = Setup(StoreConfig(home), Policy(), Tuning(max_workers=2), 2)
-        plans: list[PlanSummary] = []
-        with Machine(setup, SOURCE, DESTINATION) as machine:
-            report = machine.run(
-                Request(SOURCE, DESTINATION), planned=lambda plan: plans.append(plan.summary)
-            )
+        config = StoreConfig(Location("file", "", f"{tmp_path}/home/"))
+        opening = partial(open_context, config, Policy(), Tuning())
+        context = opening(LocalClock(), None)
+        plans: list[Plan] = []
+        with Workers(2, context, opening) as workers:
+            wanted = Request(SOURCE, DESTINATION)
+            report = run_archive(wanted, context, workers, planned=plans.append)
         record_property("seconds", report.finished - report.started)
         record_property("requests", str(report.requests))
-        assert plans[0].kinds == {"scan": 1, "copy": 1, "batch": SMALL}
+        assert plans[0].summary.kinds == {"scan": 1, "copy": 1, "batch": SMALL}
         check(client, "ours", report, large, SMALL)
 
 
@@ -87,8 +86,10 @@ def test_the_same_scaled_down_on_the_embedded_aws(
         client = stores.session.control
         for bucket in ("source", "ours", "work"):
             client.create_bucket(Bucket=bucket)
-        client.put_object(Bucket="source", Key=SOURCE.key, Body=path.read_bytes())
+        client.upload_file(str(path), "source", SOURCE.key)
         context = Context(stores=stores, clock=LocalClock(), tuning=tuning)
-        report, plan = run_in_process(Request(SOURCE, DESTINATION), context)
-        assert plan.kinds == {"scan": 1, "copy": 1, "batch": 100}
+        plans: list[Plan] = []
+        workers = Workers(1, context)
+        report = run_archive(Request(SOURCE, DESTINATION), context, workers, planned=plans.append)
+        assert plans[0].summary.kinds == {"scan": 1, "copy": 1, "batch": 100}
         check(client, "ours", report, large, 100)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s3unzip.deflate import Layout, Span, cut
+from s3unzip.deflate import Segmentation, Span, cut
 from s3unzip.deflate.boundary import LOOKAHEAD, READ_BYTES, find_boundary, locate_boundary
 from s3unzip.deflate.split import locate
 from tests.unit.deflate.blocks import DYNAMIC, STORED, walk
@@ -80,7 +80,7 @@ def test_truncated_stream_has_no_boundary_at_its_end() -> None:
 def test_locate_asks_for_bounded_spans() -> None:
     """Without any boundary the search reads its whole span, piece by piece, and no more."""
     data = zlib.compressobj(0, zlib.DEFLATED, -15).compress(bytes(4_000_000)).ljust(6_000_000)
-    layout = Layout(len(data), 3_000_000, search=1_200_000)
+    layout = Segmentation(len(data), 3_000_000, search=1_200_000)
     wanted: list[Span] = []
 
     def read(span: Span) -> list[bytes]:

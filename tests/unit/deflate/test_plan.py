@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3unzip.deflate import Layout, Span, cut, segment_span
+from s3unzip.deflate import Segmentation, Span, cut, segment_span
 
 
 @given(st.integers(1, 2**43), st.integers(1, 2**40))
@@ -20,7 +20,7 @@ def test_cut_covers_the_member(size: int, segment: int) -> None:
 @given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_searches_never_overlap(size: int, step: int, search: int) -> None:
     """Each search is within its own step, so no two segments find the same boundary."""
-    layout = Layout(size, step, search)
+    layout = Segmentation(size, step, search)
     for segment in range(1, min(layout.count, 50)):
         span = layout.search_span(segment)
         assert segment * step == span.start < span.stop <= min((segment + 1) * step, size)

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from s3unzip.deflate import (
     WINDOW_SIZE,
     DeflateError,
-    Layout,
     LinkedSegment,
     ScannedSegment,
+    Segmentation,
     SegmentRecordError,
     SegmentScan,
     cut,
@@ -50,7 +50,7 @@ class Slices:
         return [self.data[one : min(one + self.chunk, span.stop)] for one in at]
 
 
-def scans_of(data: bytes, layout: Layout) -> list[ScannedSegment]:
+def scans_of(data: bytes, layout: Segmentation) -> list[ScannedSegment]:
     """Return the scans of all segments that have a boundary of their own."""
     every = (scan_segment(layout, segment, Slices(data)) for segment in range(layout.count))
     return [scan for scan in every if scan is not None]
@@ -161,7 +161,7 @@ def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
     head = encoder.compress(logs) + encoder.flush(zlib.Z_FULL_FLUSH) + b"\x01"
     size = len(inner).to_bytes(2, "little")
     data = head + size + bytes(byte ^ 0xFF for byte in size) + inner
-    layout = Layout(len(data), len(head) + 4)
+    layout = Segmentation(len(data), len(head) + 4)
     assert locate(layout, 1, Slices(data)) == 8 * layout.step
     scans = scans_of(data, layout)
     assert len(scans) == 2

@@ -13,29 +13,12 @@ from hypothesis import strategies as st
 
 from s3unzip.errors import MemberError
 from s3unzip.zip import GzipMember, Member, Policy, gzip_length
+from tests.unit.zip.test_decode import member_of
 from tests.zips import BZIP2, DEFLATE, STORED, compress
 
 BLOCK = 65_535  # bytes of a stored block at most (RFC 1951, 3.2.4)
 NOISE = Random(3).randbytes(3 * BLOCK)
 TEXT = b"The quick brown fox. " * 500
-
-
-def member_of(method: int, data: bytes, content: bytes, mtime: int | None = None) -> Member:
-    """Describe a member whose compressed bytes are `data`."""
-    return Member(
-        index=0,
-        path="m",
-        raw_name=None,
-        offset=0,
-        stop=100 + len(data),
-        compressed_size=len(data),
-        size=len(content),
-        crc32=zlib.crc32(content),
-        method=method,
-        flags=0,
-        mtime=mtime,
-        mode=None,
-    )
 
 
 def convert(member: Member, data: bytes, step: int = 999, *, trust_crc: bool = False) -> bytes:
@@ -49,7 +32,7 @@ def convert(member: Member, data: bytes, step: int = 999, *, trust_crc: bool = F
 def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
     """The stream of the archive is the stream of the file, with the content's size and CRC-32."""
     data = compress(DEFLATE, TEXT)
-    member = member_of(DEFLATE, data, TEXT, mtime=1_700_000_000)
+    member = member_of(DEFLATE, data, TEXT)._replace(mtime=1_700_000_000)
     file = convert(member, data, trust_crc=trust_crc)
     assert gzip.decompress(file) == TEXT
     assert file[10:-8] == data
@@ -61,14 +44,14 @@ def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
 @pytest.mark.parametrize("mtime", [None, -1, 1 << 32])
 def test_a_time_that_gzip_cannot_hold_is_unknown(mtime: int | None) -> None:
     """RFC 1952: 0 stands for no time."""
-    file = convert(member_of(STORED, TEXT, TEXT, mtime), TEXT)
+    file = convert(member_of(STORED, TEXT, TEXT)._replace(mtime=mtime), TEXT)
     assert file[4:8] == bytes(4)
 
 
 @pytest.mark.parametrize(("mtime", "stored"), [(0, 0), (1, 1), ((1 << 32) - 1, (1 << 32) - 1)])
 def test_every_other_time_is_kept(mtime: int, stored: int) -> None:
     """The seconds of the archive are those of the file."""
-    file = convert(member_of(STORED, TEXT, TEXT, mtime), TEXT)
+    file = convert(member_of(STORED, TEXT, TEXT)._replace(mtime=mtime), TEXT)
     assert struct.unpack("<I", file[4:8]) == (stored,)
 
 
