@@ -36,21 +36,12 @@ class S3Disposal:
         self._session = session
 
     def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version; nothing happens if it is gone.
-
-        Raises:
-            SourceChangedError: another version is there; it is left.
-        """
+        """Delete the version; nothing happens if it is gone."""
         if self._find(location, pin) is not None:
             self._delete(location, pin)
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to those of the version.
-
-        Raises:
-            SourceChangedError: the version is gone.
-            StorageError: the bucket keeps no versions, or the object would have too many tags.
-        """
+        """Add `tags` to those of the version."""
         version = _version_of(pin)
         if version is None:
             raise StorageError(
@@ -76,12 +67,7 @@ class S3Disposal:
         self._ask(call, lambda: control.put_object_tagging(**which))
 
     def _find(self, location: Location, pin: Pin) -> HeadObjectOutputTypeDef | None:
-        """Return what HEAD says of the version; None if nothing is there.
-
-        Raises:
-            SourceChangedError: another version is there.
-            StorageError: the pin has neither a version nor an ETag.
-        """
+        """Return what HEAD says of the version; None if nothing is there."""
         version = _version_of(pin)
         if version is None and (pin.etag is None or date_of(pin) is not None):
             raise StorageError(

@@ -84,11 +84,7 @@ class S3RunStore:
         return size
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object, of all who try at once one.
-
-        Raises:
-            ConflictError: it exists.
-        """
+        """Write a small object, of all who try at once one."""
         facts = ObjectFacts(_type_of(name), {})
         key = self._prefix + name
         self._run("put", lambda: self._store.put(key, body, facts, if_absent=True))
@@ -104,11 +100,7 @@ class S3RunStore:
             error.add_note(f"and its upload was not aborted: {trouble}")
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it.
-
-        Raises:
-            NotFoundError: there is no such object.
-        """
+        """Return the object, or bytes [start, stop) of it."""
         if span is not None and span[0] >= span[1]:
             return b""
         return self._run("get", lambda: self._read(name, span))
@@ -125,11 +117,7 @@ class S3RunStore:
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in pieces; a body that breaks is read on where it broke.
-
-        Raises:
-            NotFoundError: there is no such object.
-        """
+        """Yield the object in pieces; a body that breaks is read on where it broke."""
         found = self._run("head", lambda: self._store.head(self._prefix + name))
         if found is None:
             raise NotFoundError(f"{self._call(name)}: no such object")

@@ -53,11 +53,7 @@ def is_odd(key: str) -> bool:
 
 
 def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
-    """Yield a body.
-
-    Raises:
-        HTTPClientError: the body broke.
-    """
+    """Yield a body."""
     try:
         with closing(answer["Body"]) as body:
             while piece := body.read(PIECE):
@@ -222,11 +218,7 @@ def _knows_no_suffix(error: Exception) -> bool:
 def make_pin(
     call: Call, size: int, etag: str | None, date: datetime | None, version: str | None
 ) -> Pin:
-    """Return the pin of what a store described.
-
-    Raises:
-        StorageError: it said nothing by which a later version could be told apart.
-    """
+    """Return the pin of what a store described."""
     if etag:
         return Pin(size, etag, version)
     if date is not None:
@@ -247,11 +239,7 @@ def date_of(pin: Pin) -> datetime | None:
 
 
 def check_answer(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
-    """Check size and date of an answer where there is no ETag to ask for.
-
-    Raises:
-        SourceChangedError: they are others.
-    """
+    """Check size and date of an answer where there is no ETag to ask for."""
     if date_of(pin) is not None and (size, date) != (pin.size, date_of(pin)):
         raise SourceChangedError(f"{call}: the archive was overwritten since it was planned")
 
