@@ -425,11 +425,15 @@ class FolderDestination:
                         f"{target.path}: its parts make {wanted} bytes, {size} are there"
                     )
                 restore(file.fileno(), self._note(note).facts.metadata)
-                self._place_upload(file, place, target, if_absent=if_absent)
+            opened = self._folder.directory
+            with opened("") as source, opened(target.folder, create=True) as directory:
+                rename(place.name, source, target.name, directory, if_absent=if_absent)
             self._folder.unlink(note)
-        except ConflictError:
+        except FileExistsError as error:
+            if not if_absent:
+                raise translate_error(error, target.path) from error
             self.abort_upload(upload)
-            raise
+            raise ConflictError(f"{target.path}: exists already") from error
         except OSError as error:
             raise translate_error(error, target.path) from error
 
@@ -463,24 +467,10 @@ class FolderDestination:
         """Open a file of our own, neither truncated nor buffered."""
         mode = "rb" if flags == os.O_RDONLY else "wb"
         file = FileIO(self._folder.open_file(place, flags), mode)
-        if os.fstat(file.fileno()).st_nlink != 1:
+        if os.fstat(file.fileno()).st_nlink != 1:  # somebody laid a link to another file there
             file.close()
             raise StorageError(f"{place.path}: this file has another name, too; it is not ours")
         return file
-
-    def _place_upload(self, file: FileIO, place: Place, target: Place, *, if_absent: bool) -> None:
-        """Give an upload's file its name, and make sure that it is this file that has it."""
-        opened = self._folder.directory
-        with opened("") as source, opened(target.folder, create=True) as directory:
-            try:
-                rename(place.name, source, target.name, directory, if_absent=if_absent)
-            except FileExistsError as error:
-                if not if_absent:
-                    raise
-                raise ConflictError(f"{target.path}: exists already") from error
-            placed = os.lstat(target.name, dir_fd=directory)
-        if not os.path.samestat(placed, os.fstat(file.fileno())):
-            raise ServiceFaultError(f"{target.path}: another process wrote it at the same time")
 
     def _note(self, place: Place) -> UploadNote:
         with self._opened(place, os.O_RDONLY) as file:
