@@ -22,10 +22,9 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.parts import PartsSource
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.destination import S3Destination
-from s3unzip.stores.s3.disposal import S3Disposal
 from s3unzip.stores.s3.errors import S3_ERRORS, Call
 from s3unzip.stores.s3.session import Session, advice_for
-from s3unzip.stores.s3.source import S3Archive, S3Source
+from s3unzip.stores.s3.source import S3Archive, S3Disposal, S3Source
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # a stub
