@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 
 from s3unzip.extraction.copy import copy_sizes
 from s3unzip.extraction.multipart import choose_part_size, parts_at_once
-from s3unzip.extraction.slices import part_sizes
-from s3unzip.model import SliceParts
-from s3unzip.settings import MIB, Tuning
+from s3unzip.settings import Tuning
 from s3unzip.stores.ports import PartLimits
 
 LIMITS = PartLimits()
@@ -45,12 +43,3 @@ def test_parts_in_flight_stay_within_the_budget(size: int) -> None:
     part = choose_part_size(size, tuning.part_bytes, LIMITS)
     at_once = parts_at_once(part, tuning)
     assert at_once == 1 or at_once * part <= tuning.part_bytes * tuning.parts_in_flight
-
-
-@given(size=st.integers(5 * MIB, 1 << 40), count=st.integers(1, 10_000))
-def test_a_slice_is_cut_into_nearly_equal_parts(size: int, count: int) -> None:
-    """The parts of one segment make up the segment, and differ by one byte at most."""
-    sizes = part_sizes(SliceParts(0, (0,), 0, size, 1, count))
-    assert sum(sizes) == size
-    assert len(sizes) == count
-    assert max(sizes) - min(sizes) <= 1
