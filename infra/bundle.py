@@ -113,11 +113,8 @@ def _compile(made: Path) -> str | None:
 
 def copy_package(folder: Path) -> None:
     """Copy the part of the package that Lambda runs into `folder`."""
-    shutil.copytree(
-        PACKAGE,
-        folder / "s3unzip",
-        ignore=shutil.ignore_patterns("__pycache__", "cli", "__main__.py"),
-    )
+    ignored = shutil.ignore_patterns("__pycache__", "__main__.py", "cli")
+    shutil.copytree(PACKAGE, folder / "s3unzip", ignore=ignored)
 
 
 def install_dependencies(folder: Path, target: Target) -> None:

@@ -161,6 +161,11 @@ class Environment(Section):
                 "after_success.action: S3 cannot tag one version in a bucket without versioning: "
                 "delete the archives, or turn versioning on and set ingest.versioned"
             )
+        if rule.action == "delete" and (self.options.include or self.options.exclude):
+            return (
+                "after_success.action: with options.include or options.exclude, members that are "
+                "not extracted would be lost with a deleted archive: tag it instead"
+            )
         return None
 
 

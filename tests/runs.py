@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.estimate import Platform
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, TaskKind, Verdict
 from s3unzip.runs.records import RunRecords
@@ -44,6 +45,7 @@ class World:
     clock: Clock = field(default_factory=ManualClock)
     stores: Stores | None = None
     progress: Progress | None = None
+    platform: Platform | None = None
     policy: Policy = field(default_factory=Policy)
     faults: list[S3UnzipError] = field(default_factory=list)  # of tasks
 
@@ -56,7 +58,7 @@ class World:
     def context(self) -> Context:
         """The context of a worker."""
         stores = self.stores or self.buckets
-        return Context(stores, self.clock, self.policy, self.tuning, self.progress)
+        return Context(stores, self.clock, self.policy, self.tuning, self.progress, self.platform)
 
     def tune(self, **changes: float) -> None:
         """Change settings."""
@@ -112,7 +114,7 @@ class World:
 
     def records(self, run: str) -> RunRecords:
         """Return the records of a run."""
-        return RunRecords.open(self.buckets, run)
+        return RunRecords.open(self.stores or self.buckets, run)
 
     def tasks(self, report: Report) -> list[Task]:
         """Return the tasks of all rounds of a run."""

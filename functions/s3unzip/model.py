@@ -24,6 +24,7 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Member
 
 T = TypeVar("T")
+STEM_AT = len("2026-11-23/201532-")  # where the stem begins in the id of a run
 
 
 def encode(value: object) -> bytes:

@@ -82,10 +82,10 @@ def test_an_active_run_is_not_resumed() -> None:
         runs_at(server).resume(RUN)
 
 
-def test_a_run_without_a_plan_is_not_resumed() -> None:
-    """A run that nothing is on record of has nothing to go on with."""
-    with HttpServer(Account(state="FAILED")) as server, pytest.raises(NotFoundError):
-        runs_at(server).resume(RUN)
+def test_an_unknown_run_is_not_resumed() -> None:
+    """Without an execution and without records there is nothing to go on with."""
+    with HttpServer(Account()) as server, pytest.raises(NotFoundError, match="nothing is on rec"):
+        runs_at(server).resume("2026-11-23/203532-b-00000000")
 
 
 def test_a_stack_that_is_not_ours() -> None:

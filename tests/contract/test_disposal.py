@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.disposal import S3Disposal
 from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3.source import S3Disposal
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

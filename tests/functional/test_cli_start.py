@@ -76,7 +76,7 @@ def test_a_narrow_terminal_cuts_no_cost(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(build(Entry("a.txt", b"a")))
     done = start("plan", str(tmp_path / "a.zip"), "--on", "aws", columns=40)
     assert done.returncode == 0
-    costs = done.stdout.partition("Cost")[2]
+    costs = done.stdout.partition("dollars ")[2]
     assert "$0.0" in costs
     assert "\u2026" not in costs
 

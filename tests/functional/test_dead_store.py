@@ -59,7 +59,7 @@ def test_a_destination_that_dies(tmp_path: Path) -> None:
         assert "FAILED" in ended.err
         assert "service-fault" in ended.err
         assert store.in_vain <= IN_VAIN
-        assert len(out.objects) == DIES_AFTER
+        assert DIES_AFTER <= len(out.objects) < MEMBERS  # some PUTs were on their way
         store.revive()
         again = program.run("resume", "latest", "-w", "2")
     assert again.code == 0, again.err

@@ -12,7 +12,7 @@ from s3unzip.model import Options, Request, Verdict, decode, encode
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.verification import Comparison, Difference, Effort, Kind, Verification, verify_objects
 from tests.memory import MemoryBucket
-from tests.runs import Bench
+from tests.runs import World
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ NO_FACTS = ObjectFacts("text/plain", {})
 class Extracted:
     """An archive that was extracted, and its request."""
 
-    def __init__(self, options: Options | None = None, bench: Bench | None = None) -> None:
-        self.bench = bench or Bench()
-        self.request = self.bench.request(build(*MEMBERS), options)
-        assert self.bench.repeat(self.request).verdict is Verdict.COMPLETED
+    def __init__(self, options: Options | None = None, world: World | None = None) -> None:
+        self.world = world or World()
+        self.request = self.world.request(build(*MEMBERS), options)
+        assert self.world.run_request(self.request).verdict is Verdict.COMPLETED
 
     def verify(
         self, options: Options | None = None, *, deep: bool = False, listed: int = 100
@@ -42,11 +42,11 @@ class Extracted:
         request = self.request
         if options is not None:
             request = Request(request.source, request.destination, options)
-        return verify_objects(request, self.bench.context, Effort(4, listed, deep=deep))
+        return verify_objects(request, self.world.context, Effort(4, listed, deep=deep))
 
     def put(self, key: str, body: bytes, facts: ObjectFacts = NO_FACTS) -> None:
         """Write an object past the pipeline."""
-        self.bench.out.put(key, body, facts, if_absent=False)
+        self.world.out.put(key, body, facts, if_absent=False)
 
 
 def key_of(number: int) -> str:
@@ -66,8 +66,8 @@ def test_all_equal() -> None:
 def test_every_kind_of_difference() -> None:
     """Missing, of another size, of another content, of unknown content, and extra."""
     case = Extracted()
-    crc = case.bench.out.objects[key_of(6)].facts
-    case.bench.out.delete([key_of(3)])
+    crc = case.world.out.objects[key_of(6)].facts
+    case.world.out.delete([key_of(3)])
     case.put(key_of(4), b"longer than it was " * 9)
     case.put(key_of(5), MEMBERS[5].content)
     case.put(key_of(7), MEMBERS[7].content, crc)
@@ -91,7 +91,7 @@ def test_every_kind_of_difference() -> None:
 def test_deep_trusts_no_metadata() -> None:
     """Bytes that changed under a right checksum are found; a missing checksum does not matter."""
     case = Extracted()
-    kept = case.bench.out.objects[key_of(8)]
+    kept = case.world.out.objects[key_of(8)]
     case.put(key_of(8), b"x" * len(kept.body), kept.facts)
     case.put(key_of(5), MEMBERS[5].content)
     assert case.verify().counts == {"no-crc": 1}
@@ -105,7 +105,7 @@ def test_deep_trusts_no_metadata() -> None:
 def test_the_list_of_differences_is_bounded() -> None:
     """Of each kind the first few are kept and all are counted."""
     case = Extracted()
-    case.bench.out.delete([key_of(n) for n in range(20)])
+    case.world.out.delete([key_of(n) for n in range(20)])
     for number in range(10):
         case.put(f"archive/extra-{number}", b"")
     found = case.verify(listed=2)
@@ -116,7 +116,7 @@ def test_the_list_of_differences_is_bounded() -> None:
 def test_members_that_are_not_asked_for_are_not_extra() -> None:
     """With a filter only its members are compared, and the others' objects are left alone."""
     case = Extracted()
-    case.bench.out.delete([key_of(0), key_of(1)])
+    case.world.out.delete([key_of(0), key_of(1)])
     case.put("archive/d0/stranger", b"")
     found = case.verify(Options(include=("d0/*",)))
     assert (found.members, found.equal) == (14, 13)
@@ -136,30 +136,30 @@ def test_keys_follow_the_template() -> None:
 
 def test_refused_members_are_counted_apart() -> None:
     """A member that no run extracts is no difference; an object in its place is extra."""
-    bench = Bench()
+    world = World()
     archive = build(Entry("good", b"1"), Entry("../evil", b"2"))
-    request = bench.request(archive)
-    bench.repeat(request)
-    found = verify_objects(request, bench.context, Effort(2, 9))
+    request = world.request(archive)
+    world.run_request(request)
+    found = verify_objects(request, world.context, Effort(2, 9))
     assert (found.members, found.refused, found.equal) == (1, 1, 1)
 
 
 def test_a_rejected_archive_cannot_be_compared() -> None:
     """Without a directory that can be trusted there is nothing to hold objects against."""
-    bench = Bench()
+    world = World()
     with pytest.raises(RejectedError):
-        verify_objects(bench.request(b"no zip"), bench.context, Effort(2, 9))
+        verify_objects(world.request(b"no zip"), world.context, Effort(2, 9))
 
 
 @pytest.mark.parametrize("range_keys", [1, 3, 7])
 def test_ranges_meet_without_gap_or_overlap(range_keys: int) -> None:
     """However the keys are cut into ranges, the answer is the same."""
     case = Extracted()
-    case.bench.out.delete([key_of(n) for n in (0, 3, 39)])
+    case.world.out.delete([key_of(n) for n in (0, 3, 39)])
     for extra in ("archive/", "archive/d0/f00", "archive/d1/zz", "archive/d2/~"):
         case.put(extra, b"")
     whole = case.verify()
-    cut = verify_objects(case.request, case.bench.context, Effort(4, 100, range_keys=range_keys))
+    cut = verify_objects(case.request, case.world.context, Effort(4, 100, range_keys=range_keys))
     assert whole.counts == {"missing": 3, "extra": 4}
     assert (cut.counts, cut.differences, cut.equal) == (
         whole.counts,
@@ -205,25 +205,25 @@ class Throttling(MemoryBucket):
 
 def test_throttling_is_waited_out() -> None:
     """Refused LISTs and HEADs are tried again; nothing is counted twice."""
-    bench = Bench()
-    bench.stores.buckets["out"] = Throttling(3)
-    found = Extracted(bench=bench).verify()
+    world = World()
+    world.buckets.buckets["out"] = Throttling(3)
+    found = Extracted(world=world).verify()
     assert (found.equal, found.counts) == (40, {})
     assert found.requests.throttled == 6
 
 
 def test_a_store_that_stays_down_ends_it() -> None:
     """When the retries are spent there is no verdict, but an error."""
-    bench = Bench()
-    bench.stores.buckets["out"] = Throttling(10**9)
+    world = World()
+    world.buckets.buckets["out"] = Throttling(10**9)
     with pytest.raises(ServiceFaultError):
-        Extracted(bench=bench).verify()
+        Extracted(world=world).verify()
 
 
 def test_differences_go_through_json() -> None:
     """What is printed with --json is what was found."""
     case = Extracted()
-    case.bench.out.delete([key_of(1)])
+    case.world.out.delete([key_of(1)])
     found = case.verify()
     assert decode(encode(found), Verification) == found
     assert found.differences == (Difference(key_of(1), Kind.MISSING, "16 bytes"),)

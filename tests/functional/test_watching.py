@@ -10,11 +10,10 @@ import pytest
 
 from s3unzip.cli.main import main
 from s3unzip.extraction.task import run_task
-from s3unzip.model import PlanSummary, Report, TaskReport, decode
-from s3unzip.planning.plan import make_plan
-from s3unzip.runs.records import RunRecords
+from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.watch import RunWatcher
-from tests.runs import Bench
+from s3unzip.settling.loop import Settled, begin
+from tests.runs import World
 from tests.zips import Entry, build
 
 if TYPE_CHECKING:
@@ -23,48 +22,46 @@ if TYPE_CHECKING:
 MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
 
 
-def planned(archive: bytes) -> tuple[Bench, PlanSummary]:
+def planned(archive: bytes) -> tuple[World, Settled]:
     """Return a run of several tasks that is planned and not begun."""
-    bench = Bench()
-    bench.tune(batch_members=20)
-    summary = make_plan(bench.request(archive), bench.context)
-    assert isinstance(summary, PlanSummary)
-    assert summary.tasks == 5
-    return bench, summary
+    world = World()
+    world.tune(batch_members=20)
+    step = begin(world.request(archive), world.context)
+    assert len(step.next.tasks) == 5
+    return world, step
 
 
 def test_before_the_plan_nothing_is_known() -> None:
     """A run without a summary is still being planned."""
-    seen = RunWatcher(RunRecords(Bench().stores.run_store("r"))).look()
+    seen = RunWatcher(World().records("r")).read()
     assert (seen.summary, seen.tasks) == (None, 0)
 
 
 def test_tasks_add_up_as_they_end() -> None:
     """Each look counts the tasks that ended, once."""
-    bench, summary = planned(build(*MEMBERS))
-    records = RunRecords(bench.stores.run_store(summary.run.id))
-    watcher = RunWatcher(records)
-    assert watcher.look().tasks == 0
-    for done, task in enumerate(records.tasks(), 1):
-        run_task(summary.run, task, bench.context)
-        seen = watcher.look()
+    world, step = planned(build(*MEMBERS))
+    records = world.records(step.next.run)
+    run, watcher = records.read_plan().run, RunWatcher(records)
+    assert watcher.read().tasks == 0
+    for done, task in enumerate(step.next.tasks, 1):
+        run_task(run, task, world.context)
+        seen = watcher.read()
         assert (seen.tasks, seen.counts["extracted"]) == (done, 20 * done)
-        assert watcher.look().counts == seen.counts
+        assert watcher.read().counts == seen.counts
     assert seen.counts["bytes_written"] == sum(len(member.content) for member in MEMBERS)
     assert seen.first_object is not None
 
 
 def test_unfinished_tasks_are_looked_at_again() -> None:
     """A task that ran out of time counts when it is done."""
-    bench, summary = planned(build(*MEMBERS))
-    records = RunRecords(bench.stores.run_store(summary.run.id))
-    task = next(records.tasks())
+    world, step = planned(build(*MEMBERS))
+    records, task = world.records(step.next.run), step.next.tasks[0]
     half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
-    records.write_outcomes(lambda _: half, [])
+    records.write_outcomes(half, [])
     watcher = RunWatcher(records)
-    assert watcher.look().tasks == 0
-    run_task(summary.run, task, bench.context)
-    assert watcher.look().counts["extracted"] == 20
+    assert watcher.read().tasks == 0
+    run_task(records.read_plan().run, task, world.context)
+    assert watcher.read().counts["extracted"] == 20
 
 
 def test_failures_are_told_once_and_bounded() -> None:
@@ -72,16 +69,14 @@ def test_failures_are_told_once_and_bounded() -> None:
     archive = bytearray(build(*MEMBERS))
     for number in range(40):
         archive[archive.index(b"#%03d" % number)] ^= 1
-    bench, summary = planned(bytes(archive))
-    records = RunRecords(bench.stores.run_store(summary.run.id))
-    watcher = RunWatcher(records, listed=3)
-    for task in records.tasks():
-        run_task(summary.run, task, bench.context)
-    seen = watcher.look()
+    world, step = planned(bytes(archive))
+    watcher = RunWatcher(world.records(step.next.run), listed=3)
+    world.finish(step)
+    seen = watcher.read()
     assert len(seen.failures) == 3
     assert all("crc" in str(outcome.reason) for _, outcome in seen.failures)
     assert seen.counts["failed"] == 40
-    assert watcher.look().failures == []
+    assert watcher.read().failures == []
 
 
 class Ended(NamedTuple):

@@ -85,6 +85,14 @@ def test_a_wrong_rule_is_refused(
         after_success(after, **ingest)
 
 
+def test_an_archive_is_not_deleted_after_a_selection() -> None:
+    """Members that no run extracts would be lost with it."""
+    values = after_success({"action": "delete"}).model_dump()
+    values["options"]["include"] = ["*.csv"]
+    with pytest.raises(ValidationError, match="members that are not extracted would be lost"):
+        Environment.model_validate(values)
+
+
 def test_nested_archives(dev: Synthesized, synthesize: Synthesize) -> None:
     """Only with the option functions may read versions of members; gzip excludes it."""
     made = synthesize(load_environment("dev", settings={"options.nested_depth": 2}))

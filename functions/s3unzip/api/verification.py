@@ -57,8 +57,8 @@ def verify(  # noqa: PLR0913 - options of a public function
         source: the archive, as `extract` takes it.
         destination: where `extract` wrote its members.
         options: as `extract` had them; they say which keys to compare.
-        deep: read every object and compute its CRC-32. Else S3's own checksum, or the CRC-32 that
-            the writer stored, is compared; of a folder all files are read.
+        deep: read every object and compute its CRC-32. Else the CRC-32 that the writer
+            stored, or S3's own without one, is compared; of a folder all files are read.
         records: of the runs that wrote the objects, the earliest first. An object that is still
             what a run wrote is not asked for. None: the runs of this machine.
         at_once: requests in flight.

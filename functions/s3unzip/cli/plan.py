@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,9 +71,9 @@ class Plan(Selection, Layout, Reading, DestinationConnection, Power):
         if self.json:
             print_json(made)
         else:
-            from s3unzip.cli.estimates import make_console, print_estimate
+            from s3unzip.cli.estimates import print_estimate
 
-            print_estimate(made, make_console())
+            print_estimate(made, sys.stdout)
         limit = None if deployed is None else deployed.scale.max_cost
         check_budget(made, limit if self.max_cost is None else self.max_cost)
         return 0

@@ -39,7 +39,7 @@ from s3unzip.cli.output import (
 )
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work, known_runs, runs_of_archive
-from s3unzip.model import PlanSummary, Status, Verdict, run_of_execution
+from s3unzip.model import STEM_AT, PlanSummary, Status, Verdict, run_of_execution
 from s3unzip.runs.records import PAGE
 from s3unzip.runs.step import STOPPED
 from s3unzip.runs.watch import Items, RunEntry, RunWatcher
@@ -98,7 +98,7 @@ class LocalRuns:
             if latest is None:
                 raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
             return latest
-        named = [run for run in known if run.startswith(name) or f"-{name}" in run]
+        named = [run for run in known if run.startswith(name) or run[STEM_AT:].startswith(name)]
         found = list(filter(self._is_run, named))
         if not found:
             raise NotFoundError(f"{name}: no such run here; see s3unzip runs")

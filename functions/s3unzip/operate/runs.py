@@ -21,7 +21,15 @@ from msgspec.structs import replace
 from s3unzip.aws.aws_faults import asking, read_fault
 from s3unzip.aws.environment import Capacity, RunDefaults, read_orders, read_scale
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.model import AGAIN, Location, Report, execution_name, run_of_execution, run_stem
+from s3unzip.model import (
+    AGAIN,
+    STEM_AT,
+    Location,
+    Report,
+    execution_name,
+    run_of_execution,
+    run_stem,
+)
 from s3unzip.runs.records import RUNS, RunRecords
 from s3unzip.runs.watch import Items, RunEntry
 from s3unzip.settling.next_step import in_environment
@@ -37,7 +45,6 @@ if TYPE_CHECKING:  # stubs
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
 RUNNING, STOPPED = "RUNNING", "ABORTED"
 MAX_RUNS = 1_000  # that are searched for the beginning of an id
-STEM_AT = len("2026-11-23/201532-")  # where the stem begins in an id
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
 
 

@@ -228,9 +228,6 @@ class Calls:
             kind: of the request, as it is counted.
             call: one attempt.
             store: None: the archive's for "get", else the destination.
-
-        Raises:
-            ServiceFaultError: the last one, when the budget is spent.
         """
         where = store or _store_of(kind)
         retry = _Retry()

@@ -131,11 +131,7 @@ def _without_secret(url: str | None) -> str | None:
 
 
 def check_reachable(config: StoreConfig, source: Location, destination: Location) -> None:
-    """Connect to the S3 endpoints of two locations, before workers try them again and again.
-
-    Raises:
-        StorageError: one of them cannot be connected to.
-    """
+    """Connect to the S3 endpoints of two locations, before workers try them again and again."""
     for location, access in ((source, config), (destination, config.at_destination())):
         if location.scheme == "s3":
             from s3unzip.stores.s3.session import Session, advice_for
@@ -186,11 +182,7 @@ class _Stores:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
     def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes or tags the archive at `location`.
-
-        Raises:
-            UsageError: nothing there can be changed.
-        """
+        """Return the adapter that deletes or tags the archive at `location`."""
         match location.scheme:
             case "s3":
                 return self._open_s3().disposal(location)

@@ -207,12 +207,7 @@ class FileDisposal:
     """
 
     def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the file; nothing happens if it is gone.
-
-        Raises:
-            SourceChangedError: it is another file, or was written to; it is left.
-            AccessDeniedError: the folder cannot be written.
-        """
+        """Delete the file; nothing happens if it is gone."""
         if not _is_there(location, pin):
             return
         try:
@@ -221,20 +216,12 @@ class FileDisposal:
             raise translate_error(error, location.key) from error
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
-        """Refuse: a file has no tags.
-
-        Raises:
-            StorageError: always.
-        """
+        """Refuse: a file has no tags."""
         raise StorageError(f"{location.key}: a file has no tags; delete it instead")
 
 
 def _is_there(location: Location, pin: Pin) -> bool:
-    """Return whether the file is as it was pinned; False if it is gone.
-
-    Raises:
-        SourceChangedError: it is another one.
-    """
+    """Return whether the file is as it was pinned; False if it is gone."""
     try:
         found = FileSource().head(location)
     except NotFoundError:

@@ -84,11 +84,7 @@ class Folder:
         self._file_mode = 0o600 if private else 0o666
 
     def place(self, key: str) -> Place:
-        """Return where `key` is; check that it lies below the folder.
-
-        Raises:
-            StorageError: the path would leave the folder, or is ours.
-        """
+        """Return where `key` is; check that it lies below the folder."""
         below = key[len(self.start) :]
         parts = below.split("/")
         inside = key.startswith(self.start) and not {"", ".", ".."}.intersection(parts)
@@ -109,10 +105,6 @@ class Folder:
         Args:
             path: names joined by "/", none of them empty, "." or "..".
             create: whether to make the directories that are missing.
-
-        Raises:
-            StorageError: a symbolic link or a file is in the way, or the system refuses.
-            ServiceFaultError: somebody deleted it while it was made.
         """
         whole = self.root
         try:
@@ -151,11 +143,7 @@ class Folder:
         return os.open(name, _ROOT | os.O_NOFOLLOW, dir_fd=parent)
 
     def open_file(self, place: Place, flags: int) -> int:
-        """Return a descriptor of a regular file that exists; the caller closes it.
-
-        Raises:
-            NotFoundError: there is none, or something else.
-        """
+        """Return a descriptor of a regular file that exists; the caller closes it."""
         try:
             with self.directory(place.folder) as directory:
                 # A FIFO would let the caller wait for a writer.
@@ -189,13 +177,7 @@ class Folder:
         *,
         if_absent: bool = False,
     ) -> int:
-        """Write a file whole or not at all; return its size.
-
-        Raises:
-            ConflictError: `if_absent`, and there is a file.
-            StoreFullError: no space is left.
-            ServiceFaultError: somebody deleted its folder meanwhile.
-        """
+        """Write a file whole or not at all; return its size."""
         with self.directory(place.folder, create=True) as directory:
             own = OWN + uuid.uuid4().hex[:16]
             try:
@@ -278,12 +260,7 @@ class Folder:
 
 
 def rename(old: str, source: int, name: str, target: int, *, if_absent: bool) -> None:
-    """Give the file `old` of the directory `source` the name `name` in `target`.
-
-    Raises:
-        FileExistsError: `if_absent`, and there is a file.
-        OSError: it cannot have the name.
-    """
+    """Give the file `old` of the directory `source` the name `name` in `target`."""
     if not if_absent:
         os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
         return
@@ -375,11 +352,7 @@ class FolderDestination:
         self._folder.write(self._folder.place(key), (body,), facts.metadata, if_absent=if_absent)
 
     def make_folder(self, key: str) -> None:
-        """Create a folder, and those above it, if they are missing.
-
-        Raises:
-            StorageError: a file or a symbolic link has the name, or the system refuses.
-        """
+        """Create a folder, and those above it, if they are missing."""
         place = self._folder.place(key)
         with self._folder.directory(f"{place.folder}/{place.name}".lstrip("/"), create=True):
             pass
@@ -441,12 +414,7 @@ class FolderDestination:
         return Part(number, f'"{crc32:08x}"', len(body), crc32)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
-        """Give the file its name.
-
-        Raises:
-            ConflictError: `if_absent`, and there is a file.
-            NotFoundError: there is no such upload.
-        """
+        """Give the file its name."""
         place, note = self._upload_places(upload)
         target = self._folder.place(upload.key)
         try:
@@ -457,11 +425,15 @@ class FolderDestination:
                         f"{target.path}: its parts make {wanted} bytes, {size} are there"
                     )
                 restore(file.fileno(), self._note(note).facts.metadata)
-                self._place_upload(file, place, target, if_absent=if_absent)
+            opened = self._folder.directory
+            with opened("") as source, opened(target.folder, create=True) as directory:
+                rename(place.name, source, target.name, directory, if_absent=if_absent)
             self._folder.unlink(note)
-        except ConflictError:
+        except FileExistsError as error:
+            if not if_absent:
+                raise translate_error(error, target.path) from error
             self.abort_upload(upload)
-            raise
+            raise ConflictError(f"{target.path}: exists already") from error
         except OSError as error:
             raise translate_error(error, target.path) from error
 
@@ -492,31 +464,13 @@ class FolderDestination:
         return folder.own_place(upload.upload_id), folder.own_place(upload.upload_id + NOTE)
 
     def _opened(self, place: Place, flags: int) -> FileIO:
-        """Open a file of our own, neither truncated nor buffered.
-
-        Raises:
-            StorageError: somebody laid a link to another file in its place.
-        """
+        """Open a file of our own, neither truncated nor buffered."""
         mode = "rb" if flags == os.O_RDONLY else "wb"
         file = FileIO(self._folder.open_file(place, flags), mode)
-        if os.fstat(file.fileno()).st_nlink != 1:
+        if os.fstat(file.fileno()).st_nlink != 1:  # somebody laid a link to another file there
             file.close()
             raise StorageError(f"{place.path}: this file has another name, too; it is not ours")
         return file
-
-    def _place_upload(self, file: FileIO, place: Place, target: Place, *, if_absent: bool) -> None:
-        """Give an upload's file its name, and make sure that it is this file that has it."""
-        opened = self._folder.directory
-        with opened("") as source, opened(target.folder, create=True) as directory:
-            try:
-                rename(place.name, source, target.name, directory, if_absent=if_absent)
-            except FileExistsError as error:
-                if not if_absent:
-                    raise
-                raise ConflictError(f"{target.path}: exists already") from error
-            placed = os.lstat(target.name, dir_fd=directory)
-        if not os.path.samestat(placed, os.fstat(file.fileno())):
-            raise ServiceFaultError(f"{target.path}: another process wrote it at the same time")
 
     def _note(self, place: Place) -> UploadNote:
         with self._opened(place, os.O_RDONLY) as file:
@@ -535,12 +489,7 @@ class FolderRunStore:
         self._store = FolderDestination(self._folder.root, private=True)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write a file whole or not at all; return its size in bytes.
-
-        Raises:
-            AccessDeniedError: the folder of runs may not be written.
-            StorageError: the file cannot be written.
-        """
+        """Write a file whole or not at all; return its size in bytes."""
         try:
             return self._folder.write(self._folder.place(self._key(name)), pieces)
         except AccessDeniedError as denied:
@@ -551,11 +500,7 @@ class FolderRunStore:
         self._store.put(self._key(name), body, ObjectFacts("application/json", {}), if_absent=True)
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the file, or bytes [start, stop) of it.
-
-        Raises:
-            NotFoundError: there is no such file.
-        """
+        """Return the file, or bytes [start, stop) of it."""
         place = self._folder.place(self._key(name))
         try:
             with open(self._folder.open_file(place, os.O_RDONLY), "rb") as file:  # noqa: PTH123 - a descriptor

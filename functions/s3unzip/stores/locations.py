@@ -18,11 +18,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", re.IGNORECASE)
 
 
 def parse_source(text: str) -> Location:
-    """Return the archive that `text` names.
-
-    Raises:
-        UsageError: it names none.
-    """
+    """Return the archive that `text` names."""
     if not text:
         raise UsageError("SRC is empty; is a variable of your shell not set?")
     if text == "-":
@@ -37,11 +33,7 @@ def parse_source(text: str) -> Location:
 
 
 def parse_destination(text: str) -> Location:
-    """Return the prefix that `text` names; its key is empty or ends in a slash.
-
-    Raises:
-        UsageError: members cannot be written there.
-    """
+    """Return the prefix that `text` names; its key is empty or ends in a slash."""
     if not text:
         raise UsageError("DEST is empty; is a variable of your shell not set?")
     if text == "-":
@@ -84,11 +76,7 @@ def _parse(text: str) -> Location:
 
 
 def whole_path(text: str) -> str:
-    """Return a path from the root, with the home folder for ``~``.
-
-    Raises:
-        UsageError: the home folder is not known, or the current folder is gone.
-    """
+    """Return a path from the root, with the home folder for ``~``."""
     try:
         return posixpath.normpath(Path(text).expanduser().absolute().as_posix())
     except RuntimeError:
@@ -111,11 +99,7 @@ def runs_home() -> Location:
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, the latest first.
-
-    Raises:
-        AccessDeniedError: this user may not read the folder.
-    """
+    """Return the ids of the runs below `home`, the latest first."""
     folder = Path(home.key) / "runs"
     try:
         found = [entry for entry in os.scandir(folder) if entry.is_dir()]

@@ -111,11 +111,7 @@ class ReaderSource:
         return Tail(self._read(start, pin.size), pin)
 
     def head(self, location: Location) -> Pin:  # noqa: ARG002 - there is only one
-        """Return the size of the archive.
-
-        Raises:
-            StorageError: the reader cannot seek.
-        """
+        """Return the size of the archive."""
         with self._lock:
             try:
                 return Pin(self._reader.seek(0, os.SEEK_END))
@@ -129,11 +125,7 @@ class ReaderSource:
         return self
 
     def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`.
-
-        Raises:
-            SourceChangedError: the reader has fewer bytes than before.
-        """
+        """Return exactly the bytes of `want`."""
         return self._read(want.start, want.stop)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
@@ -177,22 +169,14 @@ class MemoryRunStore:
         return len(data)
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object, unless it exists.
-
-        Raises:
-            ConflictError: it exists.
-        """
+        """Write a small object, unless it exists."""
         with self._lock:
             if name in self._objects:
                 raise ConflictError(f"{name}: it exists")
             self._objects[name] = body
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it.
-
-        Raises:
-            NotFoundError: there is no such object.
-        """
+        """Return the object, or bytes [start, stop) of it."""
         with self._lock:
             data = self._objects.get(name)
         if data is None:

@@ -40,11 +40,7 @@ class PartsSource:
         return self.adapter.head(location)
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
-        """Return a reader of exactly that version, of every part.
-
-        Raises:
-            UsageError: the pin has parts, but the name does not say where they are.
-        """
+        """Return a reader of exactly that version, of every part."""
         if not pin.parts:
             return self.adapter.pinned(location, pin)
         archives = []

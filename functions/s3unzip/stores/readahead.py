@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
     from s3unzip.settings import Tuning
@@ -79,9 +79,3 @@ def map_ahead(
         finally:
             for future in pending:
                 future.cancel()
-
-
-def call_at_once(calls: Sequence[Callable[[], object]]) -> None:
-    """Do `calls`, one or more, all at the same time; raise what the first in order raised."""
-    for _ in map_ahead(lambda call: call(), calls, len(calls)):
-        pass

@@ -73,11 +73,7 @@ class WebSource:
         self._requests = _Requests(config)
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin, with one request where the server can.
-
-        Raises:
-            RangesUnsupportedError: the server sends the whole file whatever is asked.
-        """
+        """Return the last `length` bytes and the pin, with one request where the server can."""
         with self._requests.send("GET", location, {"Range": f"bytes=-{length}"}) as answer:
             if answer.status == 206:
                 span, size = _answered(answer, location)
@@ -218,12 +214,7 @@ class _Requests:
     def send(
         self, method: str, location: Location, headers: Mapping[str, str]
     ) -> Iterator[BaseHTTPResponse]:
-        """Yield the answer to one request, its body not yet read.
-
-        Raises:
-            StorageError: the URL or a redirect may not be followed, TLS failed.
-            ServiceFaultError: no answer, or one that is too slow.
-        """
+        """Yield the answer to one request, its body not yet read."""
         try:
             answer = self._follow(method, location, {**HEADERS, **headers})
             try:
@@ -334,11 +325,7 @@ def _without_user(url: str) -> str:
 
 
 def _parse(url: str) -> _Target:
-    """Return where a URL leads.
-
-    Raises:
-        LocationValueError: it is not a URL of HTTP.
-    """
+    """Return where a URL leads."""
     found = parse_url(url)
     if found.scheme not in PORTS or not found.host:
         raise LocationValueError("not a URL of HTTP")

@@ -83,7 +83,7 @@ def test_the_same_scaled_down_on_the_embedded_aws(
     tuning = replace(Tuning(), split_from=8 * MIB, segment_bytes=4 * MIB, part_bytes=5 * MIB)
     with EmbeddedAws() as aws:
         stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=aws.endpoint))
-        client = stores.session.control
+        client = boto3.client("s3", endpoint_url=aws.endpoint)
         for bucket in ("source", "ours", "work"):
             client.create_bucket(Bucket=bucket)
         client.upload_file(str(path), "source", SOURCE.key)

@@ -87,10 +87,6 @@ class AwsSession:
             region: of the client.
             endpoint_url: of the service.
             settings: arguments of `botocore.config.Config`.
-
-        Raises:
-            BotoCoreError: the profile does not exist, or no region is set.
-            UsageError: the endpoint is no URL.
         """
         config: Any = Config(**settings)  # type: ignore[arg-type]  # each of its own type
         try:
@@ -131,11 +127,7 @@ def read_lists_quickly(client: S3Client) -> None:
 
 
 def _read_page(body: bytes) -> ListPage:
-    """Return a page of a list.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return a page of a list."""
     try:
         root = ET.fromstring(body)  # noqa: S314 - expat bounds what entities grow to
     except ET.ParseError as error:

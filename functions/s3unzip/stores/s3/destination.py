@@ -279,12 +279,7 @@ class S3Destination:
         pin: Pin,
         span: ByteRange,
     ) -> Part:
-        """Copy `span` of the pinned source as part `number`, server-side.
-
-        Raises:
-            SourceChangedError: the source is no longer what `pin` says.
-            StorageError: the store cannot copy ranges.
-        """
+        """Copy `span` of the pinned source as part `number`, server-side."""
         origin: CopySourceTypeDef = {"Bucket": source.bucket, "Key": source.key}
         if pin.version_id is not None:
             origin["VersionId"] = pin.version_id
@@ -314,14 +309,7 @@ class S3Destination:
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
-        """Make the object visible, whole; return its ETag without quotes.
-
-        Raises:
-            ConflictError: `if_absent`, and the key exists.
-            NotFoundError: there is no such upload, maybe because it is complete already; or another
-                request wrote the key meanwhile, so that a new upload is needed
-                (API_CompleteMultipartUpload, ConditionalRequestConflict).
-        """
+        """Make the object visible, whole; return its ETag without quotes."""
         request: CompleteMultipartUploadRequestTypeDef = {
             "Bucket": self._bucket,
             "Key": upload.key,
@@ -422,11 +410,7 @@ def _attributes(facts: ObjectFacts) -> Attributes:
 
 
 def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
-    """Return a field of an answer; truncated response headers leave fields out.
-
-    Raises:
-        ServiceFaultError: the field is not there.
-    """
+    """Return a field of an answer; truncated response headers leave fields out."""
     if field not in answer:
         raise ServiceFaultError(f"{key}: the answer came without its {field}")
     return answer[field]

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, TypeVar
 import obstore
 
 from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError
-from s3unzip.model import Location, Part
+from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls, Kind, count_request
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.parts import PartsSource
-from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
+from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.destination import S3Destination
-from s3unzip.stores.s3.disposal import S3Disposal
 from s3unzip.stores.s3.errors import S3_ERRORS, Call
 from s3unzip.stores.s3.session import Session, advice_for
-from s3unzip.stores.s3.source import S3Source
+from s3unzip.stores.s3.source import S3Archive, S3Disposal, S3Source
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # a stub
@@ -33,7 +32,6 @@ if TYPE_CHECKING:  # a stub
 
 T = TypeVar("T")
 PART = 16 * 1024**2  # what is gathered before a multipart upload begins, and a part of it
-PIECE = 1024**2
 RETRY_SECONDS = 60.0  # one call's budget for retries
 CALLS_AT_ONCE = 32
 TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
@@ -84,11 +82,7 @@ class S3RunStore:
         return size
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object, of all who try at once one.
-
-        Raises:
-            ConflictError: it exists.
-        """
+        """Write a small object, of all who try at once one."""
         facts = ObjectFacts(_type_of(name), {})
         key = self._prefix + name
         self._run("put", lambda: self._store.put(key, body, facts, if_absent=True))
@@ -104,11 +98,7 @@ class S3RunStore:
             error.add_note(f"and its upload was not aborted: {trouble}")
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it.
-
-        Raises:
-            NotFoundError: there is no such object.
-        """
+        """Return the object, or bytes [start, stop) of it."""
         if span is not None and span[0] >= span[1]:
             return b""
         return self._run("get", lambda: self._read(name, span))
@@ -125,15 +115,13 @@ class S3RunStore:
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in pieces; a body that breaks is read on where it broke.
-
-        Raises:
-            NotFoundError: there is no such object.
-        """
+        """Yield the object in pieces; a body that breaks is read on where it broke."""
         found = self._run("head", lambda: self._store.head(self._prefix + name))
         if found is None:
             raise NotFoundError(f"{self._call(name)}: no such object")
-        for piece in self._calls.stream(_WorkObject(self, name), ByteRange(0, found.size), "work"):
+        where = Location("s3", self._bucket, self._prefix + name)
+        archive = S3Archive(self._session, where, Pin(found.size, found.etag and f'"{found.etag}"'))
+        for piece in self._calls.stream(archive, ByteRange(0, found.size), "work"):
             yield bytes(piece)
 
     def names(self, prefix: str) -> Iterator[str]:
@@ -174,41 +162,8 @@ class S3RunStore:
 
         self._run("complete", attempt)
 
-    def stream_span(self, name: str, want: ByteRange) -> Iterator[Buffer]:
-        """Yield bytes of an object, with one request."""
-        came = 0
-        store = self._session.reader(self._bucket)
-        try:
-            options: GetOptions = {"range": (want.start, want.stop)}
-            answer = obstore.get(store, self._prefix + name, options=options)
-            for piece in answer.stream(min_chunk_size=PIECE):
-                came += len(piece)
-                yield memoryview(piece)
-        except S3_ERRORS as error:
-            if came:
-                raise ServiceFaultError(f"{self._call(name)}: the body broke") from None
-            raise self._session.understand(error, self._call(name)) from None
-        if came != want.length:
-            raise ServiceFaultError(f"{self._call(name)}: {came} bytes of {want.length} came")
-
     def _call(self, name: str) -> Call:
         return Call("GetObject", self._bucket, self._prefix + name)
-
-
-class _WorkObject:
-    """One object as `Calls.stream` reads it."""
-
-    def __init__(self, work: S3RunStore, name: str) -> None:
-        self._work = work
-        self._name = name
-
-    def read(self, want: ByteRange) -> bytes:
-        """Return a range."""
-        return self._work.read(self._name, want)
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield a range in pieces."""
-        return self._work.stream_span(self._name, want)
 
 
 def _type_of(name: str) -> str:

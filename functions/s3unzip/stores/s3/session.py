@@ -136,9 +136,6 @@ class Session:
 
         obstore cannot send ``x-amz-expected-bucket-owner``: its signature
         leaves default headers out, and S3 refuses an unsigned ``x-amz-`` one.
-
-        Raises:
-            AccessDeniedError: another account owns it, or s3:ListBucket is missing.
         """
         if owner is None:
             return
@@ -175,11 +172,7 @@ class Session:
         return found
 
     def check_reachable(self, bucket: str) -> None:
-        """Connect to the endpoint of `bucket`; nothing is asked of it.
-
-        Raises:
-            StorageError: it cannot be connected to.
-        """
+        """Connect to the endpoint of `bucket`; nothing is asked of it."""
         found = self._try_endpoint(f"s3://{bucket}", bucket)
         if found is not None:
             raise found
@@ -276,11 +269,7 @@ class Session:
         self._credentials(bucket)
 
     def _credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
-        """Return what requests are signed with; None: they are not signed.
-
-        Raises:
-            AccessDeniedError: botocore finds no credentials.
-        """
+        """Return what requests are signed with; None: they are not signed."""
         if self.access.unsigned:
             return None
         found = self._aws.credentials()
