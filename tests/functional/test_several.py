@@ -184,7 +184,7 @@ def test_archives_share_the_workers(program: Program) -> None:
     assert heard.ends == list(batch.archives)
     assert heard.extracted == 4  # good, both archives inside, and the member of one
     assert batch.archives[0].warnings
-    verdicts = [run.verdict for run in batch.archives[1].nested]
+    verdicts = [str(run.verdict) for run in batch.archives[1].nested]
     assert sorted(verdicts) == ["COMPLETED", "REJECTED"]
 
 

@@ -29,16 +29,7 @@ from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, Setup
 from s3unzip.local.processors import available_processors
-from s3unzip.model import (
-    ArchiveEnd,
-    Batch,
-    Location,
-    NestedRun,
-    Options,
-    Outcome,
-    Report,
-    Request,
-)
+from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, Options, Outcome, Report, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.factory import StoreConfig, open_stores

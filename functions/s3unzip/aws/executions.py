@@ -17,15 +17,7 @@ from s3unzip.aws.events import announce
 from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
 from s3unzip.context import Context
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
-from s3unzip.model import (
-    Next,
-    OnConflict,
-    Pin,
-    Report,
-    Request,
-    execution_name,
-    run_id,
-)
+from s3unzip.model import Next, OnConflict, Pin, Report, Request, execution_name, run_id
 from s3unzip.planning.read import read_tail
 from s3unzip.runs.records import RUNS, RunRecords
 from s3unzip.settling.after_success import finish_source, is_left

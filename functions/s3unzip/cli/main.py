@@ -20,12 +20,7 @@ from s3unzip.cli.terminal import (
     Stopping,
     drop_output,
 )
-from s3unzip.errors import (
-    ArchiveError,
-    InterruptedRunError,
-    S3UnzipError,
-    ServiceFaultError,
-)
+from s3unzip.errors import ArchiveError, InterruptedRunError, S3UnzipError, ServiceFaultError
 from s3unzip.version import __version__
 
 if TYPE_CHECKING:

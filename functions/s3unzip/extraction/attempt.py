@@ -7,16 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from s3unzip.context import Context
 from s3unzip.errors import Finding, UsageError
-from s3unzip.model import (
-    Outcome,
-    Part,
-    PlannedMember,
-    Run,
-    Slice,
-    Status,
-    Task,
-    TaskReport,
-)
+from s3unzip.model import Outcome, Part, PlannedMember, Run, Slice, Status, Task, TaskReport
 from s3unzip.runs.records import TaskOutcomes
 from s3unzip.runs.step import Step
 

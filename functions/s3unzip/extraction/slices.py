@@ -17,13 +17,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from s3unzip import deflate
-from s3unzip.errors import (
-    ArchiveError,
-    ConflictError,
-    MemberError,
-    NotFoundError,
-    StorageError,
-)
+from s3unzip.errors import ArchiveError, ConflictError, MemberError, NotFoundError, StorageError
 from s3unzip.extraction.attempt import TaskAttempt
 from s3unzip.extraction.conflicts import explain_refusal, is_member, resolve_conflict
 from s3unzip.extraction.multipart import (
@@ -38,15 +32,7 @@ from s3unzip.extraction.multipart import (
 )
 from s3unzip.extraction.objects import object_metadata
 from s3unzip.extraction.stream import MemberData, open_data, read_pieces
-from s3unzip.model import (
-    Outcome,
-    Part,
-    PlannedMember,
-    Slice,
-    Status,
-    Task,
-    TaskKind,
-)
+from s3unzip.model import Outcome, Part, PlannedMember, Slice, Status, Task, TaskKind
 from s3unzip.runs.records import TaskOutcomes
 from s3unzip.runs.step import RUN_FAULTS, Step
 from s3unzip.settings import Tuning

@@ -46,12 +46,7 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.extraction.task import run_task
-from s3unzip.local.processors import (
-    available_processors,
-    keep_to,
-    tune_allocator,
-    yield_to_others,
-)
+from s3unzip.local.processors import available_processors, keep_to, tune_allocator, yield_to_others
 from s3unzip.model import Outcome, Run, Task, TaskKind, decode, encode
 from s3unzip.settings import MIB
 from s3unzip.stores.clock import LocalClock

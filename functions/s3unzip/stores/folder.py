@@ -42,14 +42,7 @@ from s3unzip.errors import (
 from s3unzip.model import Part, decode, encode
 from s3unzip.stores.files import PRIVATE, make_folders, translate_error
 from s3unzip.stores.locations import HOME_ADVICE
-from s3unzip.stores.ports import (
-    Buffer,
-    ListedObject,
-    ObjectFacts,
-    PartLimits,
-    StoredObject,
-    Upload,
-)
+from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
 
 PIECE = 1024**2
 OWN = ".s3unzip-"  # how names of our own begin; members may not be called so
